@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
+.PHONY: help setup demo demo-nic test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -12,14 +12,19 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when nothing is missing)
-	@scripts/setup
+	@scripts/setup $(if $(filter setup,$(MAKECMDGOALS)),--next)
 
 demo: setup ## Build a lab, apply templates/quickstart.yaml, send packets, show which backends got them, clean up
 	@scripts/demo
 
+demo-nic: setup ## The same in a virtual machine with an emulated NIC, to which the flows are offloaded (some minutes)
+	@scripts/demo nic
+
 test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC, under systemd, and of the packages
 	@scripts/setup-browser
 	@scripts/setup-dist
+	@scripts/setup-frr
+	@scripts/setup-measure
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 	@status=0; \
 	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd and not dist" || status=$$?; \

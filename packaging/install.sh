@@ -30,7 +30,8 @@ remove() {
 }
 
 files="usr/bin/xenoovs usr/lib/systemd/system/xenoovs-agent.service usr/share/man/man1/xenoovs.1
-       usr/share/bash-completion/completions/xenoovs"
+       usr/share/bash-completion/completions/xenoovs usr/share/zsh/vendor-completions/_xenoovs
+       usr/share/fish/vendor_completions.d/xenoovs.fish"
 
 [ "$(id -u)" = 0 ] || fail "run it as root"
 case "${1:-}" in

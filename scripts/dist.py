@@ -70,14 +70,18 @@ def _fill(tree: Path, wheel: Path, machine: str, pythons: tuple[str, ...]) -> No
 
 def _files() -> dict[str, str]:
     """Return the text files beside the virtual environment, by path."""
-    completion = subprocess.run(
-        [sys.executable, "-m", "xenoovs", "completion", "bash"], check=True, capture_output=True, text=True, cwd=ROOT
-    )
     return {
         "usr/lib/systemd/system/xenoovs-agent.service": (ROOT / "templates/xenoovs-agent.service").read_text(),
         "usr/share/man/man1/xenoovs.1": man_page(),
-        "usr/share/bash-completion/completions/xenoovs": completion.stdout,
+        "usr/share/bash-completion/completions/xenoovs": _completion("bash"),
+        "usr/share/zsh/vendor-completions/_xenoovs": _completion("zsh"),
+        "usr/share/fish/vendor_completions.d/xenoovs.fish": _completion("fish"),
     }
+
+
+def _completion(shell: str) -> str:
+    argv = [sys.executable, "-m", "xenoovs", "completion", shell]
+    return subprocess.run(argv, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
 def _download(wheels: Path, machine: str, python: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.reference_errors import errors_page
 from scripts.reference_metrics import metrics_page
 from scripts.reference_offload import offload_page
 from scripts.reference_pages import GENERATED, cli_page, config_page, pipeline_page
@@ -23,6 +24,7 @@ def pages() -> dict[str, str]:
         "config.md": config_page(),
         "pipeline.md": pipeline_page(),
         "offload.md": offload_page(GENERATED),
+        "errors.md": errors_page(GENERATED),
         "metrics.md": metrics_page(GENERATED),
         "openapi.json": json.dumps(openapi_document(), indent=2) + "\n",
     }

@@ -18,7 +18,7 @@ def fake_bridge(name: str, ports: Iterable[str]) -> BridgeState:
     numbered = [PortState(port, number, "dummy", link_up=True) for number, port in enumerate(ports, start=1)]
     own = PortState(name, 65534, "internal", link_up=True)
     states = tuple(sorted((own, *numbered), key=lambda port: port.name))
-    return BridgeState(name, states, datapath_type="dummy", fail_mode="secure", ovs_version="3.1.0")
+    return BridgeState(name, states, datapath_type="dummy", fail_mode="secure")
 
 
 class FakeSwitch:
@@ -111,6 +111,10 @@ class FakeSwitch:
         if (lost := self._lost_answer) is not None:
             self._lost_answer = None
             raise lost
+
+    def wait_revalidated(self, bridge: str) -> None:
+        self._fail()
+        self._table(bridge)
 
     def dump_megaflows(self) -> str:
         self._fail()

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xenoovs.lab.nic.machine import build_module, missing_programs, unpacked_kernel
-from xenoovs.switch.process import run
+from xenoovs.lab.nic.machine import PROGRAMS, build_module, unpacked_kernel
+from xenoovs.switch.process import missing_programs, run
 
 SYSTEMD = "/lib/systemd/systemd"
 
 
 def prepare() -> None:
     """Do nothing where all is there; else this needs root and the network."""
-    packages = set(missing_programs().values())
+    # For `xenoovs measure designs`, which compares with IPVS.
+    packages = set(missing_programs((*PROGRAMS, "ipvsadm", "tcpreplay")).values())
     if not Path(SYSTEMD).exists():
         packages.add("systemd")
     if not list(Path("/usr/lib").glob("python3*/ensurepip")):

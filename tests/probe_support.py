@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ProbeResult, Target
-from xenoovs.switch.process import run
+from xenoovs.switch.process import killed_with_this_process, run
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -33,12 +33,21 @@ def ask(target: Target, *, timeout_s: float = PATIENCE_S, exec_allowed: bool = F
 @asynccontextmanager
 async def nothing_left() -> AsyncIterator[None]:
     """What is opened inside is gone soon after: descriptors, tasks, threads (closing a transport takes some turns)."""
+    start_guard()
     before = _held()
     yield
     end_s = time.monotonic() + PATIENCE_S
     while _held() - before and time.monotonic() < end_s:
         await asyncio.sleep(0.01)
     assert _held() - before == set()
+
+
+def start_guard() -> None:
+    """One guard serves all programs of a process, and stays."""
+    ends = os.pipe()
+    with killed_with_this_process(ends[1]):
+        for end in ends:
+            os.close(end)
 
 
 def _held() -> set[object]:

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from xenoovs.agent.snapshot import (
+    AgentView,
     BackendState,
     BackendView,
     BlockView,
@@ -26,7 +27,7 @@ NOW_S = 1_790_000_000.0
 
 def blocks(owners: str, verdicts: str) -> tuple[BlockView, ...]:
     """Equal blocks in order: `owners` as digits of the backends b0, b1 ...; `verdicts`: h, p, t, s, a or - (none)."""
-    letters = dict(zip("hptsa", Verdict, strict=True))
+    letters = {"h": Verdict.HW, "p": Verdict.PARTIAL, "t": Verdict.TC_SW, "s": Verdict.SW, "a": Verdict.ABSENT}
     depth = len(owners).bit_length() - 1
     return tuple(
         BlockView(
@@ -100,6 +101,10 @@ def _starting() -> BackendView:
         reason="HTTP 200",
         probe_latency_s=0.0034,
         transitions=5,
+        changes=7,
+        last_change="down: connection refused",
+        agent=AgentView("50%", 0.5, is_away=False, reply="up 50%", problem="connection refused"),
+        last_change_s=NOW_S - 300,
     )
 
 

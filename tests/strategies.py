@@ -74,9 +74,13 @@ def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
     )
     ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
     unchanged = draw(st.sampled_from((None, None, 0)))
+    backups = draw(st.sets(st.integers(0, most - 1)) | st.just(set[int]()))
+    hops = [
+        Unchanged(port) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port) for i, port in enumerate(ports)
+    ]
     return tuple(
-        Backend(f"b{i}", Unchanged(port) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port), weight)
-        for i, (weight, port) in enumerate(zip(weights, ports, strict=True))
+        Backend(f"b{i}", hop, weight, is_backup=i in backups)
+        for i, (hop, weight) in enumerate(zip(hops, weights, strict=True))
     )
 
 

@@ -60,7 +60,7 @@ def duration(seconds: float | None) -> str:
     return " ".join(parts)
 
 
-def latency(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Return a short span in three digits: `460us`, `12.3ms`, `1.5s`."""
     if seconds >= 0.9995:
         return f"{_digits(seconds)}s"

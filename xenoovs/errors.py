@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn
 
-from xenoovs.display import percent_rounded_up
+from xenoovs.display import percent_rounded_up, span
+
+_UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def worded(number: int, one: str, many: str) -> str:
@@ -19,6 +22,20 @@ def worded(number: int, one: str, many: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return `1 block`, `0 blocks`, `2 entries`. `many`: the plural, if it is not `one` with an s."""
     return f"{number} {worded(number, one, many or f'{one}s')}"
+
+
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return `a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+_GUESS = " (did you mean {}?)"
+
+
+def did_you_mean(name: str, names: Iterable[str], form: str = " Did you mean {}?") -> str:
+    """Return `form` with the one of `names` that is near to a name; an empty text where none is."""
+    near = difflib.get_close_matches(name, tuple(names), n=1)
+    return form.format(near[0]) if near else ""
 
 
 def assert_never(value: NoReturn) -> NoReturn:
@@ -33,11 +50,16 @@ class XenoovsError(Exception):
     hint:      what else can be done, a sentence that the command line adds.
     commands:  those of the message in backquotes, for the Open vSwitch of the host itself; the command line adapts
                them to the Open vSwitch that was addressed.
+    code:      the kind of error for programs, from the name of the class.
     """
 
+    code: str = "failed"
     retryable: bool = False
     hint: str = ""
     commands: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.code = _UPPER.sub("_", cls.__name__.replace("OpenFlow", "Openflow")).lower()
 
 
 class ParseError(XenoovsError):
@@ -45,9 +67,13 @@ class ParseError(XenoovsError):
 
     def __init__(self, *, text: str, offset: int, expected: str, line: int | None = None) -> None:
         self.text, self.offset, self.expected, self.line = text, offset, expected, line
-        at = f"line {line}, column {offset + 1}" if line is not None else f"column {offset + 1}"
-        seen = text[offset : offset + 40] or "end of line"
-        super().__init__(f"{at}: expected {expected}, found {seen!r} in: {text[:200]!r}")
+        start = text.rfind("\n", 0, offset) + 1
+        first = 1 if line is None and "\n" in text else line
+        column = f"column {offset - start + 1}"
+        at = column if first is None else f"line {first + text.count(chr(10), 0, offset)}, {column}"
+        shown = text[start:].partition("\n")[0]
+        seen = shown[offset - start :][:40] or "end of line"
+        super().__init__(f"{at}: expected {expected}, found {seen!r} in: {shown[:200]!r}")
 
 
 class FileUnusable(XenoovsError):
@@ -114,20 +140,51 @@ class ConfigUnreadable(XenoovsError):
         )
 
 
+class BridgeNotChosen(XenoovsError):
+    """A config of several bridges, of which none is named, or a name that none or several have. `labels`: of these."""
+
+    def __init__(self, *, file: str, name: str | None, labels: Sequence[str]) -> None:
+        self.file, self.name, self.labels = file, name, tuple(labels)
+        several = f"{first_names(labels)}): choose one with --bridge NAME"
+        if name is None:
+            super().__init__(f"{file} has {len(labels)} bridges ({several}")
+        elif len(labels) > 1 and all(label.startswith(f"{name}@") for label in labels):
+            super().__init__(f"{file} has {len(labels)} bridges named {name} ({several}")
+        else:
+            guess = did_you_mean(name, labels, _GUESS)
+            super().__init__(f"{file} has no bridge {name}, only {first_names(labels)}{guess}")
+
+
 class ToleranceUnreachable(XenoovsError):
     """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
 
-    `smallest`: index of the smallest positive weight, which decides.
+    `smallest`: index of the smallest positive weight, which decides; `backend`: the name of its backend, if known.
     """
 
-    def __init__(self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int) -> None:
+    def __init__(
+        self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int, backend: str | None = None
+    ) -> None:
         self.tolerance, self.least, self.smallest, self.max_width = tolerance, least, smallest, max_width
         wanted = f"a tolerance of {percent_rounded_up(tolerance)} cannot be met with {counted(max_width, 'bit')}"
-        super().__init__(
-            f"{wanted}, which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
-            if least is None
-            else f"{wanted}; the lowest possible is {percent_rounded_up(least)}: raise the tolerance "
-            f"or the smallest weight (backend {smallest}), or allow more bits where they are limited"
+        weight = f"the smallest weight (backend {smallest if backend is None else backend})"
+        more = "allow more bits where they are limited"
+        if least is None:
+            wanted += f", which make {1 << max_width} classes of addresses, fewer than the backends; allow more bits"
+        elif least > 1:
+            wanted += f", nor can any tolerance up to 100%: raise {weight} or set it to 0, or {more}"
+        else:
+            lowest = percent_rounded_up(least)
+            wanted += f"; the lowest possible is {lowest}: raise the tolerance or {weight}, or {more}"
+        super().__init__(wanted)
+
+    def naming(self, backend: str) -> ToleranceUnreachable:
+        """Return the error with the name of the backend whose weight decides."""
+        return ToleranceUnreachable(
+            tolerance=self.tolerance,
+            least=self.least,
+            smallest=self.smallest,
+            max_width=self.max_width,
+            backend=backend,
         )
 
 
@@ -176,6 +233,66 @@ class DecisionMalformed(XenoovsError):
         super().__init__(f"not a decision: {path or 'document'}: {reason}; write one with `xenoovs decision -o json`")
 
 
+class SavedMalformed(XenoovsError):
+    """A file that is no saved plan, and no entry of the history."""
+
+    def __init__(self, *, file: str, line: int, column: int, reason: str) -> None:
+        self.file, self.line, self.column, self.reason = file, line, column, reason
+        super().__init__(
+            f"{file}:{line}:{column}: not as xenoovs wrote it: {reason}; the file was edited, or is incomplete"
+        )
+
+
+class BridgeChanged(XenoovsError):
+    """A bridge that has other flows than those that a change was planned for.
+
+    services: Names of services, each with the number of flows that differ. again: The command that plans again.
+    """
+
+    def __init__(self, *, bridge: str, since: str, services: Mapping[str, int], example: str, again: str) -> None:
+        self.bridge, self.services, self.example, self.commands = bridge, dict(services), example, (again,)
+        count = ", ".join(f"{counted(flows, 'flow')} of {name}" for name, flows in services.items())
+        super().__init__(
+            f"bridge {bridge} has changed since {since}: {count}, such as `{example}`; nothing was applied: plan again "
+            f"with {_quoted(again)}"
+        )
+
+
+class StalePlan(XenoovsError):
+    """A saved plan that would send other flow-mods now, though the flows of the bridge are the same."""
+
+    def __init__(self, *, file: str, made_by: str, version: str, again: str) -> None:
+        self.file, self.made_by, self.version, self.commands = file, made_by, version, (again,)
+        cause = "a port, or the MAC of a backend that is given by its address, has changed"
+        if made_by != version:
+            cause += f", or xenoovs itself (the plan is of {made_by}, this is {version})"
+        super().__init__(
+            f"the plan in {file} does not fit any more: {cause}; nothing was applied: plan again with {_quoted(again)}"
+        )
+
+
+class ChangeUnderWay(XenoovsError):
+    """Another command changes a bridge at this moment."""
+
+    retryable = True
+
+    def __init__(self, *, bridge: str) -> None:
+        self.bridge = bridge
+        super().__init__(
+            f"another `xenoovs apply` or `rollback` changes bridge {bridge} now, or waits for `xenoovs confirm`; try "
+            "again when it has ended"
+        )
+
+
+class NotInHistory(XenoovsError):
+    """An entry that the history of a bridge does not have. present: the numbers of those that it has."""
+
+    def __init__(self, *, bridge: str, number: int, present: Sequence[int]) -> None:
+        self.bridge, self.number, self.present = bridge, number, tuple(present)
+        has = f"entries {present[0]} to {present[-1]}" if present else "no entry; `xenoovs apply` writes them"
+        super().__init__(f"the history of bridge {bridge} has no entry {number}; it has {has}")
+
+
 def _quoted(command: str) -> str:
     return f"`{command}`"
 
@@ -214,8 +331,7 @@ class MacUnknown(SwitchError):
 
     def __init__(self, *, unknown: Mapping[str, tuple[str, ...]], is_recorded: bool = False) -> None:
         self.unknown = dict(unknown)
-        listed = ", ".join(f"{address} ({', '.join(names)})" for address, names in list(self.unknown.items())[:5])
-        more = f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else ""
+        listed = first_names([f"{address} ({', '.join(names)})" for address, names in self.unknown.items()], most=5)
         if is_recorded:
             why = "a recorded dump gives no MACs; add the `mac:` that `xenoovs plan` shows on the recorded host"
         else:
@@ -223,7 +339,7 @@ class MacUnknown(SwitchError):
                 "no machine on the networks of this host answers for that address; add `mac:`, or set health.interface "
                 "or health.netns to where it can be reached"
             )
-        super().__init__(f"no MAC is known for {listed}{more}: {why}")
+        super().__init__(f"no MAC is known for {listed}: {why}")
 
 
 class NotInOpenFlow(SwitchError):
@@ -241,7 +357,8 @@ class BridgeMissing(SwitchError):
 
     def __init__(self, *, bridge: str, present: Iterable[str]) -> None:
         self.bridge, self.present = bridge, tuple(sorted(present))
-        there = f"bridges here: {', '.join(self.present)}" if self.present else "there are no bridges"
+        guess = did_you_mean(bridge, self.present, "; did you mean {}?")
+        there = f"bridges here: {', '.join(self.present)}{guess}" if self.present else "there are no bridges"
         self.commands = (f"ovs-vsctl add-br {bridge}",)
         super().__init__(
             f"bridge {bridge} does not exist ({there}); "
@@ -273,23 +390,18 @@ class PortsMissing(SwitchError):
         moves = {port: self._move(port, other) for port, other in self.elsewhere.items() if other is not None}
         self.commands = tuple(moves.values())
         parts = [f"port {port} is on bridge {self.elsewhere[port]}; move it with `{moves[port]}`" for port in moves]
-        parts += [f"port {port} is on no bridge{self._guess(port)}" for port in self.elsewhere if port not in moves]
+        parts += [
+            f"port {port} is on no bridge{did_you_mean(port, self.present, _GUESS)}"
+            for port in self.elsewhere
+            if port not in moves
+        ]
         if len(parts) > len(moves):
             parts.append("correct the config, or add the port to the bridge first")
-        listed = f"has the ports {_listed(self.present)}" if self.present else "has no ports"
+        listed = f"has the ports {first_names(self.present)}" if self.present else "has no ports"
         super().__init__(f"bridge {bridge} {listed}; {'; '.join(parts)}; nothing was changed")
 
     def _move(self, port: str, other: str) -> str:
         return f"ovs-vsctl del-port {other} {port} -- add-port {self.bridge} {port}"
-
-    def _guess(self, port: str) -> str:
-        near = difflib.get_close_matches(port, self.present, n=1)
-        return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return at most ten names."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class CommandFailed(SwitchError):
@@ -317,7 +429,8 @@ class CommandTimeout(SwitchError):
     def __init__(self, *, argv: Iterable[str], timeout_s: float) -> None:
         self.argv, self.timeout_s = tuple(argv), timeout_s
         super().__init__(
-            f"`{' '.join(self.argv)}` did not end within {timeout_s:g} s and was stopped; is ovs-vswitchd busy or hung?"
+            f"`{' '.join(self.argv)}` did not end within {span(timeout_s)} and was stopped; is ovs-vswitchd busy or "
+            "hung?"
         )
 
 
@@ -388,6 +501,18 @@ class FlowsNotRestored(SwitchError):
             for bridge, reason in self.reasons.items()
         )
         super().__init__(f"Open vSwitch was restarted, but {listed}")
+
+
+class OffloadUnchanged(SwitchError):
+    """After a restart of Open vSwitch, offload is not as it was set (`is_on`). `evidence`: what shows its state."""
+
+    def __init__(self, *, is_on: bool, evidence: str) -> None:
+        self.is_on, self.evidence, self.commands = is_on, evidence, ("xenoovs doctor FILE",)
+        value, word = ("true", "on") if is_on else ("false", "off")
+        super().__init__(
+            f"Open vSwitch was restarted with other_config:hw-offload={value}, but offload is not {word}: {evidence}; "
+            f"{_quoted(self.commands[0])} shows what is missing"
+        )
 
 
 class FrameworkMissing(XenoovsError):
@@ -489,7 +614,7 @@ class RoundLate(XenoovsError):
     def __init__(self, *, bridge: str, after_s: float) -> None:
         self.bridge, self.after_s = bridge, after_s
         super().__init__(
-            f"reconciling bridge {bridge} is not finished after {after_s:g}s: Open vSwitch is stopped or very busy; "
+            f"reconciling bridge {bridge} is not finished after {span(after_s)}: Open vSwitch is stopped or very busy; "
             "until it answers, it is unknown whether the bridge was changed"
         )
 
@@ -510,8 +635,8 @@ class NotConfirmed(XenoovsError):
     def __init__(self, *, after_s: float) -> None:
         self.after_s = after_s
         super().__init__(
-            f"the change was not confirmed within {after_s:g}s (`xenoovs confirm`) and was rolled back; the flows are "
-            "those from before it"
+            f"the change was not confirmed within {span(after_s)} (`xenoovs confirm`) and was rolled back; the flows "
+            "are those from before it"
         )
 
 
@@ -521,6 +646,13 @@ class RolledBack(XenoovsError):
     def __init__(self, *, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{reason}: the change was rolled back, the bridge has its old flows")
+
+
+class Declined(XenoovsError):
+    """The user was asked and declined."""
+
+    def __init__(self) -> None:
+        super().__init__("declined")
 
 
 class NotOffloaded(XenoovsError):
@@ -590,3 +722,7 @@ class AgentRuns(XenoovsError):
 
 class LabError(XenoovsError):
     """The lab could not be built, used or removed."""
+
+
+class MeasureError(XenoovsError):
+    """An experiment cannot begin, or cannot go on."""

@@ -20,6 +20,7 @@ from scripts.bench import (
     probes,
     solver,
     startup,
+    verify,
     wire,
 )
 from scripts.bench.measure import Row
@@ -34,6 +35,7 @@ _PARTS = {
     "controller": controller.rows,
     "megaflows": megaflows.rows,
     "dumps": dumps.rows,
+    "verify": verify.rows,
     "probes": probes.rows,
     "death": death.rows,
     "agent": agent_load.rows,

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
 from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, snapshot
-from xenoovs.agent.snapshot import LazySnapshot
+from tests.snapshots import web as web_service
+from xenoovs.agent.snapshot import BackendState, LazySnapshot
 from xenoovs.agent.web.page import mount_page
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
@@ -69,7 +70,7 @@ async def texts(tab: Tab, selector: str) -> list[str]:
 def test_it_shows_what_the_snapshot_says(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
-        assert await texts(tab, ".pill") == ["as configured"]
+        assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
         assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2/3", "25", "4s"]
         assert await texts(tab, "section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
         assert (await texts(tab, "td.down span")) == ["down 1m 35s"]
@@ -111,7 +112,7 @@ def test_it_says_so_when_the_agent_is_silent(browser: str) -> None:
         await tab.open(served.url)
         served.is_broken = True
         await tab.until("!document.getElementById('silent').hidden")
-        assert await texts(tab, ".pill") == ["as configured"]
+        assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
         served.is_broken = False
         await tab.until("document.getElementById('silent').hidden")
 
@@ -146,7 +147,7 @@ def test_without_javascript_it_can_be_read(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.ask("Emulation.setScriptExecutionDisabled", value=True)
         await tab.open(served.url)
-        assert await texts(tab, ".pill") == ["as configured"]
+        assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
         assert await texts(tab, ".events b") == ["flows changed", "backend down", "override set"]
 
     play(browser, scenario)
@@ -184,13 +185,30 @@ def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, width:
     play(browser, scenario)
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_many_dead_services_are_one_banner(browser: str, width: int) -> None:
+    async def scenario(tab: Tab, served: Served) -> None:
+        backends = tuple(replace(backend, state=BackendState.DOWN) for backend in web_service().backends)
+        dead = replace(web_service(), backends=backends, draining=0)
+        services = tuple(replace(dead, name=f"a-service-with-a-long-name-{number}") for number in range(40))
+        served.shown = replace(snapshot(), services=services, overrides=())
+        await tab.look(width=width)
+        await tab.open(served.url)
+        (banner,) = await texts(tab, ".notice.bad")
+        assert banner.startswith("40 services have clients without a working backend: a-service")
+        assert banner.endswith(" and 35 more")
+        assert await tab.evaluate("document.documentElement.scrollWidth") == width
+
+    play(browser, scenario)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_notices_can_be_read(browser: str, scheme: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         served.shown = replace(snapshot(), last_error="away", config_problem="bad", is_paused=True, confirm_by_s=NOW_S)
         await tab.look(width=800, scheme=scheme)
         await tab.open(served.url)
-        assert len(await texts(tab, ".notice")) == 6
+        assert len(await texts(tab, ".notice")) == 7
         assert await tab.evaluate(CONTRASTS) == []
 
     play(browser, scenario)

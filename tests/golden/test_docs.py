@@ -14,10 +14,11 @@ import yaml
 
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.main import cli
-from xenoovs.config.load import parse_config
+from xenoovs.config.load import check_bridges, split_config
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, shifts
 from xenoovs.display import percent
+from xenoovs.measure.bed_file import parse_bed_file
 from xenoovs.model.balancer import Churn
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
 _FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_COMMAND = re.compile(r"^(?:\$ |sudo )*(xenoovs .*)$", re.MULTILINE)
+_TYPED = {"sh": re.compile(r"^(.*)$", re.MULTILINE), "console": re.compile(r"^\$ (.*)$", re.MULTILINE)}
 
 
 def _name(page: Path) -> str:
@@ -53,37 +54,107 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in _anchors(target), link
 
 
+_INLINE = re.compile(r"`(xenoovs [^`\n{]+)`")
+_IN_CODE = re.compile(r"`(xenoovs [^`\n\"\\]+)`")
+_EXAMPLE = re.compile(r"^\s+(xenoovs \S.*)$", re.MULTILINE)
+_REST = re.compile(r" && |; | \|\|? | > | < | -- |  +#|  +\(|\)$| #")
+"""What ends a call of xenoovs in a line."""
+_PLACEHOLDER = re.compile(r"\{.*?\}|\[[^]]*\]|\.\.\.$")
+
+
+def _calls(text: str) -> Iterator[str]:
+    """Yield every call of xenoovs in a line of shell."""
+    for part in re.split(r" && |; | \|\|? |\$\(", text):
+        if found := re.search(r"(?:^| )(xenoovs .*)", part.partition(" #")[0]):
+            yield _REST.split(found[1])[0].strip()
+
+
 def _shown() -> Iterator[tuple[str, str]]:
-    """Yield (page, command line) for every call of xenoovs in a block of shell commands."""
+    """Yield (page, command line) for every call in a block of shell commands, and in the sentences of a page."""
     for page in PAGES:
-        for language, block in _FENCED.findall(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for language, block in _FENCED.findall(text):
             if language in ("sh", "console"):
-                for line in _COMMAND.findall(block.replace("\\\n", " ")):
-                    parts = re.split(r" && |; | \|\|? ", line.partition(" -- ")[0])
-                    yield from ((_name(page), part) for part in parts if part.startswith("xenoovs "))
+                for line in _TYPED[language].findall(block.replace("\\\n", " ")):
+                    yield from ((_name(page), call) for call in _calls(line))
+        if page.name != "CHANGELOG.md":
+            for line in _INLINE.findall(_prose(page)):
+                yield from ((_name(page), _named(call)) for call in _calls(line))
 
 
-def _unknown(words: list[str]) -> str | None:
-    """Return the first word that is no command or option of xenoovs; None if all are known."""
+def _named(call: str) -> str:
+    """Return a call of a sentence, which may name an option without its value, as in `xenoovs apply --confirm`."""
+    words = shlex.split(call)
+    is_short = words[-1].startswith("--") and "requires an argument" in (_problem(words[1:]) or "")
+    return f"{call} VALUE" if is_short else call
+
+
+def _said() -> Iterator[tuple[str, str]]:
+    """Yield (module, command line) for every call that a help text, a message or a comment names."""
+    for module in sorted((ROOT / "xenoovs").glob("**/*.py")):
+        text = module.read_text(encoding="utf-8")
+        for shown in (*_IN_CODE.findall(text), *_EXAMPLE.findall(text)):
+            for call in _calls(shown):
+                if not (line := _PLACEHOLDER.sub("X", call)).startswith("xenoovs X"):
+                    yield _name(module), _named(line)
+
+
+def _problem(words: list[str]) -> str | None:
+    """Return what is wrong with a command line; None: nothing. `TIME` stands for any value, `on|off` for both."""
     command: click.Command = cli
-    context = click.Context(cli)
-    for position, word in enumerate(words):
-        if word.startswith("-") and word != "-":
-            options = {name for parameter in command.get_params(context) for name in parameter.opts}
-            if word.partition("=")[0] not in options:
-                return word
-        elif isinstance(command, click.Group):
-            found = command.get_command(context, words[position])
-            if found is None:
-                return word
-            command = found
-    return None
+    context = click.Context(cli, info_name="xenoovs")
+    while isinstance(command, click.Group):
+        name, *words = words or [""]
+        if name in ("", "COMMAND", "--help", "--version"):
+            return None
+        found = command.get_command(context, name)
+        if found is None:
+            return f"there is no command {name}"
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    if "--help" in words:
+        return None
+    try:
+        given, rest, _ = command.make_parser(context).parse_args(words)
+    except click.UsageError as error:
+        return error.format_message()
+    for parameter in command.params:
+        value = given.get(parameter.name or "")
+        if getattr(parameter, "hidden", False) and isinstance(value, str):
+            return f"{parameter.opts[0]} has another name now"
+        try:
+            if isinstance(value, str) and not value.isupper() and value != "...":
+                parameter.type.convert(value.partition("|")[0], parameter, context)
+        except click.BadParameter as error:
+            return error.format_message()
+    return f"{rest} are too many" if rest else None
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(_shown())))
+_LINES = sorted({*_shown(), *_said()})
+
+
+@pytest.mark.parametrize(("page", "line"), _LINES)
 def test_commands_and_options_exist(page: str, line: str) -> None:
-    words = shlex.split(line.partition(" > ")[0], comments=True)
-    assert _unknown(words[1:]) is None, page
+    assert _problem(shlex.split(line, comments=True)[1:]) is None, f"{page}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("nothing", "there is no command nothing"),
+        ("lab nothing", "there is no command nothing"),
+        ("plan FILE --no-such-option", "No such option"),
+        ("plan --lab one --db", "requires an argument"),
+        ("plan one two", "['two'] are too many"),
+        ("completion tcsh", "is not one of"),
+        ("status --interval 2", "is not a time"),
+        ("lab status --name one", "--name has another name now"),
+        ("apply FILE --confirm TIME", None),
+        ("verify-offload my.yaml --wait 30s --require 95%", None),
+    ],
+)
+def test_a_wrong_command_is_found(line: str, problem: str | None) -> None:
+    found = _problem(line.split())
+    assert found is None if problem is None else problem in (found or "")
 
 
 _SERVICE = {
@@ -112,9 +183,14 @@ def _configs() -> Iterator[tuple[str, str]]:
 def test_configs_are_valid(page: str, block: str) -> None:
     """A part of a config is completed: with a bridge, and a service whose backends it may name."""
     part = yaml.safe_load(block)
+    if "generator" in part:
+        assert parse_bed_file(block, file=page)
+        return
     if "backends" in part:
         part = {"services": [{**_SERVICE, **part}]}
-    assert parse_config(yaml.safe_dump({**_COMPLETE, **part}), file=page)
+    # A config of several bridges has no `switch` of its own.
+    complete = {key: value for key, value in _COMPLETE.items() if key != "switch" or "bridges" not in part}
+    assert check_bridges(split_config(yaml.safe_dump({**complete, **part}), file=page))
 
 
 @pytest.mark.parametrize("churn", list(Churn), ids=lambda churn: churn.value)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of, file_of, program_of
+from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
 from xenoovs.config.load import load_config
@@ -14,7 +15,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import service_of
 from xenoovs.openflow.flow import match_of
 from xenoovs.openflow.text import parse_flow, render_flow, render_match
-from xenoovs.simulate.megaflows import PredictedMegaflow, predict_megaflows
+from xenoovs.simulate.megaflows import PredictedMegaflow
 from xenoovs.simulate.walk import Outcome, tables_of
 
 

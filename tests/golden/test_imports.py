@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
 from xenoovs.cli.import_ import Source
 from xenoovs.config.load import parse_config
 from xenoovs.migrate.draft import DraftSwitch, render
 
+PAGES = sorted((Path(__file__).parents[2] / "docs/how-to").glob("from-*.md"))
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDER = Path(__file__).parent / "imports"
 CASES = {
     "keepalived.conf": Source.KEEPALIVED,
@@ -29,3 +33,18 @@ def test_an_imported_config_is_as_recorded_and_valid(name: str, *, update_golden
     text = render(draft, source=name, switch=DraftSwitch())
     compare(FOLDER / f"{name}.yaml", text, update=update_golden)
     assert len(parse_config(text, file=name).services) == len(draft.services)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_shows_what_its_command_prints(
+    page: Path, xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [*_BLOCK.findall(page.read_text())]
+    source = next(text for language, text in blocks if language == "text")
+    command = next(text for language, text in blocks if "xenoovs import" in text).split()
+    shown = next(text for language, text in blocks if language == "yaml")
+    Path(command[3]).write_text(source)
+    assert xenoovs(*command[1:4]).out == shown
+    Path("my.yaml").write_text(shown)
+    assert xenoovs("validate", "my.yaml").status == 0

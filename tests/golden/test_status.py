@@ -54,7 +54,7 @@ WEB = ServiceView(
     backends=(
         backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000, 1.5e6)),
         backend("two", BackendState.DOWN, share=0.0, flows=0, blocks={}, reason="connection refused"),
-        backend("kept", BackendState.DOWN, is_ejected=False, share=0.25, reason="no answer within 0.5 s"),
+        backend("kept", BackendState.DOWN, is_ejected=False, share=0.25, reason="no answer within 500ms"),
         backend("away", BackendState.DRAINED, weight_in_use=0.0, target_share=0.0, share=0.0, since_s=NOW_S - 60),
         backend("slow", BackendState.UP, ramp=0.375, share=0.25, since_s=NOW_S - 5),
         backend(

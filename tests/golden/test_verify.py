@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.datapath.tc import parse_tc_json
+from xenoovs.datapath.tc import parse_tc_json, with_known_counters
 from xenoovs.verify.findings import Conclusion
 
 HERE = Path(__file__).parent / "verify"
@@ -17,6 +17,8 @@ CONFIG = HERE / "dns.yaml"
 
 CASES = {
     "in_hardware": (Conclusion.IN_HARDWARE, ()),
+    "answers": (Conclusion.IN_HARDWARE, ()),
+    "answers_in_software": (Conclusion.NOT_ALL_IN_HARDWARE, ()),
     "wrapped": (Conclusion.IN_HARDWARE, ()),
     "table_full": (Conclusion.NOT_ALL_IN_HARDWARE, ("--blocks",)),
     "unsupported_action": (Conclusion.IN_HARDWARE, ()),
@@ -36,6 +38,38 @@ def test_the_report_on_a_dump(name: str, xenoovs: CommandLine, update_golden: bo
     said = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{name}.dump", *options)
     _compare(HERE / f"{name}.txt", said.out, update=update_golden)
     assert (said.status, said.err) == (conclusion, "")
+
+
+PARTS = {
+    "part_of_a_service": (Conclusion.IN_HARDWARE, ("--service", "dns")),
+    "part_by_verdict": (Conclusion.NOT_ALL_IN_HARDWARE, ("--verdict", "TC_SW", "--verdict", "absent")),
+    "tree": (Conclusion.NOT_ALL_IN_HARDWARE, ("--tree",)),
+    "tree_of_software": (Conclusion.NOT_ALL_IN_HARDWARE, ("--tree", "--verdict", "TC_SW", "--blocks")),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_report_on_a_part(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    conclusion, options = PARTS[name]
+    dump = "unsupported_action" if name == "part_of_a_service" else "answers_in_software"
+    said = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{dump}.dump", *options)
+    _compare(HERE / f"{name}.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (conclusion, "")
+
+
+def test_the_tree_for_programs(xenoovs: CommandLine, update_golden: bool) -> None:
+    dump = HERE / "answers_in_software.dump"
+    said = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--tree", "--verdict", "tc_sw", "-o", "json")
+    _compare(HERE / "tree.json", said.out, update=update_golden)
+    assert said.status == Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_a_dump_without_config_and_bridge_takes_ports_for_bridges_by_their_names(
+    xenoovs: CommandLine, update_golden: bool
+) -> None:
+    said = xenoovs("verify-offload", "--from-dump", HERE / "unsupported_action.dump")
+    _compare(HERE / "no_bridge.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
 
 
 def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> None:
@@ -63,7 +97,7 @@ def test_each_recorded_filter_has_a_megaflow_that_says_the_same(name: str) -> No
 
     lines = [line for line in (HERE / f"{name}.dump").read_text().splitlines() if "dp:tc" in line]
     megaflows = {cookie_of_ufid(found.ufid or ""): found for found in map(parse_megaflow, lines)}
-    filters = parse_tc_json((HERE / f"{name}.tc.json").read_text())
+    filters = with_known_counters(parse_tc_json((HERE / f"{name}.tc.json").read_text()))
     assert {found.cookie for found in filters} == set(megaflows)
     for found in filters:
         said = megaflows[found.cookie]

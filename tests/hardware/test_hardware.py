@@ -44,7 +44,7 @@ def test_widened_by_a_foreign_prefix(rig: Rig) -> None:
     assert [
         flow for found in after.report["unwildcarded"] for flow in found["foreign_flows"] if "203.0.113.0/24" in flow
     ]
-    assert after.report["total"]["megaflows"] == len(after.filters)
+    assert after.report["blocks_total"]["megaflows"] == len(after.filters)
 
 
 @pytest.mark.parametrize(("to", "action"), [(OTHER, "output(port={p1},max_len=64)"), (LOCAL, "LOCAL")])
@@ -110,7 +110,7 @@ def test_hw_tc_offload_off(options: Options, directory: Path) -> None:
         assert burst.woken.total() == burst.sent == burst.delivered.total()
         assert found.exit_code == 2
         assert "HW" not in verdicts(found)
-        assert (found.nic_packets, found.report["total"]["hw_packets"]) == (0, 0)
+        assert (found.nic_packets, found.report["blocks_total"]["hw_packets"]) == (0, 0)
 
 
 def assert_ours_unharmed(rig: Rig) -> None:

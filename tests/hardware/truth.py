@@ -32,7 +32,7 @@ class Look:
     @property
     def nic_packets(self) -> int:
         """Packets of the service that traffic control has from the driver."""
-        return sum(entry.counters.hw_packets for entry in self.filters if entry.counters)
+        return sum(entry.counters.hw_packets or 0 for entry in self.filters if entry.counters)
 
 
 def assert_all_in_hardware(before: Look, burst: Burst, after: Look) -> None:
@@ -42,9 +42,9 @@ def assert_all_in_hardware(before: Look, burst: Burst, after: Look) -> None:
     assert (after.exit_code, verdicts(after) - {"ABSENT"}) == (0, {"HW"})
     assert [entry.in_hw for entry in after.filters] == [True] * len(after.filters)
     assert after.nic_packets - before.nic_packets == burst.sent
-    total = after.report["total"]
-    assert total["hw_packets"] - before.report["total"]["hw_packets"] == burst.sent
-    assert total["sw_packets"] == before.report["total"]["sw_packets"]
+    total = after.report["blocks_total"]
+    assert total["hw_packets"] - before.report["blocks_total"]["hw_packets"] == burst.sent
+    assert total["sw_packets"] == before.report["blocks_total"]["sw_packets"]
     for name, mac in MACS.items():
         arrived = sum(count for seen, count in burst.delivered.items() if seen.mac == mac)
         assert packets(after)[name] - packets(before)[name] == arrived

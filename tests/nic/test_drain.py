@@ -60,9 +60,9 @@ def test_no_more_entries_come_than_the_plan_has_said(story: Story) -> None:
 def test_verify_offload_counts_the_entries_of_single_connections(story: Story) -> None:
     report = judged_at(story, "while it lasts").verify
     assert report["conclusion"] == "in_hardware"
-    assert report["total"]["megaflows"] == len(story.look("while it lasts").rules)
+    assert report["blocks_total"]["megaflows"] == len(story.look("while it lasts").rules)
     # The one packet of a SYN is the one that made the megaflow.
-    assert report["total"]["anomalies"] == {"drained": OLD + 2 * OPENED, "without_packets": OPENED}
+    assert report["blocks_total"]["anomalies"] == {"drained": OLD + 2 * OPENED, "without_packets": OPENED}
 
 
 def test_a_nic_that_knows_no_flags_has_only_the_new_connections(story: Story) -> None:
@@ -98,7 +98,7 @@ def test_entries_of_connections_stay_after_it_as_long_as_they_are_used(story: St
 
 def test_afterwards_there_are_as_many_as_predicted(story: Story) -> None:
     said = _said(story, "verify-offload")[-1]
-    total = json.loads(said["stdout"])["total"]
+    total = json.loads(said["stdout"])["blocks_total"]
     look = story.look("after it, all idle once")
     assert (said["exit_code"], total["anomalies"]) == (0, {})
     assert total["megaflows"] == total["predicted_megaflows"] == len(look.rules) == _STAYING

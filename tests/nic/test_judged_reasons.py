@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.nic.guest.catalogue import SCENARIOS
@@ -21,7 +24,7 @@ def _in_software(judged: Judged, ports: tuple[str, ...] = ("p0",)) -> set[str]:
 @every_scenario
 def test_exactly_the_megaflows_without_an_entry_of_the_nic_are_explained(story: Story) -> None:
     for judged in judgements(story):
-        assert set(judged.explained) == _in_software(judged, ("p0", "x0")), judged.look.label
+        assert set(judged.explained) == _in_software(judged, ("p0", "p1", "x0")), judged.look.label
 
 
 @every_scenario
@@ -35,7 +38,7 @@ def test_what_the_nic_refused_is_explained_in_its_own_words(story: Story) -> Non
     for judged in judgements(story):
         in_tc = judged.look.tc_ufids - in_hardware_by_tc(judged.look)
         for ufid in in_tc & story.refused.keys():
-            first = judged.explained[ufid][0]
+            first = next(reason for reason in judged.explained[ufid] if reason["cause"] != "overridden")
             if first["cause"] != "not-retried":
                 assert first["likelihood"] == "confirmed", first
                 assert f"the driver reports: {story.refused[ufid]}" in first["evidence"], first
@@ -70,6 +73,11 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
         ("skip_sw", "primed", "10.3.10.45", "refused-by-driver"),
         ("table_full", "after 5 packets of each client", "10.3.10.45", "table-full"),
         ("table_full", "larger table, 5 more packets of each client", "10.3.10.45", "not-retried"),
+        ("few_preferences", "after 5 packets of each client", "10.3.10.45", "table-full"),
+        ("hash_collisions", "after 5 packets of each client", "10.3.10.45", "refused-by-driver"),
+        ("prefix_masks", "after 5 packets of each client", "10.3.10.45", "refused-by-driver"),
+        ("exporting", "after 5 packets of each client", "10.3.10.45", "unsupported-action"),
+        ("mirrored", "after 5 packets of each client", "10.3.10.45", "refused-by-driver"),
         ("hw_offload_off", "after 5 packets of each client", "10.3.10.45", "hw-offload-off"),
         ("not_restarted", "on, 5 packets of each client", "10.3.10.45", "not-retried"),
         ("skip_hw", "after 5 packets of each client", "10.3.10.45", "tc-policy-skip-hw"),
@@ -82,3 +90,41 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
 )
 def test_the_true_reason_is_named_first(story: Story, label: str, destination: str, cause: str) -> None:
     assert judged_at(story, label).causes(to=destination) == {cause}
+
+
+def _last_reasons(story: Story) -> list[list[dict[str, Any]]]:
+    said = json.loads(story.record["said"][-1]["stdout"])
+    assert said["megaflows"]
+    return [megaflow["reasons"] for megaflow in said["megaflows"]]
+
+
+@pytest.mark.parametrize("story", ["hash_collisions"], indirect=True)
+def test_without_a_trial_a_full_table_is_possible_as_a_refusal_by_value_is(story: Story) -> None:
+    for reasons in _last_reasons(story):
+        found = {(reason["cause"], reason["likelihood"]) for reason in reasons}
+        assert found == {("table-full", "possible"), ("refused-by-driver", "possible")}
+        assert all(any("--probe-driver" in command for command in reason["fix"]) for reason in reasons)
+
+
+@pytest.mark.parametrize("story", ["prefix_masks"], indirect=True)
+def test_a_refusal_of_masks_comes_with_the_key_of_the_config_that_avoids_it(story: Story) -> None:
+    for judged in judgements(story):
+        for reasons in judged.explained.values():
+            assert any("bits: [31, 30, ...]" in command for command in reasons[0]["fix"])
+
+
+@pytest.mark.parametrize("story", ["mirrored"], indirect=True)
+def test_the_output_of_a_mirror_is_named_as_a_second_one(story: Story) -> None:
+    for judged in judgements(story):
+        for reasons in judged.explained.values():
+            texts = [reason["text"] for reason in reasons if reason["cause"] == "egress-not-on-eswitch"]
+            assert [text.partition(",")[0] for text in texts] == ["a copy of each packet leaves by x0"]
+
+
+@pytest.mark.parametrize("story", ["overriding"], indirect=True)
+def test_the_flow_that_takes_the_packets_of_a_block_is_named(story: Story) -> None:
+    """`why` said that there was no traffic yet, although verify-offload named the flow."""
+    (reasons,) = _last_reasons(story)
+    assert [reason["cause"] for reason in reasons[:2]] == ["overridden", "refused-by-driver"]
+    assert "packets of 7 blocks of dns match this megaflow" in reasons[0]["text"]
+    assert "push_vlan" in reasons[0]["evidence"][0]

@@ -6,6 +6,8 @@ import json
 import signal
 from typing import Any
 
+import pytest
+
 from tests.nic.lab_story import NAME
 from tests.nic.truth import parse_rules
 
@@ -17,7 +19,7 @@ def test_it_comes_up_and_says_how_to_go_on(lab: dict[str, Any]) -> None:
     up = lab["said"]["up"]
     assert (up["exit_code"], up["stderr"]) == (0, "")
     assert f"lab {NAME} is up in a virtual machine with an emulated NIC" in up["stdout"]
-    assert f"my.yaml --lab {NAME}" in up["stdout"]
+    assert f"xenoovs apply --lab {NAME}" in up["stdout"]
 
 
 def test_a_second_one_of_that_name_is_refused(lab: dict[str, Any]) -> None:
@@ -30,7 +32,14 @@ def test_status_is_that_of_the_lab_in_the_machine(lab: dict[str, Any]) -> None:
     status = lab["said"]["status"]
     assert status["exit_code"] == 0
     assert status["stdout"].startswith("in a virtual machine with an emulated NIC: process ")
-    assert [line.split()[-1] for line in status["stdout"].splitlines() if line.startswith("fips")] == ["up"] * 3
+    assert [line.split()[3] for line in status["stdout"].splitlines() if line.startswith("fips")] == ["up"] * 3
+
+
+@pytest.mark.parametrize("how", ["link", "port", "silent", "slow"])
+def test_a_backend_in_the_machine_fails_and_heals(how: str, lab: dict[str, Any]) -> None:
+    assert lab["said"][how]["exit_code"] == 0
+    assert f"failed: {how}" in lab["said"][f"status with {how}"]["stdout"]
+    assert lab["said"][f"heal {how}"]["stdout"] == "fips3 answers again\n"
 
 
 def test_packets_reach_the_backends(lab: dict[str, Any]) -> None:
@@ -41,6 +50,19 @@ def test_packets_reach_the_backends(lab: dict[str, Any]) -> None:
     assert (service["sent"], service["answered"]) == (PACKETS, PACKETS)
 
 
+def test_the_cables_count_them(lab: dict[str, Any]) -> None:
+    assert int(lab["said"]["wire"]["stdout"]) >= PACKETS
+
+
+def test_ipvs_of_the_machine_balances_beside_the_designs(lab: dict[str, Any]) -> None:
+    assert lab["said"]["ipvs"]["stderr"] == ""
+    sample = json.loads(lab["said"]["ipvs"]["stdout"])
+    assert sample["why_not"] == ""
+    assert sample["values"]["received"] > 0
+    assert all(sample["values"]["received_by_backend"].values())
+    assert "->" not in sample["left"].partition("RemoteAddress")[2]
+
+
 def test_the_nic_forwards_them_as_verify_offload_says(lab: dict[str, Any]) -> None:
     said = lab["said"]["verify"]
     report = json.loads(said["stdout"])
@@ -49,11 +71,18 @@ def test_the_nic_forwards_them_as_verify_offload_says(lab: dict[str, Any]) -> No
     entries = [
         rule for rule in parse_rules(lab["rules"]) if rule.match.get("nw_dst") and rule.match["nw_dst"].value == VIP
     ]
-    assert report["total"]["megaflows"] == len(entries)
-    assert report["total"]["hw_packets"] == sum(rule.packets for rule in entries)
+    assert report["blocks_total"]["megaflows"] == len(entries)
+    assert report["blocks_total"]["hw_packets"] == sum(rule.packets for rule in entries)
     # The first packets of each block are in software, as long as it takes to offload it.
-    assert PACKETS / 2 < report["total"]["hw_packets"] < PACKETS
+    assert PACKETS / 2 < report["blocks_total"]["hw_packets"] < PACKETS
     assert lab["said"]["why"]["exit_code"] == 0
+
+
+@pytest.mark.parametrize("command", ["doctor", "why"])
+def test_printed_commands_run_on_the_host_as_they_are_printed(lab: dict[str, Any], command: str) -> None:
+    first = f"xenoovs lab exec --lab {NAME} -- ethtool -K p0 hw-tc-offload on"
+    assert [line.partition(" && ")[0] for line in lab["typed"][command]] == [first]
+    assert "hw-tc-offload: on" in lab["said"][f"{command} fixed"]["stdout"]
 
 
 def test_a_file_is_read_as_it_is_now(lab: dict[str, Any]) -> None:
@@ -77,7 +106,7 @@ def test_when_the_machine_has_died_status_names_the_command_that_removes_the_lab
     status = lab["said"]["status without machine"]
     assert status["exit_code"] == 1
     assert f"the virtual machine of lab {NAME} has stopped" in status["stderr"]
-    assert f"xenoovs lab down --name {NAME}" in status["stderr"]
+    assert f"xenoovs lab down --lab {NAME}" in status["stderr"]
 
 
 def test_after_a_crash_while_it_boots_status_names_the_command_that_removes_it(lab: dict[str, Any]) -> None:

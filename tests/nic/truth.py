@@ -36,6 +36,8 @@ class Rule:
     match: Mapping[str, MaskedValue]
     frag: MaskedValue
     actions: tuple[str, ...]
+    passed: int = 0
+    """Packets that matched and that the NIC gave to the CPU all the same."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ def _parse_rule(line: str) -> Rule:
         match={_FIELDS[name]: value for name, value in match.items() if name != "frag"},
         frag=match.get("frag", MaskedValue(0, 0)),
         actions=tuple(actions.split()),
+        passed=int(facts.get("passed", 0)),
     )
 
 

@@ -17,8 +17,10 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.store import MonotonicClock
+from xenoovs.config.load import parse_config
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
+from xenoovs.lab.probing import in_lab
 from xenoovs.model.balancer import Service
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
@@ -45,12 +47,19 @@ class AtHome:
 
 @contextmanager
 def running_agent(
-    config: Path, directory: Path, *, probe: Probe = all_answer, resync_s: float = 10.0
+    config: Path, directory: Path, *, probe: Probe = all_answer, resync_s: float = 10.0, lab: Lab | None = None
 ) -> Iterator[Agent]:
-    """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch."""
+    """An agent at work for the time of a `with`; `directory`: the run directory of the Open vSwitch.
+
+    With `lab` its probes are those of the config, inside the lab.
+    """
+    file = ConfigFile(config)
+    if lab is not None:
+        topology, probe = lab.topology, Prober(exec_allowed=True).probe
+        file = ConfigFile(config, lambda text, _: in_lab(parse_config(text, file=str(config), for_lab=True), topology))
     switch = ManagementSwitch(Endpoint(f"unix:{directory / 'db.sock'}", directory))
     agent = Agent(
-        ConfigFile(config),
+        file,
         Engine(switch),
         probe=probe,
         clock=MonotonicClock(),

@@ -122,9 +122,12 @@ class DummyOvs:
             # Without ovs-vswitchd nobody would ever confirm, and the wait would hide why the test failed.
             wait = [] if len(self.ovs.pids()) == 2 else ["--no-wait"]
             self.ovs.vsctl(*wait, "--if-exists", "del-br", name)
-            # What an agent remembers of drains and weights is for the next one at this bridge.
+            # What an agent remembers of drains and weights, and the history, are for the next bridge of this name.
             for left in self.ovs.directory.glob(f"xenoovs/{name}.*"):
-                left.unlink(missing_ok=True)
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink(missing_ok=True)
 
 
 @contextmanager

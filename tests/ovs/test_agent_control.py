@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -75,6 +76,117 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
         assert "dns/fips2: drained for" in said.out
         assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
         assert end(second).status == 0
+
+
+def test_maintenance_for_a_time_outlives_a_kill_and_ends(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    db = ("--db", bridge.ovs.db)
+    with agent(bridge, config) as first:
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
+        before = sorted(bridge.dump_flows())
+        said = xenoovs("maintenance", "02:00:5e:10:00:02", "--for", "6s", *db)
+        assert (said.status, "dns/fips2 is in maintenance for 6s: " in said.out) == (0, True), said.err
+        first.kill()
+        first.wait()
+    with agent(bridge, config):
+        eventually(lambda: "dns/fips2: maintenance for" in xenoovs("status", config, *db).out, "the first round")
+        assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
+        assert "s left; `xenoovs reset dns/fips2` ends it" in xenoovs("status", config, *db).out
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "the end of the maintenance")
+        # It has exactly the clients of before.
+        assert sorted(bridge.dump_flows()) == before
+        said = xenoovs("maintenance", "fips4", *db)
+        assert (said.status, said.err) == (1, "error: the config has no backend fips4; did you mean fips3 or fips2?\n")
+
+
+def test_the_drain_of_a_backend_in_maintenance_moves_no_client_and_its_reset_gives_exactly_its_own_back(
+    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
+) -> None:
+    config = tmp_path / "my.yaml"
+    fips5 = "      - {name: fips5, mac: 02:00:5e:10:00:05, weight: 9}\n"
+    config.write_text(SMALL_CONFIG.rstrip("\n") + "\n" + fips5)
+    db = ("--db", bridge.ovs.db)
+
+    def balance() -> list[str]:
+        """The flows of the clients, without the memory of home blocks."""
+        return sorted(line for line in bridge.dump_flows() if "table=1" in line)
+
+    with agent(bridge, config):
+        eventually(lambda: xenoovs("status", config, *db).status == 0, "the first round")
+        well = sorted(bridge.dump_flows())
+        assert xenoovs("maintenance", "fips3", *db).status == 0
+        maintained = balance()
+        assert maintained != [line for line in well if "table=1" in line]
+        assert xenoovs("drain", "fips3", *db).status == 0
+        assert balance() == maintained
+    with agent(bridge, config):
+        eventually(lambda: "dns/fips3: drained for" in xenoovs("status", config, *db).out, "the first round")
+        assert balance() == maintained
+        assert xenoovs("reset", "fips3", *db).status == 0
+        assert sorted(bridge.dump_flows()) == well
+
+
+def test_a_server_is_described_with_and_without_an_agent(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    words = ("describe", "fips3", "--db", bridge.ovs.db, "--config", config, "-o", "json")
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
+        with_agent = json.loads(xenoovs(*words).out)
+    said = xenoovs(*words)
+    assert said.status == 0, said.err
+    without = json.loads(said.out)
+    assert (with_agent["from"], without["from"]) == ("agent", "bridge")
+    same = ("service", "name", "mac", "share", "flows")
+    (one,), (other,) = with_agent["backends"], without["backends"]
+    assert {key: one[key] for key in same} == {key: other[key] for key in same}
+    places = [[(block["value"], block["mask"]) for block in each["block_list"]] for each in (one, other)]
+    assert places[0] == places[1] != []
+    with agent(bridge, config):
+        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
+        assert xenoovs("drain", "fips3", "--db", bridge.ovs.db).status == 0
+    # The agent was killed: the bridge is as it left it, and not as the config says.
+    (left,) = json.loads(xenoovs(*words).out)["backends"]
+    assert (left["share"], left["block_list"]) == (0, [])
+    said = xenoovs("describe", "fips9", "--db", bridge.ovs.db, "--config", config)
+    assert (said.status, said.err) == (1, "error: the config has no backend fips9; did you mean fips3 or fips2?\n")
+
+
+def test_commands_of_probes_and_notifications_die_with_a_killed_agent(bridge: DummyBridge, tmp_path: Path) -> None:
+    config, program, pids = tmp_path / "my.yaml", tmp_path / "program", tmp_path / "pids"
+    config.write_text(
+        f"health: {{probe: exec, command: [{program}], interval: 60s, timeout: 60s, fall: 1}}\n"
+        f"notify: {{command: [{program}], timeout: 60s}}\n"
+        + SMALL_CONFIG.replace("weight: 70", "weight: 70, address: 198.51.100.2").replace(
+            "weight: 30", "weight: 30, address: 198.51.100.3"
+        )
+    )
+    # The first backend is down at once, so its command runs; the probe of the other one does not end.
+    program.write_text(
+        '#!/bin/sh\nif [ "$XENOOVS_ADDRESS/$#" = 198.51.100.2/0 ]; then exit 1; fi\n'
+        f'sleep 600 &\necho "$# $$ $!" >> {pids}\nwait\n'
+    )
+    program.chmod(0o755)
+    with agent(bridge, config, "--allow-exec") as process:
+
+        def begun() -> dict[str, list[int]]:
+            lines = [line.split() for line in pids.read_text().splitlines()] if pids.exists() else []
+            return {words[0]: [int(word) for word in words[1:]] for words in lines}
+
+        eventually(lambda: begun().keys() == {"0", "3"}, "a probe and a command that do not end")
+        running = [pid for of_one in begun().values() for pid in of_one]
+        process.kill()
+        process.wait()
+        eventually(lambda: not any(is_running(pid) for pid in running), "the end of both, with their children")
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and not only waits to be reaped (proc(5), /proc/pid/stat)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.ovs.agents import AtHome, running_agent
+from tests.ovs.agents import running_agent
 from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
+from xenoovs.agent.conditions import headline
 from xenoovs.agent.daemon import Agent
 from xenoovs.config.load import load_config
-from xenoovs.lab.host import LabNetns, kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.lifecycle import start_responder
+from xenoovs.lab.servers import Failure, fail, heal
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.switch.endpoint import Endpoint
@@ -65,12 +67,12 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
     balancer = load_config(path)
     with running_lab("health", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             assert set(before.values()) == {"one", "two", "six"}
 
-            kill_and_wait(processes_in(machines["one"].namespace))
+            fail(lab, machines["one"], Failure.PORT, balancer)
             eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
             during = servers(lab, balancer)
             assert {client for client in before if before[client] != during[client]} == {
@@ -78,10 +80,51 @@ def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
             }
             assert set(during.values()) == {"two", "six"}
 
-            start_responder(LabNetns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            heal(lab, [machines["one"]], balancer)
             eventually(lambda: agent.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
             assert servers(lab, balancer) == before
+
+
+AGENT = """
+import socket, sys
+server = socket.create_server(("0.0.0.0", 9707))
+while True:
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(open(sys.argv[1], "rb").read())
+"""
+
+
+def test_a_server_advertises_its_weight(path: Path, tmp_path: Path) -> None:
+    path.write_text(
+        CONFIG.replace("services:", "agent_check: {port: 9707, interval: 300ms, timeout: 250ms}\nservices:")
+    )
+    balancer, reply = load_config(path), tmp_path / "reply"
+    with running_lab("weights", balancer, tmp_path / "labs") as lab:
+        machine = next(m for m in lab.topology.machines if m.names[0] == "one")
+        reply.write_text("up 100%\n")
+        enter = ["ip", "netns", "exec", machine.namespace, sys.executable, "-c", AGENT, str(reply)]
+        with subprocess.Popen(enter) as server, running_agent(path, lab.ovs.directory, lab=lab) as agent:
+            try:
+                eventually(lambda: agent.rounds == 1, "flows at first")
+                flows, before = our_flows(lab), servers(lab, balancer)
+                reply.write_text("maint\n")
+                eventually(lambda: agent.rounds == 2, "clients of one at others")
+                assert set(servers(lab, balancer).values()) == {"two", "six"}
+                reply.write_text("ready 100%\n")
+                eventually(lambda: agent.rounds == 3, "clients given back")
+                assert our_flows(lab) == flows
+                assert servers(lab, balancer) == before
+                reply.write_text("50%\n")
+                eventually(lambda: agent.rounds == 4, "half of its weight")
+                during = servers(lab, balancer)
+                moved = {client for client in before if before[client] != during[client]}
+                # Those that move are its own, and not more than the weights need.
+                assert {before[client] for client in moved} == {"one"}
+                assert 0.1 < len(moved) / len(before) < 0.25
+            finally:
+                server.kill()
 
 
 def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
@@ -89,12 +132,12 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
     balancer = load_config(path)
     with running_lab("ramp", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, probe=AtHome(lab, balancer.services[0]).probe) as agent:
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
             eventually(lambda: agent.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
-            kill_and_wait(processes_in(machines["one"].namespace))
+            fail(lab, machines["one"], Failure.PORT, balancer)
             eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
-            start_responder(LabNetns(lab.marks), machines["one"], log=lab.directory / "again.log")
+            heal(lab, [machines["one"]], balancer)
             eventually(lambda: agent.rounds >= 4, "the second step")
             early = servers(lab, balancer)
             own = [client for client in before if before[client] == "one"]
@@ -104,6 +147,42 @@ def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
             eventually(lambda: our_flows(lab) == flows, "all clients given back")
             assert servers(lab, balancer) == before
             assert agent.rounds == 10
+
+
+def serving(agent: Agent) -> set[str]:
+    """The backends that have clients on the bridge."""
+    (service,) = agent.snapshot().services
+    return {backend.name for backend in service.backends if backend.share}
+
+
+def test_a_backup_serves_while_no_other_backend_does(path: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    notify = f"notify: {{command: [/bin/sh, -c, 'echo \"$2 $3\" >> {told}', sh]}}\nservices:"
+    path.write_text(CONFIG.replace("198.51.100.3}", "198.51.100.3, backup: true}").replace("services:", notify))
+    balancer = load_config(path)
+    with running_lab("sorry", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+            eventually(lambda: agent.rounds == 1, "flows at first")
+            flows, before = our_flows(lab), servers(lab, balancer)
+            assert set(before.values()) == {"one", "two"}
+
+            for name in ("one", "two"):
+                fail(lab, machines[name], Failure.PORT, balancer)
+            eventually(lambda: serving(agent) == {"six"}, "all clients at the backup")
+            assert set(servers(lab, balancer).values()) == {"six"}
+            assert headline(agent.snapshot())[0] == "clients at backups"
+
+            for name, names in (("two", {"two"}), ("one", {"one", "two"})):
+                heal(lab, [machines[name]], balancer)
+                eventually(lambda names=names: serving(agent) == names, name)  # type: ignore[misc]
+                assert set(servers(lab, balancer).values()) == names
+            assert our_flows(lab) == flows
+            assert servers(lab, balancer) == before
+            eventually(lambda: told.read_text().count("\n") == 6, "all commands")
+    assert sorted(told.read_text().splitlines()) == sorted(
+        ["web/one DOWN", "web/two DOWN", "web BACKUP", "web/two UP", "web UP", "web/one UP"]
+    )
 
 
 def logged(agent: Agent, text: str) -> list[str]:

@@ -145,4 +145,4 @@ def test_a_stopped_vswitchd_does_not_keep_commands_waiting(own_ovs: DummyOvs, co
     with own_ovs.bridge() as bridge, stopped(own_ovs.ovs.pids()[0]):
         said = finish(start("plan", config, "--db", bridge.ovs.db))
     assert said.status == 1
-    assert "has not answered for 10 s: it is stopped, as by SIGSTOP" in said.err
+    assert "has not answered for 10s: it is stopped, as by SIGSTOP" in said.err

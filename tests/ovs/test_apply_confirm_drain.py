@@ -13,7 +13,10 @@ from tests.command_line import CommandLine, finish, start
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
+from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import BlockMove, Phase
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
@@ -53,8 +56,12 @@ def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]
     return sorted(bridge.dump_flows())
 
 
+def switch_of(bridge: DummyBridge) -> ManagementSwitch:
+    return ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+
+
 def moving(bridge: DummyBridge) -> tuple[tuple[int, BlockMove], ...]:
-    return moves_of(ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory)).dump_flows(bridge.name))
+    return moves_of(switch_of(bridge).dump_flows(bridge.name))
 
 
 def has_settled(bridge: DummyBridge) -> bool:
@@ -100,17 +107,15 @@ def test_the_way_back_ends_the_drain_that_it_began(bridge: DummyBridge, config: 
     assert sorted(bridge.dump_flows()) == before
 
 
-def test_the_way_back_leaves_the_drain_of_another_service(
-    bridge: DummyBridge, config: Path, before: list[str], tmp_path: Path
-) -> None:
-    """It was ended with the change: all flows were put back as they had been."""
-    other = tmp_path / "other.yaml"
-    other.write_text(BOTH_WITHOUT_ONE)
+def test_the_way_back_leaves_the_drain_of_another_service(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    """It was ended with the change: all flows were put back as they had been.
+
+    An agent begins the other drain; a second `apply` is refused meanwhile.
+    """
     with applying(config, bridge, "--confirm", "10m") as process:
-        second = start("apply", other, "--db", bridge.ovs.db, "--yes")
-        eventually(lambda: len({service for service, _ in moving(bridge)}) == 2, "the drain of the other service")
-        second.kill()
-        second.communicate()
+        engine = Engine(switch_of(bridge))
+        engine.apply(engine.plan(parse_config(BOTH_WITHOUT_ONE, file="other.yaml"), PlanOptions()))
+        assert len({service for service, _ in moving(bridge)}) == 2
         process.terminate()
         assert finish(process).status == 1
     (left,) = {each[0] for each in moving(bridge)}

@@ -39,7 +39,7 @@ def test_bridge_missing(xenoovs: CommandLine, bridge: DummyBridge, config: Path)
     config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
     said = xenoovs("apply", config, "--yes", "--db", bridge.ovs.db)
     assert said.status == 1
-    assert "bridge ovsbr9 does not exist (bridges here: ovsbr1)" in said.err
+    assert "bridge ovsbr9 does not exist (bridges here: ovsbr1; did you mean ovsbr1?)" in said.err
     assert f"`ovs-vsctl --db={bridge.ovs.db} add-br ovsbr9`" in said.err
 
 
@@ -99,6 +99,18 @@ def test_apply_asks_only_people(bridge: DummyBridge, config: Path) -> None:
     said = finish(start("apply", config, "--db", bridge.ovs.db))
     assert said.status == 64
     assert "--yes" in said.err
+    assert bridge.dump_flows() == []
+
+
+def test_a_user_who_declines_changes_nothing(bridge: DummyBridge, config: Path) -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"n\n")
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db]
+    process = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith("error: declined")
     assert bridge.dump_flows() == []
 
 

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from contextlib import suppress
+from os import environ
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, Said
 from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.ovs
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
+OTHERS = """\
+  - name: mail
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [25]
+    tolerance: 20%
+    backends:
+      - {name: fips2, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: fips3, mac: 02:00:5e:10:00:03, weight: 1}
+"""
+CHANGED_OTHERS = OTHERS.replace("[25]", "[587]\n    vip_mac: 02:00:5e:10:00:46")
 BLOCKS = 5
 FLOWS = BLOCKS + 3
 
@@ -46,6 +62,72 @@ def test_a_changed_weight(xenoovs: CommandLine, bridge: DummyBridge, config: Pat
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     compare("plan-changed-weight", xenoovs("plan", config, "--db", bridge.ovs.db), update_golden=update_golden)
+
+
+def test_services_that_come_change_and_go(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool
+) -> None:
+    config.write_text(SMALL_CONFIG + OTHERS)
+    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50") + CHANGED_OTHERS)
+    said = xenoovs("plan", config, "--db", bridge.ovs.db, "--flows")
+    compare("plan-flows", said, update_golden=update_golden)
+    assert said.out.startswith(xenoovs("plan", config, "--db", bridge.ovs.db).out)
+    assert said.out.index("table=1") < said.out.index("arp")
+    dry_run = xenoovs("apply", config, "--db", bridge.ovs.db, "--flows", "--dry-run")
+    assert (dry_run.status, dry_run.out) == (0, said.out)
+
+
+def test_json_says_what_the_headline_says(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    config.write_text(SMALL_CONFIG + OTHERS)
+    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50") + CHANGED_OTHERS)
+    document = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+    assert document["summary"] == {
+        "added": ["mail"],
+        "changed": ["dns"],
+        "removed": ["mail"],
+        "clients_moved": [{"service": "dns", "clients": 0.125}],
+        "flows_of_no_service": 1,
+        "flows_before": 11,
+        "flows_after": 12,
+    }
+
+
+def test_a_change_of_no_service_says_so(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    bridge.ofctl("del-flows", "table=0,in_port=p1")
+    said = xenoovs("plan", config, "--db", bridge.ovs.db)
+    assert said.out.startswith("ovsbr1: no service changes; 1 flow of other traffic and ARP does\n")
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_removed_services_are_red_on_a_terminal_alone(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, no_color: str
+) -> None:
+    config.write_text(SMALL_CONFIG + OTHERS)
+    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    config.write_text(SMALL_CONFIG)
+    assert "\x1b" not in xenoovs("plan", config, "--db", bridge.ovs.db).out
+    ours, theirs = os.openpty()
+    argv = [str(XENOOVS), "plan", str(config), "--db", bridge.ovs.db]
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ | {"NO_COLOR": no_color})
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):
+        # At its end a terminal gives EIO (pty(7)).
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert process.wait(PATIENCE_S) == 2
+    assert (b"\x1b[31m1 service removed" in shown) is (not no_color)
+    assert (b"\x1b" in shown) is (not no_color)
+
+
+def test_the_former_option_for_flows_names_the_new_one(xenoovs: CommandLine, config: Path) -> None:
+    said = xenoovs("plan", config, "--all-flows")
+    assert said.status == 64
+    assert "--flows" in said.err.replace("--all-flows", "")
 
 
 def test_cosmetic_edits_change_nothing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:

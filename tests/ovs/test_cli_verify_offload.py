@@ -57,7 +57,7 @@ def test_megaflows_that_have_expired_are_no_missing_traffic(
     said = xenoovs("verify-offload", config, "--db", _db(bridge))
     assert said.status == 3
     assert said.out.splitlines()[-1] == (
-        "no conclusion: the blocks had 64 packets, but their megaflows have expired (max-idle 600 s); "
+        "no conclusion: the blocks had 64 packets, but their megaflows have expired (max-idle 600s); "
         "send some traffic and run this again"
     )
 
@@ -67,7 +67,7 @@ def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBrid
     said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
     told = json.loads(said.out)
     assert (said.status, told["exit_code"]) == (2, 2)
-    assert told["total"]["blocks"] == {"HW": 0, "PARTIAL": 0, "TC_SW": 0, "SW": 7, "ABSENT": 0}
+    assert {verdict: count for verdict, count in told["total"]["blocks"].items() if count} == {"SW": 7}
     assert (told["total"]["megaflows"], told["total"]["predicted_megaflows"]) == (7, 7)
     assert told["total"]["sw_packets"] == 128 - 7
     assert (told["anomalous_megaflows"], told["unwildcarded"]) == ([], [])
@@ -133,7 +133,7 @@ def test_who_delivers_to_the_same_backend_takes_nothing(
     bridge.send("p0", CLIENTS)
     told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
     assert told["overrides"] == []
-    assert [(row["reason"], row["megaflows"]) for row in told["ignored"]] == [("of no service", 1)]
+    assert [(row["kind"], row["in_port"], row["megaflows"]) for row in told["other"]] == [("of no service", "p0", 1)]
 
 
 def test_services_beside_each_other_blame_nobody(bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine) -> None:

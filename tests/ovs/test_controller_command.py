@@ -281,6 +281,20 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> 
             process.kill()
 
 
+def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(config: Path) -> None:
+    code = (
+        "import sys; from xenoovs.cli import options; "
+        "options.find_lab = lambda given: ('x', 'XENOOVS_LAB'); options.forward_to_vm = lambda *_: None; "
+        "from xenoovs.cli import controller_app as app; "
+        "app.connect = lambda db, lab: (db, lab); "
+        "app.configured_bridges = lambda files, local, **more: sys.exit(f'{local} {more}'); "
+        "app.XenoovsController()"
+    )
+    env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "(None, 'x') {'is_controller': True, 'lab': 'x'}"
+
+
 def test_a_port_that_is_gone_holds_nothing_else_back(wide: DummyBridge, config: Path) -> None:
     """As with the agent at the management socket: its backends are ejected, and come back with it."""
     with controller(config, wide, "--attach", "--resync", "1h") as process:
@@ -294,4 +308,4 @@ def test_a_port_that_is_gone_holds_nothing_else_back(wide: DummyBridge, config: 
         said = finish(process)
     events = [json.loads(line) for line in said.err.splitlines()]
     reasons = [event["reason"] for event in events if event["event"] == "part of the bridge cannot be reconciled"]
-    assert reasons == ["port p2 is on no bridge; no clients for dns/fips3"]
+    assert reasons == ["port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/fips3"]

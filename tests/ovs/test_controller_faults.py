@@ -38,7 +38,7 @@ def test_a_peer_that_falls_silent_is_told_and_let_go(said: bytes) -> None:
         read_to_end(sock)
         eventually(lambda: record.of("a connection is closed") != [], "the end of a silent connection")
     assert record.of("a connection is closed") == [
-        {"peer": "127.0.0.1", "reason": "no OpenFlow handshake within 0.3 s"}
+        {"peer": "127.0.0.1", "reason": "no OpenFlow handshake within 300ms"}
     ]
 
 
@@ -56,7 +56,7 @@ def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs) -> None:
             os.kill(pid, signal.SIGCONT)
         assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_FLOW]
     (end, *_) = record.of("bridge disconnected")
-    assert "has sent nothing for 3 s, not even to an echo request" in str(end["reason"])
+    assert "has sent nothing for 3s, not even to an echo request" in str(end["reason"])
 
 
 @pytest.mark.parametrize("spoken", [("OpenFlow10",), ("OpenFlow13", "OpenFlow10")])
@@ -157,7 +157,7 @@ def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridg
     with running_server(record) as server:
         Way(server).switch(bridge.ovs).dump_flows(bridge.name)
         internal = parse_flow("cookie=0x786f000000000001, table=254, priority=1 actions=drop")
-        line = server.registry.connection(bridge.name)
+        line = server.registry.expect(bridge.name).connected()
         line.session.send(encode_flow_mod(FlowMod(Command.ADD, internal), xid=7, ofports=line.numbers))
         eventually(lambda: record.of("the switch reports an error") != [], "the error is told")
     told = {"bridge": "ovsbr1", "error": "OFPBRC_EPERM", "about": "FLOW_MOD", "xid": 7}

@@ -115,7 +115,7 @@ def test_a_bridge_that_answers_a_dump_with_noise_is_let_go(capfd: pytest.Capture
         server.expect("ovsbr1")
         for said in _TALK:
             sock.sendall(said)
-        server.registry.connection("ovsbr1", timeout_s=PATIENCE_S)
+        server.registry.expect("ovsbr1").connected(timeout_s=PATIENCE_S)
         dumped = pool.submit(ControllerSwitch(server.registry).dump_flows, "ovsbr1")
         heard = b""
         while b"\x00\x00\x10\x00\x00\x01" not in heard:

@@ -149,7 +149,7 @@ def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.Monke
         switch, place = _switch(server), server.expect("ovsbr1").expected
         switch.apply("ovsbr1", _ADD)
         frozen = NeighbourProxy(lambda: place.connections, log=Record().log, now_s=lambda: 1.0)
-        place.on_packet(frozen.receive)
+        place.receive_packet = frozen.receive
         frozen.follow(balancer(service(claim())))
         scripted.send(packet_in(solicitation()) * flood)
         switch.apply("ovsbr1", _ADD)
@@ -192,7 +192,7 @@ def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     record = Record()
     with running_server(record) as server, scripted_switch(server, answer=answer) as scripted:
         switches.append(scripted)
-        with pytest.raises(MalformedOpenFlow, match="expected the last part of an answer within 1 MiB and 60 s"):
+        with pytest.raises(MalformedOpenFlow, match="expected the last part of an answer within 1 MiB and 60s"):
             _switch(server).dump_flows("ovsbr1")
         eventually(lambda: record.of("bridge disconnected") != [], "the connection is given up")
 
@@ -215,7 +215,7 @@ def test_the_first_reason_for_an_end_is_told() -> None:
     """Found when a test failed about once in a hundred: a controller that stopped put its own reason over it."""
     record = Record()
     with running_server(record) as server, scripted_switch(server):
-        session = server.registry.connection("ovsbr1", timeout_s=PATIENCE_S).session
+        session = server.registry.expect("ovsbr1").connected(timeout_s=PATIENCE_S).session
         for reason in ("it is malformed", "something else"):
             session.abandon(reason)
     assert [facts["reason"] for facts in record.of("bridge disconnected")] == ["it is malformed"]

@@ -138,7 +138,7 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
         proxy = NeighbourProxy(lambda: server.registry.connections, log=record.log, now_s=lambda: 1.0)
-        server.expect(bridge.name).expected.on_packet(proxy.receive)
+        server.expect(bridge.name).expected.receive_packet = proxy.receive
         proxy.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         try:

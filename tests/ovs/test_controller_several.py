@@ -212,11 +212,18 @@ def test_two_configs_of_one_bridge_do_not_start(tmp_path: Path, mine: str, other
     assert "b.yaml are both for bridge ovsbr" in said.err
 
 
-def test_several_configs_need_the_controller(tmp_path: Path) -> None:
+def test_several_configs_need_no_controller(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
     one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
-    said = finish(start("agent", one, two))
-    assert said.status == 64
-    assert "Several FILEs need --via controller" in said.err
+    process = start("agent", one, two, "--db", first.ovs.db, "--log", "json")
+    try:
+        eventually(lambda: (_vip(first), _vip(second)) == ({"10.3.10.45"}, {"10.9.9.9"}), "flows on both")
+        # It keeps its bridge, else two agents would fight for one.
+        two.write_text(_SECOND.replace("ovsbr2", "ovsbr1"))
+        told = _told(process, "the config is invalid; the last good one stays")
+        assert "two.yaml has no bridge ovsbr2, only ovsbr1" in str(told["reason"])
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_config_that_names_another_bridge_later_is_refused(

@@ -71,7 +71,7 @@ def test_strangers_that_do_not_even_begin_tls_keep_no_bridge_out(own_ovs: DummyO
             strangers.enter_context(peer(server))
         server.expect("ovsbr1")
         connect(own_ovs.ovs, "ovsbr1", server)
-        assert server.registry.connection("ovsbr1", timeout_s=PATIENCE_S).bridge == "ovsbr1"
+        assert server.registry.expect("ovsbr1").connected(timeout_s=PATIENCE_S).bridge == "ovsbr1"
 
 
 def test_a_stranger_that_has_to_go_is_told_by_the_end_of_its_connection() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.golden.cases import CASES, examples_of, program_of
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
-from xenoovs.simulate.megaflows import predict_megaflows
+from tests.predicted import predict_megaflows
 
 pytestmark = pytest.mark.ovs
 

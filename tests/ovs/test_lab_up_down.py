@@ -14,7 +14,8 @@ from tests.ovs.lab_support import EVEN_MAC, backend, balancer, lab_name, links, 
 from xenoovs.errors import LabError
 from xenoovs.lab.host import namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
-from xenoovs.lab.lifecycle import RemovedLab, down, lab_status, up
+from xenoovs.lab.lifecycle import RemovedLab, down, up
+from xenoovs.lab.status import lab_status
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim
 from xenoovs.switch.process import run
@@ -62,7 +63,7 @@ def test_two_labs_side_by_side(tmp_path: Path) -> None:
 
 def test_up_on_an_existing_lab_names_the_way_out(tmp_path: Path) -> None:
     with running_lab("a", DNS, tmp_path) as lab:
-        with pytest.raises(LabError, match=f"xenoovs lab down --name {lab.name}"):
+        with pytest.raises(LabError, match=f"xenoovs lab down --lab {lab.name}"):
             up(lab.name, DNS, directory=tmp_path)
         with pytest.raises(LabError, match="has namespaces here already"):
             up(lab.name, DNS, directory=tmp_path / "elsewhere")
@@ -111,9 +112,11 @@ def test_status_tells_a_dead_backend_and_a_dead_ovs(tmp_path: Path) -> None:
     with running_lab("a", DNS, tmp_path) as lab:
         pid = run(["ip", "netns", "pids", lab.topology.machines[1].namespace]).stdout.split()[0]
         os.kill(int(pid), signal.SIGKILL)
+        assert [machine.is_up for machine in lab_status(lab).machines] == [True, False]
         os.kill(lab.ovs.pids()[0], signal.SIGKILL)
         status = lab_status(lab)
-        assert [machine.is_up for machine in status.machines] == [True, False]
+        # Nobody answers through a switch that does not run.
+        assert [machine.is_up for machine in status.machines] == [False, False]
         assert len(status.ovs_pids) == 1
         assert not status.is_healthy
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.judged import check_flow
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from xenoovs.compile.offloadable.check import check_flow, judge, overall
+from xenoovs.compile.offloadable.check import judge, overall
 from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
 from xenoovs.compile.offloadable.openflow_topics import TopicUse, each_topic_once, match_topics, parse_groups
 from xenoovs.compile.offloadable.table import EXAMPLE_GROUPS, TOPICS, Offload, Profile, Topic, TopicKind

@@ -83,7 +83,7 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
         own_ovs.ovs.vsctl("del-port", "ovsbr1", "p2")
         eventually(serve(bridge, {"01", "03", "04"}), "clients of the backend behind p2 are with the other one")
         snapshot = agent.snapshot()
-        assert snapshot.problems == ("port p2 is on no bridge; no clients for dns/far",)
+        assert snapshot.problems == ("port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/far",)
         assert not is_as_desired(snapshot)
         (far,) = (one for service in snapshot.services for one in service.backends if one.name == "far")
         assert (far.is_ejected, far.reason) == (True, snapshot.problems[0])
@@ -128,5 +128,8 @@ def test_apply_by_hand_refuses_what_cannot_be_whole_unless_told(
         assert "--partial" in said.err
         assert bridge.dump_flows() == []
         said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes", "--partial")
-        assert (said.status, "port p2 is on no bridge; no clients for dns/far" in said.out) == (0, True)
+        assert (said.status, "port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/far" in said.out) == (
+            0,
+            True,
+        )
         assert serving(bridge) == {"01", "03", "04"}

@@ -15,12 +15,13 @@ import pytest
 from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.lab_support import lab_name, running_lab
 from tests.ovs.paced import steady_stream
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.offload_setting import OffloadSwitch
 
 pytestmark = pytest.mark.ovs
 
@@ -69,7 +70,17 @@ esac
 """A stand-in for ovs-vsctl: the ovs-vswitchd that is to end does not, until it gets SIGCONT."""
 
 
-def test_killed_while_open_vswitch_ends_the_restart_is_completed(tmp_path: Path) -> None:
+SET_OFFLOAD = ("doctor", "--set", "offload=on")
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [(("restart-ovs",), signal.SIGKILL), (SET_OFFLOAD, signal.SIGKILL), (SET_OFFLOAD, signal.SIGINT)],
+    ids=["restart-ovs", "set", "set Ctrl-C"],
+)
+def test_killed_while_open_vswitch_ends_the_restart_is_completed(
+    tmp_path: Path, command: tuple[str, ...], number: signal.Signals
+) -> None:
     """The lab was left without ovs-vswitchd, and without its flows."""
     config = tmp_path / "my.yaml"
     config.write_text(SMALL_CONFIG)
@@ -81,16 +92,22 @@ def test_killed_while_open_vswitch_ends_the_restart_is_completed(tmp_path: Path)
         tool = tmp_path / "ovs-vsctl"
         tool.write_text(STOPPING.format(pid=vswitchd))
         tool.chmod(0o755)
-        process = start("restart-ovs", *named, env={**here, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        process = start(*command, *named, env={**here, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
         eventually(lambda: has_sigterm(vswitchd, "ShdPnd"), "ovs-vswitchd gets SIGTERM")
-        process.kill()
-        process.communicate()
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
         os.kill(vswitchd, signal.SIGCONT)
+        # The process in the background holds its output open to the end.
+        process.communicate(timeout=PATIENCE_S)
         eventually(lambda: len(lab.ovs.pids()) == 2 and lab.ovs.pids()[0] != vswitchd, "ovs-vswitchd runs again")
         eventually(lambda: "flow-restore-wait" not in lab.ovs.vsctl("get", "Open_vSwitch", ".", "other_config"), "work")
         assert lab_flows(lab) == flows
         assert not list(lab.directory.glob("*.bundle"))
         assert not has_sigterm(lab.ovs.pids()[0], "SigIgn")
+        if command == SET_OFFLOAD:
+            setting = OffloadSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+            eventually(lambda: setting.is_as(wanted=True), "offload is set and in effect")
+            eventually(lambda: not list(lab.ovs.directory.glob("xenoovs-offload.json")), "nothing is left to undo")
 
 
 def lab_flows(lab: Lab) -> list[str]:

@@ -1,31 +1,28 @@
-"""An Open vSwitch that takes questions and answers none: everybody says so soon, and how it is mended."""
+"""An Open vSwitch that accepts requests and answers none: each command reports it, and how to fix it."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.patience import PATIENCE_S
+from xenoovs.datapath.host import Unresponsive
 from xenoovs.switch import endpoint, host_facts
-from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
+from xenoovs.switch.endpoint import ANSWER_S, Endpoint, ask_database, ask_vswitchd
 
 pytestmark = pytest.mark.ovs
 
-PATIENCE_S = 1.5
-"""Longer than a busy machine lets one wait that is well."""
+Ask = Callable[..., Unresponsive | None]
 
-
-@pytest.fixture(autouse=True)
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "WORK_S", PATIENCE_S)
-    monkeypatch.setattr(host_facts, "ask_vswitchd", partial(ask_vswitchd, patience_s=PATIENCE_S))
-    monkeypatch.setattr(host_facts, "ask_database", partial(ask_database, patience_s=PATIENCE_S))
+SHORT_S = 0.5
+"""Time limit for a stopped process, which answers never. The other one gets PATIENCE_S."""
 
 
 @pytest.fixture
@@ -35,14 +32,30 @@ def own_bridge(own_ovs: DummyOvs) -> Iterator[DummyBridge]:
 
 
 @pytest.fixture(params=["ovs-vswitchd", "ovsdb-server"])
-def stopped(request: pytest.FixtureRequest, own_bridge: DummyBridge) -> Iterator[tuple[str, int]]:
+def stopped(
+    request: pytest.FixtureRequest, own_bridge: DummyBridge, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, int]]:
     """One of the two stopped: its name and its process id."""
+    limits = {"ovs-vswitchd": PATIENCE_S, "ovsdb-server": PATIENCE_S} | {request.param: SHORT_S}
+    for name, ask, process in (
+        ("ask_vswitchd", ask_vswitchd, "ovs-vswitchd"),
+        ("ask_database", ask_database, "ovsdb-server"),
+    ):
+        limited = partial(_ask, ask, limits[process])
+        for module in (endpoint, host_facts):
+            monkeypatch.setattr(module, name, limited)
     pid = own_bridge.ovs.pids()[("ovs-vswitchd", "ovsdb-server").index(request.param)]
     os.kill(pid, signal.SIGSTOP)
     try:
         yield request.param, pid
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _ask(ask: Ask, limit_s: float, here: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
+    """Ask with another time limit than that of the caller."""
+    assert patience_s == ANSWER_S
+    return ask(here, patience_s=limit_s)
 
 
 @pytest.mark.parametrize("command", ["plan", "apply --yes", "status --from-bridge", "verify-offload", "why"])
@@ -52,7 +65,7 @@ def test_commands_say_who_does_not_answer(
     name, pid = stopped
     said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
     assert (said.status, said.out) == (1, "")
-    assert f"{name} (process {pid}) has not answered for 1.5 s: it is stopped, as by SIGSTOP" in said.err
+    assert f"{name} (process {pid}) has not answered for 500ms: it is stopped, as by SIGSTOP" in said.err
     assert f"to fix it, `kill -CONT {pid}`" in said.err
 
 
@@ -64,7 +77,7 @@ def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
     assert (said.status, said.err) == (2, "")
     rows = json.loads(said.out)["checks"]
     assert rows[0]["check"] == "Open vSwitch runs"
-    assert rows[0]["seen"] == f"{name} (process {pid}) has not answered for 1.5 s: it is stopped, as by SIGSTOP"
+    assert rows[0]["seen"] == f"{name} (process {pid}) has not answered for 500ms: it is stopped, as by SIGSTOP"
     assert rows[0]["fix"] == f"kill -CONT {pid}"
     states = {(row["check"], row["subject"]): row["state"] for row in rows}
     if name == "ovsdb-server":
@@ -87,7 +100,7 @@ def test_doctor_mends_nothing_meanwhile(
 
 def test_who_answers_is_not_silent(own_bridge: DummyBridge) -> None:
     here = Endpoint(own_bridge.ovs.db, own_bridge.ovs.directory)
-    assert (ask_vswitchd(here), ask_database(here)) == (None, None)
+    assert (ask_vswitchd(here, patience_s=PATIENCE_S), ask_database(here, patience_s=PATIENCE_S)) == (None, None)
 
 
 def test_more_callers_than_it_lets_wait(own_bridge: DummyBridge) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send
+from tests.predicted import predict_megaflows
 from tests.property.programs import Block, balance_flows
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.megaflows import predict_megaflows
 
 pytestmark = pytest.mark.ovs
 

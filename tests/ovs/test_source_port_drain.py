@@ -11,6 +11,7 @@ import pytest
 from tests.compiled import draining, observed
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, packet_text, predicted_shape
+from tests.predicted import predict_megaflows
 from xenoovs.compile.program import Program, compile_config, compile_onto
 from xenoovs.config.load import parse_config
 from xenoovs.decision.advance import Progress
@@ -18,7 +19,6 @@ from xenoovs.decision.decision import Phase
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_dump
-from xenoovs.simulate.megaflows import predict_megaflows
 from xenoovs.simulate.walk import tables_of
 
 pytestmark = pytest.mark.ovs

@@ -14,6 +14,7 @@ import pytest
 from tests.compiled import compiled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send
+from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
@@ -22,7 +23,6 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.megaflows import predict_megaflows
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
@@ -76,7 +76,7 @@ def test_verify_finds_every_block_by_its_port(bridge: DummyBridge) -> None:
     found = check_dump(expected_services(program), lines)
     assert found.conclusion is Conclusion.IN_HARDWARE
     assert [each.verdicts for each in found.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
-    assert (found.unwildcardings, found.overrides, found.ignored, found.unparsed) == ((), (), (), ())
+    assert (found.unwildcardings, found.overrides, found.outside, found.unparsed) == ((), (), (), ())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
@@ -104,6 +105,24 @@ def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: flo
         assert switch.dump_flows(bridge.name) == ()
 
 
+def test_a_process_that_gets_no_turn_before_its_hello_connects_again(
+    bridge: DummyBridge, dummy_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open vSwitch waits one second for it, and closes the connection then."""
+    greet, late = openflow.Connection.greet, [True, True]
+
+    def greet_late(connection: openflow.Connection) -> None:
+        if late and late.pop():
+            closed = select.poll()
+            closed.register(connection._socket, select.POLLRDHUP)
+            assert closed.poll(PATIENCE_S * 1000)
+        greet(connection)
+
+    monkeypatch.setattr(openflow.Connection, "greet", greet_late)
+    assert ManagementSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name) == ()
+    assert not late
+
+
 def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     switch, hung = (
         ManagementSwitch(_endpoint(own_ovs)),
@@ -181,7 +200,7 @@ def test_a_remote_database_has_no_flows() -> None:
     switch = ManagementSwitch(find_endpoint(db="tcp:127.0.0.1:1", env={}))
     with pytest.raises(SwitchUnreachable, match="set OVS_RUNDIR"):
         switch.dump_flows("ovsbr1")
-    with pytest.raises(SwitchUnreachable, match="nobody listens there"):
+    with pytest.raises(SwitchUnreachable, match="no process listens there"):
         switch.bridges()
 
 

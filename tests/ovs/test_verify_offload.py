@@ -6,14 +6,14 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from tests.judged import check_offload
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
+from tests.predicted import predict_megaflows
 from tests.unit.verify.programs import two_services
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.model.packet import Packet
-from xenoovs.simulate.megaflows import predict_megaflows
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion
 
@@ -48,7 +48,7 @@ def test_a_software_datapath_is_never_called_hardware(bridge: DummyBridge) -> No
     counted = {name: sum(f.packets for f in findings.blocks if f.block.service == name) for name in VIPS}
     assert counted == {"dns": 80 - 2, "web": 40 - 2}
     assert [found.misdelivered for found in findings.blocks] == [0, 0, 0, 0]
-    assert (findings.ignored, findings.unparsed) == ((), ())
+    assert (findings.outside, findings.unparsed) == ((), ())
 
     as_by_a_nic = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in lines]
     judged = check_offload(expected_services(program), scan_dump(as_by_a_nic))

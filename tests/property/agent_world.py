@@ -13,14 +13,15 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.unit import balancer as small
 from xenoovs.agent.health import Ejected, Ramps
-from xenoovs.agent.overrides import merge, require_possible, with_weight
+from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.servers import find_backend
 from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.state import RuntimeChanged
+from xenoovs.agent.state import RuntimeChanged, with_overrides
 from xenoovs.compile.read import is_of_drain
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import CompileError, XenoovsError
+from xenoovs.errors import CompileError, RequestRefused, XenoovsError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, ProbeKind, Protocol
 from xenoovs.openflow.flow import Command, Flow
 from xenoovs.openflow.text import parse_dump
@@ -91,7 +92,7 @@ class AgentWorld:
         """As Reloader.follow and follow_if_blind."""
         self.is_blind, known = True, dict[tuple[str, str], Fraction]()
         with suppress(XenoovsError):
-            known = dict(self.engine.known(self.balancer))
+            known = dict(self.engine.known(with_overrides(self.balancer, self.overrides)))
             self.is_blind = False
         self.agent.follow(self.balancer, self.overrides, known)
 
@@ -126,7 +127,7 @@ class AgentWorld:
         self.ramps, self.wanted, self.out = desired.ramps, False, desired.ejected
         urgent, self.urgent = self.urgent, False
         try:
-            self.engine.look(now_s=self.now)
+            self.engine.count_drains(now_s=self.now)
             done = self.engine.round(desired, now_s=self.now, urgent=urgent)
         except XenoovsError:
             self.next_s, self.wanted = self.now + RETRY_S, True
@@ -165,6 +166,20 @@ class AgentWorld:
             self.settled = None
         self.overrides, self.wanted = found, True
         self.agent.store.dispatch(RuntimeChanged(Runtime(found)))
+
+    def set_maintenance(self, service: int, backend: int, *, is_on: bool) -> None:
+        """As an operator does. It moves clients for a time alone: `settled` stays."""
+        override = override_of(Runtime(self.overrides), names := (f"s{service}", f"b{backend}"))
+        with suppress(RequestRefused):
+            weight = find_backend(self.balancer, names).weight if override is None else override.weight
+            found = with_weight(Runtime(self.overrides), self.balancer, names, weight, now_s=0.0, is_maintenance=is_on)
+            self.overrides, self.wanted = found.overrides, True
+            self.agent.store.dispatch(RuntimeChanged(found))
+
+    def end_maintenance(self) -> None:
+        for each in self.overrides:
+            if each.is_maintenance:
+                self.set_maintenance(int(each.service[1:]), int(each.backend[1:]), is_on=False)
 
     def reload(self, balancer: Balancer) -> None:
         """Another config, with what is left of the overrides."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
+from xenoovs.agent.health import in_maintenance
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
 from xenoovs.model.balancer import AllDown, service_ids
 from xenoovs.model.next_hop import NextHop
@@ -61,6 +62,11 @@ class AgentMachine(RuleBasedStateMachine):
         self.world.set_weight(service, machine, weight)
         self.world.run(seconds)
 
+    @rule(service=st.integers(0, 1), machine=MACHINES, is_on=st.booleans(), seconds=SECONDS)
+    def operator_maintains(self, service: int, machine: int, *, is_on: bool, seconds: float) -> None:
+        self.world.set_maintenance(service, machine, is_on=is_on)
+        self.world.run(seconds)
+
     @rule(seconds=SECONDS, is_silent=st.booleans())
     def agent_is_killed(self, seconds: float, *, is_silent: bool) -> None:
         """It comes back, maybe while the switch does not answer."""
@@ -108,6 +114,7 @@ class AgentMachine(RuleBasedStateMachine):
     def all_is_well_again(self) -> None:
         """A backend that was out has exactly the clients of before, and all others still have theirs."""
         self.world.dead.clear()
+        self.world.end_maintenance()
         self.world.run(40)
         assert self.world.is_calm()
         settled = self.world.settled
@@ -122,12 +129,23 @@ class AgentMachine(RuleBasedStateMachine):
     def no_more_than_max_down_are_out(self) -> None:
         used = self.world.engine.program
         for service in () if used is None else used.services:
-            weighted = {b.name for b in service.service.backends if b.weight}
+            away = in_maintenance(self.world.overrides).get(service.service.name, frozenset())
+            weighted = {b.name for b in service.service.backends if b.weight} - away
             out = weighted & self.world.out.get(service.service.name, frozenset())
-            if out == weighted and self.chosen.on_all_down is AllDown.DROP:
+            if out == weighted and (not weighted or self.chosen.on_all_down is AllDown.DROP):
                 continue
             assert len(out) <= self.chosen.max_down * len(weighted)
             assert out < weighted
+
+    @precondition(lambda self: self.world.has_round and not self.world.wanted)
+    @invariant()
+    def none_in_maintenance_has_clients(self) -> None:
+        balancer, now = self.world.balancer, blocks(self.world.ours())
+        away = in_maintenance(self.world.overrides)
+        ids = service_ids(s.claim for s in balancer.services)
+        for service in balancer.services:
+            hops = {b.next_hop for b in service.backends if b.name in away.get(service.name, ())}
+            assert not hops & {piece.hop for piece in now.get(ids[service.claim], ())}
 
     @precondition(lambda self: self.world.settled is not None and self.world.has_round and not self.world.wanted)
     @invariant()

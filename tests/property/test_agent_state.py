@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import Check, max_ejected
+from xenoovs.agent.health import Check, in_maintenance, max_ejected
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import (
@@ -76,7 +76,11 @@ def next_events(draw: st.DrawFn, state: AgentState, now_s: float) -> Event:
     balancer = draw(balancers()) if kind == "config" else state.balancer
     names = [(service.name, backend.name) for service in balancer.services for backend in service.backends]
     weights = draw(st.dictionaries(st.sampled_from(names), st.integers(0, 2), max_size=2))
-    overrides = tuple(Override(*name, Fraction(weight), 0.0) for name, weight in sorted(weights.items()))
+    ends, away = st.none() | st.just(now_s + 1), st.booleans()
+    overrides = tuple(
+        Override(*name, Fraction(weight), 0.0, until_s=draw(ends), is_maintenance=draw(away))
+        for name, weight in sorted(weights.items())
+    )
     if kind == "runtime":
         return RuntimeChanged(Runtime(overrides, draw(st.booleans())))
     known = draw(st.dictionaries(st.sampled_from(names), st.sampled_from([Fraction(0), Fraction(3, 8), Fraction(1)])))
@@ -142,8 +146,9 @@ def test_ejected_backends_are_down_and_no_more_than_the_limit(data: st.DataObjec
     for state, event, now_s in history(data):
         if not isinstance(event, Tick):
             continue
-        before, now = state.tracker.ejections, after(state, event, now_s=now_s).tracker.ejections
-        for service in state.in_use.services:
+        ticked = after(state, event, now_s=now_s)
+        before, now = state.tracker.ejections, ticked.tracker.ejections
+        for service in ticked.judged:
             if service.health is None or service.name not in now:
                 continue
             ejection, weighted = now[service.name], {b.name for b in service.backends if b.weight}
@@ -155,5 +160,37 @@ def test_ejected_backends_are_down_and_no_more_than_the_limit(data: st.DataObjec
                 continue
             assert len(ejected) <= most
             # Who is ejected stays so while it is down, as far as the weights in use allow.
-            stay = before[service.name].ejected & frozenset(ejection.down) & weighted
+            earlier = before[service.name].ejected if service.name in before else frozenset()
+            stay = earlier & frozenset(ejection.down) & weighted
             assert stay <= ejected or len(stay) > most
+
+
+@given(st.data())
+def test_what_is_over_ends_with_the_round_and_maintenance_has_no_clients(data: st.DataObject) -> None:
+    for state, event, now_s in history(data):
+        if not isinstance(event, Tick):
+            continue
+        now = after(state, event, now_s=now_s)
+        assert not now.is_due(now_s)
+        out = in_maintenance(now.runtime.overrides)
+        assert all(names <= now.ejected[service] for service, names in out.items())
+        assert set(now.runtime.overrides) <= {*state.runtime.overrides, *unending(state.runtime.overrides)}
+        # The end of an override leaves no service without a weight.
+        try:
+            desired_state(state, now_s)
+        except CompileError:
+            continue
+        desired_state(now, now_s)
+
+
+def unending(overrides: Iterable[Override]) -> set[Override]:
+    return {replace(override, until_s=None) for override in overrides}
+
+
+@given(st.data())
+def test_a_backend_in_maintenance_is_not_probed(data: st.DataObject) -> None:
+    for state, _, _ in history(data):
+        out = in_maintenance(state.runtime.overrides)
+        assert not {(service, name) for service, names in out.items() for name in names} & {
+            *state.tracker.checks.by_backend
+        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from xenoovs.config.load import parse_config
+from xenoovs.config.load import check_bridges, split_config
 from xenoovs.config.templates import read_template, template_names
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer
@@ -31,13 +31,26 @@ NUMBERS = (
     "[0,1,2]",
 )
 WORDS = ("null", "true", "yes", "auto", "udp", "icmp", "pin", "normal", "p0", "p1", "02:00:5e:10:00:02", "2001:db8::1")
-KEYS = ("vip: ", "name: ", "mac: ", "weight: ", "ports: ", "bits: ", "backends: ", "services: ", "{a: b}", "[]")
+KEYS = (
+    "vip: ",
+    "name: ",
+    "mac: ",
+    "weight: ",
+    "ports: ",
+    "bits: ",
+    "backends: ",
+    "services: ",
+    "bridges: ",
+    "bridge: ",
+    "{a: b}",
+    "[]",
+)
 PIECES = st.sampled_from((*SIGNS, *NUMBERS, *WORDS, *KEYS))
 
 
-def outcome(text: str | bytes) -> Balancer | ConfigError:
+def outcome(text: str | bytes) -> tuple[Balancer, ...] | ConfigError:
     try:
-        return parse_config(text, file="c.yaml")
+        return check_bridges(split_config(text, file="c.yaml"))
     except ConfigError as error:
         check_findings(error)
         return error
@@ -91,7 +104,20 @@ VALUES = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["version", "switch", "services", "name", "vip", "ports", "match", "bits", "backends", "x"]
+                [
+                    "version",
+                    "switch",
+                    "bridges",
+                    "bridge",
+                    "services",
+                    "name",
+                    "vip",
+                    "ports",
+                    "match",
+                    "bits",
+                    "backends",
+                    "x",
+                ]
             ),
             inner,
             max_size=5,

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
+from xenoovs.config.load import check_bridges, parse_config, split_config
 from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import (
+    AgentCheck,
     AllDown,
     Backend,
     Balancer,
@@ -23,6 +24,7 @@ from xenoovs.model.balancer import (
     Health,
     Initial,
     KeyField,
+    Notify,
     OtherTraffic,
     PortRange,
     ProbeKind,
@@ -55,6 +57,9 @@ def bits(draw: st.DrawFn, protocol: Protocol | None) -> BlockKey:
     return draw(st.sampled_from([BlockKey(field, usual), BlockKey(field, usual, 15), BlockKey(field, order)]))
 
 
+COMMANDS = st.sampled_from([("/bin/true",), ("/bin/a b", "", '"\n\\')])
+
+
 @st.composite
 def checks(draw: st.DrawFn) -> Health | None:
     probe = draw(st.sampled_from(ProbeKind))
@@ -72,7 +77,7 @@ def checks(draw: st.DrawFn) -> Health | None:
         body=draw(text),
         ca_file=draw(st.sampled_from([None, "/a b/é.pem"])),
         server_name=draw(st.sampled_from([None, "null"])),
-        command=draw(st.sampled_from([("/bin/true",), ("/bin/a b", "", '"\n\\')])),
+        command=draw(COMMANDS),
         query=draw(st.sampled_from(["example.org", "_x.no."])),
         send=draw(text),
         expect=draw(text),
@@ -109,7 +114,13 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
         backends=tuple(
-            Backend(name, Unchanged(draw(EGRESS)) if i == unchanged else Direct(mac, draw(EGRESS)), weight, address)
+            Backend(
+                name,
+                Unchanged(draw(EGRESS)) if i == unchanged else Direct(mac, draw(EGRESS)),
+                weight,
+                address,
+                is_backup=draw(st.booleans()),
+            )
             for i, (name, mac, weight, address) in enumerate(zip(names, macs, weights, addresses, strict=True))
         ),
         key=draw(bits(protocol)),
@@ -119,6 +130,12 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
         source_mac=draw(st.none() | MACS),
         churn=draw(st.sampled_from(Churn)),
         health=health,
+        agent_check=draw(
+            st.none()
+            if None in addresses
+            else st.none() | st.builds(AgentCheck, st.integers(1, 65535), st.sampled_from(["", "web\n"]))
+        ),
+        notify=draw(st.none() | st.builds(Notify, COMMANDS, st.sampled_from([1, 1500, 3_600_000]))),
     )
 
 
@@ -144,8 +161,8 @@ def test_read_back(balancer: Balancer) -> None:
 
 @pytest.mark.parametrize("name", template_names())
 def test_templates_keep_their_meaning(name: str) -> None:
-    balancer = parse_config(read_template(name), file=name)
-    assert parse_config(render_config(balancer), file=name) == balancer
+    for balancer in check_bridges(split_config(read_template(name), file=name)):
+        assert parse_config(render_config(balancer), file=name) == balancer
 
 
 OF_PORT = {"key": BlockKey(KeyField.SOURCE_PORT), "claim": Claim(frozenset({Family.IPV6}), (), Protocol.UDP)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import check_flow
 from tests.property.flows import flows
-from xenoovs.compile.offloadable.check import check_flow, check_megaflow, overall
+from xenoovs.compile.offloadable.check import check_megaflow, overall
 from xenoovs.compile.offloadable.openflow_topics import parse_groups
 from xenoovs.compile.offloadable.table import Profile, Version
 from xenoovs.datapath.parse import parse_megaflow

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, least_possible_moved, realise, start, update
+from xenoovs.partition.change import Goal, realise, start, update
 from xenoovs.partition.solve import Window, block_count, layout, partition, solve, strict_windows, windows
 
 tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
@@ -44,7 +44,7 @@ def test_an_update_meets_the_windows_and_moves_no_less_than_it_must(
     indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
     new = update(old, goal, owners=indices)
     assert meets(new, goal)
-    assert moved(renamed(old, indices, len(goal.weights)), new) >= least_possible_moved(old, goal, owners=indices)
+    assert moved(renamed(old, indices, len(goal.weights)), new) >= start(old, goal, owners=indices).least_moved
 
 
 def renamed(old: Assignment, indices: list[int | None], backends: int) -> Assignment:
@@ -60,7 +60,7 @@ def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(
     indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
     new = update(old, replace(goal, block_price=Fraction(0)), owners=indices)
     assert meets(new, goal)
-    assert moved(renamed(old, indices, len(goal.weights)), new) == least_possible_moved(old, goal, owners=indices)
+    assert moved(renamed(old, indices, len(goal.weights)), new) == start(old, goal, owners=indices).least_moved
 
 
 @given(assignments(), goals(), st.data())

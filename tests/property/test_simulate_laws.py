@@ -7,12 +7,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.predicted import predict_megaflows
 from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.headers import Headers, headers_of
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of, predict_megaflows
+from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.simulate.walk import tables_of
 
 _SEEDS = st.integers(0, 2**32)

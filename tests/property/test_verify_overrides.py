@@ -8,13 +8,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import two_services
 from xenoovs.datapath.megaflow import Key, Megaflow
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.simulate.walk import Outcome, tables_of
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import ExpectedBlock, expected_services
 
 PROGRAM = two_services()

@@ -92,7 +92,7 @@ class World:
     def round(self, *, urgent: bool = False) -> None:
         desired = self.agent.desired()
         self.ramps = desired.ramps
-        self.engine.look(now_s=float(self.now))
+        self.engine.count_drains(now_s=float(self.now))
         done = self.engine.round(desired, now_s=float(self.now), urgent=urgent)
         self.foreign += done.foreign
         if not done.difference.is_empty:

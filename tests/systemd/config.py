@@ -40,15 +40,22 @@ WEIGHED = "icmp"
 _HEALTH = {"interval": "10s", "timeout": "9s", "rise": 1, "initial": "down"}
 
 
-def config(*, weight: int = 1, late: bool = False) -> str:
-    """YAML. weight: of web2 of WEIGHED, that of web1 is 1; late: with a service that is probed from LATE."""
+def config(*, weight: int = 1, late: bool = False, on_agent_exit: str = "") -> str:
+    """YAML.
+
+    Args:
+        weight: Of web2 of WEIGHED, that of web1 is 1.
+        late: With a service that is probed from LATE.
+        on_agent_exit: VIPs are announced, with this policy.
+    """
     probes = {**ANSWERED, SILENT: {"probe": "tcp", "port": 9}}
     if late:
         probes[LATE] = {"probe": "icmp", "netns": LATE}
     services = [_service(name, number, probe, weight) for number, (name, probe) in enumerate(probes.items(), start=1)]
     switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
+    announce = {"announce": {"bgp": "frr", "on_agent_exit": on_agent_exit}} if on_agent_exit else {}
     # Every JSON text is YAML.
-    return json.dumps({"version": 1, "switch": switch, "health": _HEALTH, "services": services})
+    return json.dumps({"version": 1, "switch": switch, **announce, "health": _HEALTH, "services": services})
 
 
 def _service(name: str, number: int, probe: Mapping[str, object], weight: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/agent.md, to be run as they stand there."""
+"""The commands of docs/how-to/agent.md, to be run as they stand there, and a drop-in of another page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def block_with(command: str) -> str:
     """The one block of commands in which `command` stands."""
     [block] = [found[1] for found in _BLOCK.finditer(_PAGE.read_text()) if command in found[1]]
     return block
+
+
+def tun_drop_in() -> str:
+    """What the page on announced VIPs has the unit's drop-in say."""
+    [block] = re.findall(r"^```ini\n(.*?)^```$", _PAGE.with_name("announce-a-vip.md").read_text(), re.M | re.DOTALL)
+    return str(block)
 
 
 def exposure() -> str:

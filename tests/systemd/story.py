@@ -10,7 +10,7 @@ from pathlib import Path
 import trustme
 
 from tests.systemd.config import ANSWERED, AWAY, CA, CHECK, INSIDE, LATE, MAC, SERVER, SERVER_NAME, WEIGHED, config
-from tests.systemd.documented import block_with
+from tests.systemd.documented import block_with, tun_drop_in
 from xenoovs.lab.nic.call import run_inside
 from xenoovs.lab.nic.machine import VirtualMachine
 
@@ -81,6 +81,7 @@ class Story:
         self._read_journal()
         self._stop()
         self._fail()
+        self._announce()
         return self.said
 
     def _prepare(self) -> None:
@@ -181,6 +182,20 @@ class Story:
         self._must(_until(f"[ $(systemctl show --value -p NRestarts {UNIT}) -ge 8 ]"))
         self._must(f"rm /etc/systemd/system/{UNIT}.service.d/zz-failing.conf; systemctl daemon-reload")
         self._say("recovered", _until(f"systemctl is-active {UNIT}"))
+
+    def _announce(self) -> None:
+        """Announce VIPs with the unit as it is, then as the page says that it has to be for `withdraw`."""
+        routes, is_set = "ip route show proto 120", _until("ip route show proto 120 | grep -q 192.0.2.1")
+        self._write(CONFIG, config(weight=3, late=True, on_agent_exit="keep"))
+        self._must(f"systemctl reload {UNIT}; {is_set}; systemctl stop {UNIT}")
+        self._say("routes of keep", routes)
+        self._write(f"/etc/systemd/system/{UNIT}.service.d/tun.conf", tun_drop_in())
+        self._write(CONFIG, config(weight=3, late=True, on_agent_exit="withdraw"))
+        self._must(f"systemctl daemon-reload; systemctl start {UNIT}")
+        self._must(_until("ip -d link show xo-ovsbr1 | grep -q tun"))
+        self._must(is_set)
+        self._say("withdraw", f"systemctl stop {UNIT}")
+        self._say("routes of withdraw", routes)
 
     def _write(self, path: str, text: str, *, mode: str = "0644") -> None:
         request = f"mkdir -p {Path(path).parent}; cat >{path}; chmod {mode} {path}"

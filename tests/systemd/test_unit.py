@@ -151,3 +151,9 @@ def test_it_stops_and_the_flows_stay(said: Said) -> None:
 def test_systemd_never_gives_up(said: Said) -> None:
     """Eight failures within a second: by default it would have after five."""
     assert said["recovered"].stdout.splitlines()[-1] == "active"
+
+
+def test_vips_stay_or_go_when_the_unit_is_stopped(said: Said) -> None:
+    assert "192.0.2.1 dev xo-ovsbr1" in said["routes of keep"].stdout
+    assert said["withdraw"] == _NOTHING
+    assert said["routes of withdraw"] == _NOTHING

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.display import decimal, duration, latency, percent, percent_rounded_up, printable, quantity
+from xenoovs.display import decimal, duration, percent, percent_rounded_up, printable, quantity, span
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_duration_has_its_two_largest_units(seconds: float | None, text: str) 
     [(0, "0us"), (0.00046, "460us"), (0.00123, "1.23ms"), (0.0999, "99.9ms"), (0.9996, "1s"), (1.5, "1.5s")],
 )
 def test_a_latency_has_three_digits(seconds: float, text: str) -> None:
-    assert latency(seconds) == text
+    assert span(seconds) == text
 
 
 @pytest.mark.parametrize(

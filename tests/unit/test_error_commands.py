@@ -76,3 +76,8 @@ def test_a_mistyped_port_is_answered_with_the_ports_of_the_bridge_and_not_with_a
         "port x is on no bridge; correct the config, or add the port to the bridge first; nothing was changed"
     )
     assert error.commands == ()
+
+
+def test_a_mistyped_bridge_is_answered_with_the_nearest_one() -> None:
+    error = BridgeMissing(bridge="ovsbr", present=("ovsbr1", "br-int"))
+    assert "bridge ovsbr does not exist (bridges here: br-int, ovsbr1; did you mean ovsbr1?)" in str(error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.rows import hw_share
+from xenoovs.agent.snapshot import AnnouncementView, Override, ServiceView, Snapshot
 from xenoovs.display import decimal, duration, percent
-from xenoovs.errors import counted, worded
+from xenoovs.errors import counted, first_names, worded
 
-_MAX_SERVICES = 5
+_MAX_SERVICES = _MAX_VIPS = 5
 """Named one by one; further ones are counted."""
+_NEARLY_ALL = 0.99
+"""Of the packets. The first packet of each megaflow is handled by software."""
 _MIN_SHARE = 1e-9
 """Less is a rounding error: the smallest block is 2**-16 of a service."""
 
@@ -19,8 +23,13 @@ Notice = tuple[str, str]
 
 def unanswered(service: ServiceView) -> float:
     """Return the share of the clients, 0..1, that have no backend, or one that is down."""
-    found = 1 - sum(backend.share for backend in service.backends if backend.state is not BackendState.DOWN)
+    found = 1 - sum(backend.share for backend in service.backends if backend.is_working)
     return found if found > _MIN_SHARE else 0.0
+
+
+def on_backups(service: ServiceView) -> tuple[str, ...]:
+    """Return the names of the backups that have clients, because no other backend of the service serves."""
+    return tuple(backend.name for backend in service.backends if backend.is_backup and backend.share > _MIN_SHARE)
 
 
 def is_as_desired(snapshot: Snapshot) -> bool:
@@ -44,6 +53,10 @@ def headline(snapshot: Snapshot) -> Notice:
         return "database unreachable", "bad"
     if any(map(unanswered, snapshot.services)):
         return "clients without a working backend", "bad"
+    if any(map(on_backups, snapshot.services)):
+        return "clients at backups", "warn"
+    if any(how == "bad" for _, how in _unannounced(snapshot)):
+        return "VIPs are not announced", "bad"
     if snapshot.probes_late_s:
         return "health checks are late", "warn"
     if snapshot.is_paused:
@@ -55,6 +68,13 @@ def headline(snapshot: Snapshot) -> Notice:
     if snapshot.confirm_by_s is not None:
         return "confirmation pending", "warn"
     return "as configured", "good"
+
+
+def hardware_share(snapshot: Snapshot) -> Notice | None:
+    """Return the share of the packets in hardware, as a badge; None where it is not known."""
+    rates = (backend.rate for service in snapshot.services for backend in service.backends)
+    share = hw_share(rate for rate in rates if rate is not None)
+    return None if share is None else (f"{percent(share)} in hardware", "good" if share >= _NEARLY_ALL else "warn")
 
 
 def troubles(snapshot: Snapshot) -> Iterator[Notice]:
@@ -71,6 +91,8 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
         yield from ((text, "bad") for text in _unanswered(snapshot))
     elif not (snapshot.last_error or snapshot.pending_flow_mods):
         yield "starting: the bridge has not been compared with the config yet", "warn"
+    yield from _on_backups(snapshot)
+    yield from _unannounced(snapshot)
     if snapshot.probes_late_s:
         late = duration(snapshot.probes_late_s)
         yield f"health checks are {late} late: backends that go down or come up are noticed that much later", "warn"
@@ -84,18 +106,43 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
 def notices(snapshot: Snapshot) -> Iterator[Notice]:
     """Yield the troubles, and then what operators have changed and what is in progress."""
     yield from troubles(snapshot)
+    if shown := [view for view in snapshot.announcements if view.is_announced and not view.problem]:
+        yield f"announced: {first_names([*map(_announced, shown)], most=_MAX_VIPS)}", "note"
+    for service in snapshot.services:
+        yield from ((text, "warn") for text in _about_agents(service))
     for override in snapshot.overrides:
-        state = f"weight {decimal(override.weight)}" if override.weight else "drained"
-        yield (
-            f"{override.service}/{override.backend}: {state} for {duration(snapshot.now_s - override.since_s)}, the "
-            f"config says {decimal(override.configured)}; `xenoovs undrain {override.service} {override.backend}` "
-            "reverts it",
-            "note",
-        )
+        yield _override(override, snapshot.now_s), "note"
     for service in snapshot.services:
         if service.draining:
             blocks = counted(service.draining, "block")
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
+
+
+def _about_agents(service: ServiceView) -> Iterator[str]:
+    """Yield what is wrong with the agents of servers. They are beside the service: none of it is bad."""
+    if service.agents_refused:
+        yield f"{service.name}: the weights that its servers advertise are ignored: {service.agents_refused}"
+    asked = [
+        (backend.name, backend.agent) for backend in service.backends if backend.agent is not None and backend.weight
+    ]
+    silent = [(name, agent) for name, agent in asked if agent.problem]
+    for name, agent in silent[:_MAX_SERVICES]:
+        stays = f"its last reply {agent.reply!r} stays in effect" if agent.reply else "it has its weight of the config"
+        yield f"{service.name}/{name}: the agent of its server does not reply: {agent.problem}; {stays}"
+    if len(silent) > _MAX_SERVICES:
+        yield f"{service.name}: agents of {len(silent) - _MAX_SERVICES} more servers do not reply"
+    are_all = len(asked) == sum(1 for backend in service.backends if backend.weight)
+    if asked and are_all and not any(agent.weight for _, agent in asked):
+        yield f"{service.name}: all servers advertise drain or 0%, so their weights of the config are in use"
+
+
+def _override(override: Override, now_s: float) -> str:
+    name, since = f"{override.service}/{override.backend}", duration(now_s - override.since_s)
+    left = "" if override.until_s is None else f", {duration(override.until_s - now_s)} left"
+    if override.is_maintenance:
+        return f"{name}: maintenance for {since}{left}; `xenoovs reset {name}` ends it"
+    undo = f"`xenoovs {'reset' if override.weight else 'undrain'} {name}` reverts it"
+    return f"{name}: {override.state} for {since}{left}, the config says {decimal(override.configured)}; {undo}"
 
 
 def _ports_down(snapshot: Snapshot) -> Iterator[str]:
@@ -107,17 +154,63 @@ def _ports_down(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:
+    """Yield one sentence, however many services have clients without a working backend; the worst ones are named."""
     found = [(service, share) for service in snapshot.services if (share := unanswered(service))]
-    for service, share in found[:_MAX_SERVICES]:
+    if len(found) > 1:
+        found.sort(key=lambda each: -each[1])
+        names = [f"{service.name} ({_lost(service, share)})" for service, share in found]
+        yield f"{len(found)} services have clients without a working backend: {first_names(names, most=_MAX_SERVICES)}"
+        return
+    for service, share in found:
+        silent, stopped = _silent_or_stopped(service)
         if share < 1:
-            yield f"service {service.name}: {percent(share)} of its clients have a backend that does not answer"
-        elif any(backend.share for backend in service.backends):
-            yield f"service {service.name}: no backend answers; its clients stay where they are"
+            why = "does not answer, or is down by its agent" if stopped else "does not answer"
+            why = why if silent else "is down by its agent"
+            yield f"service {service.name}: {percent(share)} of its clients have a backend that {why}"
+        elif silent or stopped:
+            why = "every backend is down, some by their agents" if stopped else "no backend answers"
+            why = why if silent else "all servers advertise that they are down"
+            yield f"service {service.name}: {why}; its clients stay where they are"
         else:
             yield f"service {service.name}: no backend has clients; its packets are dropped"
-    left = len(found) - _MAX_SERVICES
-    if left > 0:
-        yield f"{left} more {worded(left, 'service has', 'services have')} clients whose backend does not answer"
+
+
+def _silent_or_stopped(service: ServiceView) -> tuple[bool, bool]:
+    """Return whether backends with clients do not answer, and whether some do whose servers advertise to be down."""
+    away = [backend.state.is_working for backend in service.backends if backend.share and not backend.is_working]
+    return not all(away), any(away)
+
+
+def _lost(service: ServiceView, share: float) -> str:
+    is_dropped = share == 1 and not any(backend.share for backend in service.backends)
+    return f"{percent(share)}, dropped" if is_dropped else percent(share)
+
+
+def _on_backups(snapshot: Snapshot) -> Iterator[Notice]:
+    found = [(service.name, names) for service in snapshot.services if (names := on_backups(service))]
+    if len(found) > 1:
+        services = first_names([f"{service} ({', '.join(names)})" for service, names in found], most=_MAX_SERVICES)
+        yield f"{len(found)} services have all of their clients with backups: {services}", "warn"
+        return
+    for service, names in found:
+        backups = f"{worded(len(names), 'backup', 'backups')} {', '.join(names)}"
+        yield f"service {service}: no other backend serves, all of its clients are with {backups}", "warn"
+
+
+def _unannounced(snapshot: Snapshot) -> Iterator[Notice]:
+    vips = defaultdict[Notice, list[str]](list)
+    for view in snapshot.announcements:
+        if not view.is_announced:
+            state = f"not announced: {view.problem}" if view.problem else f"withdrawn: {view.reason}"
+            vips[state, "bad" if view.problem else "warn"].append(view.vip)
+        elif view.problem:
+            vips[view.problem, "warn" if view.peers is None else "bad"].append(view.vip)
+    for (text, how), names in vips.items():
+        yield f"{worded(len(names), 'VIP', 'VIPs')} {first_names(names, most=_MAX_VIPS)}: {text}", how
+
+
+def _announced(view: AnnouncementView) -> str:
+    return view.vip if view.peers is None else f"{view.vip} to {counted(view.peers, 'neighbor')}"
 
 
 def _about_config(snapshot: Snapshot) -> Iterator[Notice]:

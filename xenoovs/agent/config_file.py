@@ -6,30 +6,61 @@ weights impossible.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from stat import S_ISREG
 
-from xenoovs.config.load import MAX_SIZE_BYTES, parse_config
-from xenoovs.errors import ConfigUnreadable, XenoovsError
+from xenoovs.agent.log import warn
+from xenoovs.config.bridges import choose_bridge
+from xenoovs.config.include import ConfigSources
+from xenoovs.config.load import check_bridges, parse_config, split_config
+from xenoovs.errors import ConfigError, ConfigUnreadable, XenoovsError
 from xenoovs.model.balancer import Balancer
 
 _DIGEST_DIGITS = 12
-_Stamp = tuple[int, int, int]
+ConfigParser = Callable[[bytes, ConfigSources], Balancer]
+"""Returns the config in a text, with what it includes from the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A valid config, and the start of the SHA-256 of its text."""
+    """A valid config, and the start of the SHA-256 of its text, with that of the files that it includes."""
 
     balancer: Balancer
     digest: str
 
 
+def _parse(text: bytes, sources: ConfigSources) -> Balancer:
+    return parse_config(text, file=str(sources.main), sources=sources)
+
+
+class BridgeParser:
+    """Parses what a file with `bridges` says about one of them, as ConfigParser."""
+
+    def __init__(self, bridge: str, served: Collection[str]) -> None:
+        """Bind it to a bridge.
+
+        Args:
+            bridge: Its label.
+            served: The labels of all bridges that this process serves, for a warning where the file has others. Empty:
+                no warning.
+        """
+        self._bridge, self._served = bridge, served
+        self._unserved: list[str] = []
+
+    def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
+        """Raises ConfigError, BridgeNotChosen."""
+        file = str(sources.main)
+        trees = split_config(text, file=file, sources=sources)
+        before = self._unserved
+        self._unserved = [tree.label for tree in trees if self._served and tree.label not in self._served]
+        if self._unserved and self._unserved != before:
+            warn("the config has bridges that are not served; restart this", file=file, bridges=self._unserved)
+        return check_bridges((choose_bridge(trees, self._bridge, file=file),))[0]
+
+
 class ConfigFile:
-    """A config file and the last good config in it.
+    """A config file, with those that it includes, and the last good config in it.
 
     Attributes:
         balancer: The last good config.
@@ -38,20 +69,25 @@ class ConfigFile:
         problem: Why the newest text is not in use.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet."""
+    def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
+        """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet.
+
+        Args:
+            path: The file.
+            parse: Returns the config in a text.
+        """
         self.path = path
-        self._stamp = self._read_stamp()
-        data = _read(path)
-        self.balancer: Balancer = parse_config(data, file=str(path))
-        self.digest = self._newest = _digest(data)
+        self._parse = parse
+        self._sources = ConfigSources(path)
+        self.balancer = self._read()
+        self.digest = self._newest = self._sources.digest[:_DIGEST_DIGITS]
         self.candidate: ConfigVersion | None = None
         self.problem: XenoovsError | None = None
 
     @property
     def is_touched(self) -> bool:
-        """Whether the file has changed since the last `poll`. Costs one stat(2)."""
-        return self._read_stamp() != self._stamp
+        """Whether a file has changed since the last `poll`. Costs a stat(2) for each."""
+        return self._sources.is_touched
 
     def poll(self, *, always: bool = False) -> bool:
         """Read the file if it was touched. Return whether its text is new: a `candidate`, or `problem` says why not.
@@ -61,26 +97,32 @@ class ConfigFile:
         Args:
             always: Read an untouched file too, and try a refused text again.
         """
-        stamp = self._read_stamp()
-        if stamp == self._stamp and not always:
+        if not always and not self.is_touched:
             return False
-        self._stamp = stamp
+        before, self._sources = self._newest, ConfigSources(self.path)
+        # A text that was refused may be valid by now although it is the same: a link leads to another file.
+        is_retried = self.problem is not None and (always or isinstance(self.problem, ConfigError))
         try:
-            data = _read(self.path)
+            balancer = self._read()
         except ConfigUnreadable as problem:
-            is_news = always or self._newest != "" or str(problem) != str(self.problem)
+            is_news = always or before != "" or str(problem) != str(self.problem)
             self._newest, self.candidate, self.problem = "", None, problem
             return is_news
-        if _digest(data) == self._newest and not (always and self.problem is not None):
-            return False
-        self._newest = _digest(data)
-        try:
-            balancer = parse_config(data, file=str(self.path))
         except XenoovsError as problem:
+            self._newest = self._sources.digest[:_DIGEST_DIGITS]
+            if self._newest == before and not always and str(problem) == str(self.problem):
+                return False
             self.candidate, self.problem = None, problem
             return True
+        self._newest = self._sources.digest[:_DIGEST_DIGITS]
+        if self._newest == before and not is_retried:
+            return False
         self.candidate, self.problem = ConfigVersion(balancer, self._newest), None
         return True
+
+    def _read(self) -> Balancer:
+        """Raises ConfigError, ConfigUnreadable."""
+        return self._parse(self._sources.read(self.path), self._sources)
 
     def accept(self) -> None:
         """Make the candidate the good config."""
@@ -113,30 +155,3 @@ class ConfigFile:
     def good(self) -> ConfigVersion:
         """The last good config."""
         return ConfigVersion(self.balancer, self.digest)
-
-    def _read_stamp(self) -> _Stamp | None:
-        try:
-            status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _read(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises ConfigUnreadable; never waits for the writer of a pipe."""
-    try:
-        with open(path, "rb", opener=_open_nonblocking) as stream:
-            if not S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ConfigUnreadable(file=str(path), reason="it is a pipe or a device, not a file to read again")
-            return stream.read(MAX_SIZE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigUnreadable(file=str(path), reason=reason) from None
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _digest(data: bytes) -> str:
-    return sha256(data).hexdigest()[:_DIGEST_DIGITS]

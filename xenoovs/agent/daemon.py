@@ -11,41 +11,63 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from random import uniform
 
 from xenoovs import __version__
 from xenoovs.agent.bridge_watch import BridgeWatch
+from xenoovs.agent.changes import BackendChanges
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
-from xenoovs.agent.health import HealthChange
+from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import info
+from xenoovs.agent.notify import Notifier
 from xenoovs.agent.offload import OffloadSample
+from xenoovs.agent.overrides import OverrideRequest
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import LazySnapshot, PortView, Runtime, Snapshot
+from xenoovs.agent.snapshot import AnnouncementView, LazySnapshot, PortView, Runtime, Snapshot
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
-from xenoovs.agent.state import AgentState, Effect, PortsChanged, SaveRuntime, Tick, desired_state
+from xenoovs.agent.state import (
+    AdvertisedRefused,
+    AgentState,
+    Effect,
+    OverrideExpired,
+    PortsChanged,
+    SaveRuntime,
+    Tick,
+    desired_state,
+    impossible_advertised,
+)
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory
 from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, RoundLate, SystemFailure, XenoovsError
+from xenoovs.errors import (
+    BudgetUnreachable,
+    ChangesHeld,
+    CompileError,
+    RequestRefused,
+    RoundLate,
+    SystemFailure,
+    ToleranceUnreachable,
+    XenoovsError,
+)
 
 _POLL_S = 0.2
 """Between two checks of the config file and of the bridge's socket, each one stat(2)."""
 _RETRY_S = 0.5
 """After a round that failed. Flows are back within a second after Open vSwitch is."""
-_LATE_S = 10.0
-"""A round that takes longer is reported, and requests stop waiting for it."""
+_LATE_S = 20.0
+"""A round that takes longer is reported, and requests stop waiting for it. Longer than any one answer may take: where
+Open vSwitch does not answer, that is reported."""
 _COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
 """How long a round waits for more changes, and how long if clients wait."""
 _MEASURE_S, _MEASURE_RATIO = 1.0, 10
-"""Between two measurements of a drain. Each pause is at least so many times as long as the measurement took."""
+"""Between two measurements of a drain. Each pause is at least so many times as long as the dumps took."""
 _SAVE_RETRY_S = 5.0
 _RESYNC_JITTER = 0.1
 """The part by which the time between two comparisons varies."""
@@ -99,8 +121,12 @@ class Agent:
 
     Attributes:
         desired: The desired state of the last round.
+        held: The backends, by service, that were down in it and keep their clients.
         ports: Returns the ports that the config names; None while their state is not known.
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
+        changes: The last changes of backends.
+        announcements: Returns the VIPs that are to be announced, and what became of it.
+        round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
         check_request: Raises RequestRefused while another controller decides about the bridge.
     """
@@ -116,22 +142,26 @@ class Agent:
     ) -> None:
         self._settings = settings or Settings()
         self.config, self.engine, self.clock = config, engine, clock
-        self.report, self.events = Report(), EventLog()
+        self.report, self.events, self.changes = Report(), EventLog(), BackendChanges()
         self.tasks = BackgroundTasks(self.stop)
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
         self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock)
-        self.store.effect_handlers.append(self._handle)
+        self.store.effect_handlers += (self._handle, self.changes.handle)
+        self.store.observers.append(self.changes.observe)
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
         self.reloader = Reloader(
             config, engine, self.store, self.report, self._settings.runtime, self._settings.confirm_s
         )
+        self._notifier = Notifier(self.store, probe, self.tasks, self._decides)
         self.desired = DesiredState(config.balancer)
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
+        self.announcements: Callable[[], tuple[AnnouncementView, ...]] = tuple
+        self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
         self.check_request: Callable[[], None] = lambda: None
         self.started_s = time.time()
-        self._held: dict[str, frozenset[str]] = {}
+        self.held: dict[str, frozenset[str]] = {}
         self._snapshots = SnapshotBuilder(self)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
@@ -232,36 +262,40 @@ class Agent:
         self.request_round()
         return await outcome
 
-    async def set_weight(self, name: BackendName, weight: Fraction | None) -> Outcome:
-        """Override the weight of a backend, 0 to drain it, None to return to the config. Wait for the round.
+    async def override(self, *requests: OverrideRequest) -> tuple[tuple[BackendName, ...], Outcome]:
+        """Set or end overrides in one round. Return the backends that the requests are for, and the round's outcome.
 
         Raises:
-            RequestRefused: There is no such backend, or the override could not be saved, or another controller is
+            RequestRefused: There is no such backend, or the overrides could not be saved, or another controller is
                 master. Nothing changes.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
         """
         self.check_request()
         async with self._change():
-            await self.reloader.set_weight(name, weight)
-        return await self.next_round()
+            names = await self.reloader.override(*requests)
+        return names, await self.next_round()
 
-    async def set_paused(self, *, paused: bool) -> Outcome | None:
+    async def set_paused(self, *, paused: bool, withdraw: bool = False) -> Outcome | None:
         """Pause or resume. Return the outcome of the next round; None: that was so already.
 
+        Args:
+            paused: False: resume, and announce VIPs again.
+            withdraw: Withdraw all VIPs for the time of the pause. A pause without it leaves a withdrawal as it is.
+
         Raises:
-            RequestRefused: The pause could not be saved, or another controller is master. Nothing changes.
+            RequestRefused: The pause could not be saved, or another controller is master, or no VIP is announced.
+                Nothing changes.
         """
         self.check_request()
         async with self._change():
-            if not await self.reloader.set_paused(paused=paused):
+            if not await self.reloader.set_paused(paused=paused, withdraw=withdraw):
                 return None
         return await self.next_round()
 
     async def adopt(self, runtime: Runtime) -> None:
-        """Adopt the overrides and the pause that were set at another controller. Wait for the next round."""
+        """Adopt the overrides and the pause that were set at another controller, from the next round on."""
         async with self._change():
             self.reloader.adopt(runtime)
-        await self.next_round()
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
@@ -274,7 +308,9 @@ class Agent:
 
     async def _start_tasks(self, *, once: bool) -> None:
         await self.reloader.begin(self._runtime_problem)
+        self._notifier.begin()
         self.tasks.start(self.scheduler.run())
+        self.tasks.start(self._notifier.run())
         if not once:
             self.tasks.start(self._measure_drains())
         for factory in self._task_factories:
@@ -283,16 +319,38 @@ class Agent:
     async def _measure_drains(self) -> None:
         """Count the packets of old backends while drains go on. With many connections that takes seconds."""
         while True:
-            started_s = time.monotonic()
-            with suppress(XenoovsError, OSError):
-                await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
-            await asyncio.sleep(max(_MEASURE_S, _MEASURE_RATIO * (time.monotonic() - started_s)))
+            busy_s = await self._measure_drains_once()
+            await asyncio.sleep(max(_MEASURE_S, _MEASURE_RATIO * busy_s))
+
+    async def _measure_drains_once(self) -> float:
+        """Return how long the switch was busy with it. What cannot be measured now, is later: the drain goes on."""
+        busy_s, problem = 0.0, ""
+        try:
+            busy_s = await asyncio.to_thread(self.engine.count_drains, now_s=self.clock.now_s())
+        except (XenoovsError, OSError) as error:
+            problem = str(error)
+        self.report.drains_measured(problem)
+        return busy_s
+
+    def _decides(self) -> bool:
+        try:
+            self.check_request()
+        except RequestRefused:
+            return False
+        return True
 
     def _handle(self, effect: Effect) -> None:
         if isinstance(effect, HealthChange):
             self.report.health(effect)
+            self._notifier.wake()
             self._is_urgent = True
             self.request_round()
+        elif isinstance(effect, AdvertisedChange):
+            self.report.advertised(effect)
+            self._is_urgent = self._is_urgent or effect.advertised.is_away
+            self.request_round()
+        elif isinstance(effect, OverrideExpired):
+            self.report.expired(effect)
         elif isinstance(effect, SaveRuntime) and not (self._is_saving or self.reloader.is_saved):
             self._is_saving = True
             self.tasks.start(self._save_runtime())
@@ -312,10 +370,11 @@ class Agent:
         self._done(await self._round())
         while self._drain_s is not None and not self._is_stopping:
             await self._pause(self._drain_s)
-            await asyncio.to_thread(self.engine.look, now_s=self.clock.now_s())
+            await self._measure_drains_once()
             self._done(await self._round())
         async with self._changing:
             await self.reloader.save()
+        await self._notifier.finish()
 
     async def _run_rounds(self) -> None:
         next_round_s = self.clock.now_s()
@@ -324,6 +383,8 @@ class Agent:
             if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
                 self._must_round, self._drain_s = False, None
                 is_good = await self._try_round()
+                for listener in self.round_listeners:
+                    listener()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not self.report.problems:
                     self._readiness.ready()
@@ -340,10 +401,13 @@ class Agent:
         return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
 
     async def _check_for_changes(self) -> None:
-        """Request a round if the config file has changed, a rollback is due, or a slow start has a next step."""
+        """Request a round if the config file has changed, a rollback or the end of an override is due, or a slow start
+        has a next step.
+        """
         always, self._must_reload = self._must_reload, False
-        has_ramped = self.state.ramps(self.clock.now_s()) != self.desired.ramps
-        if await self.reloader.poll(always=always) or self.reloader.is_due or has_ramped:
+        now_s = self.clock.now_s()
+        is_due = self.state.is_due(now_s) or self.state.ramps(now_s) != self.desired.ramps
+        if await self.reloader.poll(always=always) or self.reloader.is_due or is_due:
             self._must_round = True
 
     async def _try_round(self) -> bool:
@@ -374,7 +438,7 @@ class Agent:
         self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
 
     def _failed(self, problem: XenoovsError) -> None:
-        self.report.failed(str(problem), bridge=self.bridge)
+        self.report.failed(str(problem), bridge=self.bridge, is_late=isinstance(problem, RoundLate))
         notify(f"STATUS={str(problem).splitlines()[0]}")
         self._waiters.settle(problem)
 
@@ -394,16 +458,26 @@ class Agent:
         ports_down = self.engine.ports_down()
         is_urgent = is_urgent or ports_down != self.state.ports_down
         self.store.dispatch(PortsChanged(ports_down), Tick())
+        self._notifier.wake()
         now_s = self.clock.now_s()
-        self.desired, self._held = desired_state(self.state, now_s), self.state.held
+        self.desired, self.held = desired_state(self.state, now_s), self.state.held
         if change is not None:
             return change
+        try:
+            return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
+        except (CompileError, ToleranceUnreachable, BudgetUnreachable):
+            # No server may keep the bridge from being reconciled by what it advertises.
+            if not (reasons := await asyncio.to_thread(impossible_advertised, self.state)):
+                raise
+        self.report.refused_advertised(reasons)
+        self.store.dispatch(AdvertisedRefused({**self.state.refused, **reasons}))
+        self.desired = desired_state(self.state, now_s)
         return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
 
     def _done(self, change: Change) -> None:
         self._drain_s = change.next_s
         self.report.succeeded(change, bridge=self.bridge, config=self.config.digest, now_s=time.time())
-        self.report.held_backends(self._held)
+        self.report.held_backends(self.held)
 
     def _is_recreated(self) -> bool:
         # If a round has failed, the retry finds out.

@@ -11,7 +11,9 @@ from zlib import crc32
 
 from immutables import Map
 
+from xenoovs.agent.agent_check import UNADVERTISED, Advertised, parse_reply, with_reply
 from xenoovs.agent.probe.target import (
+    AgentTarget,
     ArpTarget,
     DnsTarget,
     ExecTarget,
@@ -28,7 +30,17 @@ from xenoovs.agent.snapshot import Override
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import assert_never
 from xenoovs.model.address import IPAddress
-from xenoovs.model.balancer import AllDown, Backend, Balancer, DrainMode, Health, Initial, ProbeKind, Service
+from xenoovs.model.balancer import (
+    AgentCheck,
+    AllDown,
+    Backend,
+    Balancer,
+    DrainMode,
+    Health,
+    Initial,
+    ProbeKind,
+    Service,
+)
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
 from xenoovs.partition.change import STEPS
 
@@ -46,11 +58,13 @@ class Check:
     Attributes:
         target: What is probed.
         health: How results count, without what concerns several backends.
+        min_change: Of what the agent of a server advertises; None: it is a health check.
         seed: Differs from target to target, and is the same in every run.
     """
 
     target: Target
     health: Health
+    min_change: Fraction | None = None
     seed: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,16 +77,18 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What probes measure of a backend: the input of a weight policy.
+    """What probes measure of a backend, and what its server advertises: the input of a weight policy.
 
     Attributes:
-        latency_s: Latency of the last probe that succeeded.
+        latency_s: Latency of the last probe that succeeded; None: there is none.
         smoothed_s: Exponentially weighted moving average of these latencies. A new one counts `SMOOTHING`, the average
             before it the rest; the first one is the average.
+        advertised: Part of its weight that the agent of its server advertises; None: it has none.
     """
 
-    latency_s: float
-    smoothed_s: float
+    latency_s: float | None = None
+    smoothed_s: float | None = None
+    advertised: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +175,13 @@ def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
 
 
 def _signal(before: Signal | None, latency_s: float) -> Signal:
-    smoothed_s = latency_s if before is None else before.smoothed_s + SMOOTHING * (latency_s - before.smoothed_s)
-    return Signal(latency_s, smoothed_s)
+    if before is None or before.smoothed_s is None:
+        return Signal(latency_s, latency_s)
+    return Signal(latency_s, before.smoothed_s + SMOOTHING * (latency_s - before.smoothed_s))
+
+
+Ejected = Mapping[str, frozenset[str]]
+"""Names of the backends that get no clients, by the name of their service. Services without any are left out."""
 
 
 # Which backends are probed, and how: one check for one backend, however many services use it. Pure.
@@ -173,35 +194,68 @@ class Checks:
     Attributes:
         backends: The backends that depend on each check.
         by_backend: The check of each backend.
+        agents: The backends of each server whose agent is asked.
+        agent_of: The check that asks the agent of each backend.
     """
 
     backends: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
     by_backend: Mapping[BackendName, Check] = field(default_factory=dict)
+    agents: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
+    agent_of: Mapping[BackendName, Check] = field(default_factory=dict)
 
 
 def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
     """Return the checks of all backends that have a weight, by config or operator, or may still have clients.
 
-    A backend that an operator drained is probed as before, so that it is known whether it may come back.
+    A backend that an operator drained is probed as before, so that it is known whether it may come back. One in
+    maintenance is not.
     """
-    by_operator = raised_by_operators(overrides)
-    by_backend, backends = dict[BackendName, Check](), dict[Check, list[BackendName]]()
+    overrides = tuple(overrides)
+    by_operator, away = raised_by_operators(overrides), in_maintenance(overrides)
+    by_backend, agent_of = dict[BackendName, Check](), dict[BackendName, Check]()
     for service in balancer.services:
-        if service.health is None:
-            continue
         # A check is shared by services that differ in these.
-        health = replace(service.health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+        health = service.health
+        if health is not None:
+            health = replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
         for backend in service.backends:
             name = (service.name, backend.name)
-            if backend.weight or name in by_operator or service.drain.mode is DrainMode.PIN:
-                by_backend[name] = check = _check(service, backend, health)
-                backends.setdefault(check, []).append(name)
-    return Checks({check: tuple(names) for check, names in backends.items()}, by_backend)
+            if backend.name in away.get(service.name, ()):
+                continue
+            is_used = backend.weight or name in by_operator
+            if health is not None and (is_used or service.drain.mode is DrainMode.PIN):
+                by_backend[name] = _check(service, backend, health)
+            if service.agent_check is not None and is_used and backend.address is not None:
+                agent_of[name] = _agent(service.agent_check, backend.address)
+    return Checks(_by_check(by_backend), by_backend, _by_check(agent_of), agent_of)
+
+
+def _by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendName, ...]]:
+    found = defaultdict[Check, list[BackendName]](list)
+    for name, check in checks.items():
+        found[check].append(name)
+    return {check: tuple(names) for check, names in found.items()}
+
+
+def _agent(asked: AgentCheck, address: IPAddress) -> Check:
+    target = AgentTarget(address, asked.port, asked.send.encode(), Via(asked.interface, asked.netns))
+    # One failure is a reply that was lost, and the first reply ends the complaint about an agent that does not answer.
+    health = Health(ProbeKind.NONE, None, interval_ms=asked.interval_ms, fast_interval_ms=asked.interval_ms, rise=1)
+    return Check(target, replace(health, timeout_ms=asked.timeout_ms), asked.min_change)
 
 
 def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
     """Return the backends to which operators gave a weight above 0. They are probed whatever the config says."""
     return frozenset((override.service, override.backend) for override in overrides if override.weight)
+
+
+def in_maintenance(overrides: Iterable[Override]) -> Ejected:
+    """Return the backends, by service, that operators took out of service."""
+    found = defaultdict[str, set[str]](set)
+    for override in overrides:
+        if override.is_maintenance:
+            found[override.service].add(override.backend)
+    return {service: frozenset(names) for service, names in found.items()}
 
 
 def _check(service: Service, backend: Backend, health: Health) -> Check:
@@ -253,10 +307,6 @@ def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...
 # were sent since.
 
 
-Ejected = Mapping[str, frozenset[str]]
-"""Names of the backends that get no clients, by the name of their service. Services without any are left out."""
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """A backend that is down and keeps its clients.
@@ -290,22 +340,38 @@ def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, f
 
     Args:
         before: The backends that are down now, and what was decided last.
-        service: Of its backends, those without a weight count neither as up nor as down.
+        service: Of its backends, those without a weight count neither as up nor as down. While one of its backups is
+            up, nothing limits ejections: clients of all other backends have somewhere to go.
         failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
         now_s: The time.
     """
     if service.health is None or not before.down:
         return Ejection(before.down)
     down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
-    names = [backend.name for backend in down if backend.weight]
-    total = sum(1 for backend in service.backends if backend.weight)
+    split, backups = _pools(service)
+    names, total = [backend.name for backend in down if backend.name in split], len(split)
+    limits = _limits(service.health, backups, before.down)
     stale = {name for name in names if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
-    ejected = select_ejected(names, total=total, health=service.health, before=before.ejected, stale=stale)
-    free_s = now_s if len(ejected) < max_ejected(total, service.health) else None
+    ejected = select_ejected(names, total=total, health=limits, before=before.ejected, stale=stale)
+    free_s = now_s if len(ejected) < max_ejected(total, limits) else None
     held = {name: Held(before.down[name], free_s) for name in names if name not in ejected}
     if free_s is not None:
         held |= {name: was for name in held if (was := _held(before, name)) and was.free_s is not None}
-    return Ejection(before.down, ejected.union(b.name for b in down if not b.weight), held)
+    return Ejection(before.down, ejected.union(b.name for b in down if b.name in backups or not b.weight), held)
+
+
+def _pools(service: Service) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the backends that split the clients by weight, and of those that wait until none serves."""
+    pairs = zip(service.backends, service.weights, strict=True)
+    split = frozenset(backend.name for backend, weight in pairs if weight)
+    return split, frozenset(backend.name for backend in service.backends if backend.weight) - split
+
+
+def _limits(health: Health, backups: Collection[str], down: Collection[str]) -> Health:
+    """Return the health check, without limits to ejections while a backup is up."""
+    if all(name in down for name in backups):
+        return health
+    return replace(health, max_down=Fraction(1), on_all_down=AllDown.DROP)
 
 
 def select_ejected(
@@ -348,15 +414,15 @@ def will_be_held(before: Ejection, service: Service, name: str) -> bool:
     """
     if service.health is None:
         return False
-    weightless = [backend.name for backend in service.backends if not backend.weight]
-    total = len(service.backends) - len(weightless)
-    down = len(before.down) - sum(1 for each in weightless if each in before.down)
-    if name in weightless or (down == total and service.health.on_all_down is AllDown.DROP):
+    split, backups = _pools(service)
+    total, limits = len(split), _limits(service.health, backups, before.down)
+    down = sum(1 for each in before.down if each in split)
+    if name not in split or (down == total and limits.on_all_down is AllDown.DROP):
         return False
-    return down - sum(1 for each in before.held if each in before.down) > max_ejected(total, service.health)
+    return down - sum(1 for each in before.held if each in before.down) > max_ejected(total, limits)
 
 
-def with_dead_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection[str]) -> Ejected:
+def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: Collection[str]) -> Ejected:
     """Return `ejected`, and the backends whose egress is one of the ports without link.
 
     `max_down` does not limit these: a port without link is no error of a probe. A service without any backend left
@@ -365,12 +431,21 @@ def with_dead_ports(ejected: Ejected, balancer: Balancer, ports_down: Collection
     down = frozenset(ports_down)
     if not down:
         return ejected
-    extended = {}
-    for service in balancer.services:
-        weighted = {backend.name for backend in service.backends if backend.weight}
-        behind = {backend.name for backend in service.backends if backend.weight and set(backend.next_hop.ports) & down}
+    behind = {
+        service.name: frozenset(b.name for b in service.backends if b.weight and set(b.next_hop.ports) & down)
+        for service in services
+    }
+    return with_away(ejected, services, behind)
+
+
+def with_away(ejected: Ejected, services: Iterable[Service], away: Ejected) -> Ejected:
+    """Return `ejected`, and these backends, except where a service would be left without any."""
+    extended = dict(ejected)
+    for service in services if away else ():
+        names = away.get(service.name, frozenset())
         before = ejected.get(service.name, frozenset())
-        extended[service.name] = before if weighted <= before | behind else before | behind
+        if not {backend.name for backend in service.backends if backend.weight} <= before | names:
+            extended[service.name] = before | names
     return {name: names for name, names in extended.items() if names}
 
 
@@ -439,12 +514,12 @@ def ramps(starts: SlowStarts, balancer: Balancer, *, now_s: float) -> Ramps:
 
 
 def _serving(balancer: Balancer, ejected: Ejected) -> dict[BackendName, Service]:
-    """Return the backends that may have clients, each with its service."""
+    """Return the backends that may have clients by weight, each with its service."""
     return {
         (service.name, backend.name): service
         for service in balancer.services
-        for backend in service.backends
-        if backend.weight and backend.name not in ejected.get(service.name, ())
+        for backend, weight in zip(service.backends, service.weights, strict=True)
+        if weight and backend.name not in ejected.get(service.name, ())
     }
 
 
@@ -499,6 +574,23 @@ class HealthChange:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvertisedChange:
+    """The agent of a server advertised something else, or its replies stopped or came back: a reason to log.
+
+    Attributes:
+        backends: The names of its backends.
+        advertised: What is in effect now.
+        is_new: Whether that differs from before.
+        problem: Why there is no reply; empty: there is one.
+    """
+
+    backends: tuple[BackendName, ...]
+    advertised: Advertised
+    is_new: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HealthTracker:
     """What the probes say.
 
@@ -506,11 +598,13 @@ class HealthTracker:
         checks: The checks of the config.
         health: The health by each of them.
         ejections: The backends that are down, by the name of their service; services without any are left out.
+        advertised: What agents of servers advertised, by the check that asks them.
     """
 
     checks: Checks = field(default_factory=Checks)
     health: Map[Check, BackendHealth] = field(default_factory=Map)
     ejections: Map[str, Ejection] = field(default_factory=Map)
+    advertised: Map[Check, Advertised] = field(default_factory=Map)
 
     @property
     def is_settled(self) -> bool:
@@ -526,7 +620,26 @@ class HealthTracker:
         """Return what probes measured of the backends of a service."""
         checks = ((b.name, self.checks.by_backend.get((service.name, b.name))) for b in service.backends)
         found = ((name, self.health[check].signal) for name, check in checks if check is not None)
-        return {name: signal for name, signal in found if signal is not None}
+        signals = {name: signal for name, signal in found if signal is not None}
+        for backend in service.backends if self.advertised else ():
+            if (advertised := self.advertised_by((service.name, backend.name))) is not None:
+                signals[backend.name] = replace(signals.get(backend.name, Signal()), advertised=advertised.part)
+        return signals
+
+    def advertised_by(self, name: BackendName) -> Advertised | None:
+        """Return what the agent of a backend's server advertised; None: nothing."""
+        check = self.checks.agent_of.get(name)
+        return None if check is None else self.advertised.get(check)
+
+    @property
+    def advertised_away(self) -> Ejected:
+        """The backends, by service, whose servers say that they must not have clients."""
+        away = defaultdict[str, set[str]](set)
+        for check, advertised in self.advertised.items():
+            if advertised.is_away:
+                for service, backend in self.checks.agents[check]:
+                    away[service].add(backend)
+        return {service: frozenset(names) for service, names in away.items()}
 
     def with_checks(self, checks: Checks, known: KnownShares, now_s: float) -> HealthTracker:
         """Return the tracker for the checks of another config. Checks that stay keep their health."""
@@ -539,15 +652,21 @@ class HealthTracker:
             is_up = all(parts) if parts else None
             health[check] = initial_health(check.health, remembered_up=is_up, due_s=due_s, now_s=now_s)
             new += 1
-        return HealthTracker(checks, Map(health), self._ejections(checks, health))
+        for check in checks.agents:
+            first = initial_health(check.health, remembered_up=None, due_s=now_s, now_s=now_s)
+            health[check] = self.health.get(check, first)
+        advertised = Map((check, each) for check, each in self.advertised.items() if check in checks.agents)
+        return HealthTracker(checks, Map(health), self._ejections(checks, health), advertised)
 
     def with_result(
         self, check: Check, result: ProbeResult, services: Iterable[Service], *, sent_s: float, now_s: float
-    ) -> tuple[HealthTracker, HealthChange | None]:
+    ) -> tuple[HealthTracker, HealthChange | AdvertisedChange | None]:
         """Return the tracker after a result, and what changed. `services`: all of them, with the weights in use."""
+        if check.min_change is not None:
+            return self._with_reply(check, check.min_change, result, sent_s=sent_s, now_s=now_s)
         before, names = self.health[check], self.checks.backends[check]
         health = with_result(before, check, result, sent_s=sent_s, now_s=now_s)
-        tracker = HealthTracker(self.checks, self.health.set(check, health), self.ejections)
+        tracker = replace(self, health=self.health.set(check, health))
         if health.is_up != before.is_up:
             tracker = replace(tracker, ejections=tracker._with_down(names, None if health.is_up else now_s))
             held = () if health.is_up else tuple(tracker._to_be_held(names, services))
@@ -556,6 +675,26 @@ class HealthTracker:
             return tracker, None
         tracker, late = tracker._eject_late(check, services, now_s)
         return tracker, HealthChange(late, is_up=False, reason=result.reason, was_held=True) if late else None
+
+    def _with_reply(
+        self, check: Check, min_change: Fraction, result: ProbeResult, *, sent_s: float, now_s: float
+    ) -> tuple[HealthTracker, AdvertisedChange | None]:
+        """Return the tracker after a reply of an agent, or none. `is_up` of its health: whether it replies."""
+        advertised = before = self.advertised.get(check, UNADVERTISED)
+        if result.ok:
+            try:
+                advertised = with_reply(before, parse_reply(result.reply), result.reply, min_change=min_change)
+            except ValueError as error:
+                result = replace(result, ok=False, reason=f"the reply cannot be used: {error}")
+        was, health = self.health[check], with_result(self.health[check], check, result, sent_s=sent_s, now_s=now_s)
+        tracker = replace(
+            self, health=self.health.set(check, health), advertised=self.advertised.set(check, advertised)
+        )
+        is_new = (advertised.part, advertised.is_away) != (before.part, before.is_away)
+        if not is_new and health.is_up == was.is_up:
+            return tracker, None
+        problem = "" if health.is_up else result.reason
+        return tracker, AdvertisedChange(self.checks.agents[check], advertised, is_new, problem)
 
     def with_decisions(self, services: Iterable[Service], now_s: float) -> HealthTracker:
         """Return the tracker after it was decided which backends are ejected."""

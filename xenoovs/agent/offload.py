@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import uniform
 
+from xenoovs.agent.rule_use import RuleUse
 from xenoovs.agent.snapshot import Counted, Rate, Traffic
 from xenoovs.agent.store import Clock
 from xenoovs.compile.program import Program
@@ -116,7 +117,9 @@ class MegaflowCounters:
                 continue
             key, packets, size = found[1] or found[2], int(found[3]), int(found[4])
             before = now.get(key) or self._last.get(key) or self._missing.get(key) or (0, 0)
-            if packets < before[0] or size < before[1]:
+            if _is_wrapped(before, packets, size):
+                before = before[0] - _WRAP, before[1]
+            elif packets < before[0] or size < before[1]:
                 # Twice in one dump it is the same megaflow, and what was read later is what counts next time.
                 before = (packets, size) if key in now else (0, 0)
             now[key] = packets, size
@@ -125,6 +128,18 @@ class MegaflowCounters:
         # An empty dump is complete: the megaflows were flushed, or have all expired.
         self._missing = {key: count for key, count in self._last.items() if key not in now} if now else {}
         self._last = now
+
+
+_WRAP = 1 << 32
+"""Before it knew TCA_STATS_PKT64 Open vSwitch read the packets of tc filters in 32 bits (lib/tc.c)."""
+_LEAST_BYTES = 46
+"""Of a frame without its Ethernet header (IEEE 802.3, 3.2.7)."""
+
+
+def _is_wrapped(before: _Count, packets: int, size: int) -> bool:
+    """Return whether fewer packets are more: their bytes, which have 64 bits, say so."""
+    grown = packets + _WRAP - before[0]
+    return 0 < grown < _WRAP and before[0] < _WRAP and size - before[1] >= grown * _LEAST_BYTES
 
 
 class MegaflowTotals:
@@ -202,7 +217,7 @@ class SamplePace:
 
 
 class OffloadSampler:
-    """Judges megaflows as `verify-offload` does, except for its cross-check with traffic control, which costs too much.
+    """Judges megaflows as `verify-offload` does. It reads traffic control only if ports contradict the megaflows.
 
     Attributes:
         is_always: Whether to take samples although no client requests them, because something scrapes the counters.
@@ -216,10 +231,12 @@ class OffloadSampler:
         clock: Clock,
         pace: SamplePace,
         bridge: Callable[[], str] = lambda: "",
+        rule_use: RuleUse | None = None,
     ) -> None:
-        """`bridge`: whose flows are counted where the switch cannot dump megaflows."""
+        """`bridge`: whose flows are counted where the switch cannot dump megaflows. `rule_use`: None: of this host."""
         self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
+        self._rule_use = rule_use or RuleUse()
         self.is_always = False
         self._requested_s: float | None = None
         self._requested = asyncio.Event()
@@ -251,18 +268,18 @@ class OffloadSampler:
         if program is None or not program.services:
             return None
         services = self._services(program)
+        self._rule_use.begin()
         try:
             dump = self._switch.dump_megaflows()
         except NotInOpenFlow:
             return self._count_flows(program)
         lines = list(_entering(dump, services))
         now_s = self._clock.now_s()
-        increments = self._counters.increments(lines)
+        increments = tuple(self._counters.increments(lines))
         if not lines and self._empty is not None:
             # The findings are always the same then, and going through thousands of blocks takes long.
-            tuple(increments)
             return OffloadSample(self._empty, time.time(), *self._totals.add_nothing(now_s=now_s))
-        findings = check_dump(services, increments)
+        findings = check_dump(services, increments, context=self._rule_use.context(lines, increments))
         self._empty = None if lines else findings
         known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
         return OffloadSample(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))

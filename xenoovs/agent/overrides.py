@@ -1,28 +1,55 @@
-"""Overrides: weights that operators set at run time, and what is left of them when the config changes. Pure.
+"""Overrides: weights, drains and maintenance that operators set at run time. Pure.
 
 A change of the config is a three-way merge, key by key, of the config when an override was set (its `configured`
 weight), the config now, and the override. Where the first two differ, the file was edited for just this weight: the
-file wins, for this backend only.
+file wins, for this backend only. Maintenance is no weight, and stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from enum import Enum
 from fractions import Fraction
-from typing import TypeVar
 
-from xenoovs.agent.health import Ejection, HealthTracker
+from xenoovs.agent.health import Ejection, HealthTracker, in_maintenance
+from xenoovs.agent.servers import backends_of, find_backend, find_server, location, named
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import require_weights, with_overrides
-from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import BackendName, Decision, DesiredState
+from xenoovs.decision.decide import require_decidable
+from xenoovs.decision.decision import BackendName
+from xenoovs.display import decimal
 from xenoovs.errors import CompileError, RequestRefused
-from xenoovs.model.balancer import Backend, Balancer, Service
+from xenoovs.model.balancer import Balancer, Service
 
-_MAX_NAMED = 8
-T = TypeVar("T", Service, Backend)
+
+class OverrideAction(Enum):
+    """What an operator does to a backend."""
+
+    DRAIN = "drain"
+    MAINTENANCE = "maintenance"
+    WEIGHT = "weight"
+    UNDRAIN = "undrain"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideRequest:
+    """What an operator wants.
+
+    Attributes:
+        action: It.
+        backend: Name of a backend of `service`; without a service the name, MAC or address of a server.
+        service: Name of the service; None: all services of the server.
+        weight: Of the action WEIGHT.
+        for_s: After which it ends by itself; None: never.
+    """
+
+    action: OverrideAction
+    backend: str
+    service: str | None = None
+    weight: Fraction = Fraction(0)
+    for_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +80,8 @@ def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None 
         renamed = _renamed(override, new, old)
         if renamed is None:
             ended.append(EndedOverride(override, "the config does not have it any more"))
+        elif renamed.configured != override.configured and override.is_maintenance:
+            remaining.append(replace(renamed, weight=renamed.configured))
         elif renamed.configured != override.configured:
             ended.append(EndedOverride(override, "the config gives it another weight now"))
         else:
@@ -81,41 +110,117 @@ def merge_rollback(
 
 def _renamed(override: Override, new: Balancer, old: Balancer | None) -> Override | None:
     """Return the override under its names in `new`, found by claim and next hop, with the configured weight there."""
-    old_service = None if old is None else _named(old.services, override.service)
-    service = _named(new.services, override.service)
+    old_service = None if old is None else named(old.services, override.service)
+    service = named(new.services, override.service)
     if service is None and old_service is not None:
         service = next((each for each in new.services if each.claim == old_service.claim), None)
     if service is None:
         return None
-    backend = _named(service.backends, override.backend)
-    old_backend = None if old_service is None else _named(old_service.backends, override.backend)
+    backend = named(service.backends, override.backend)
+    old_backend = None if old_service is None else named(old_service.backends, override.backend)
     if backend is None and old_backend is not None:
-        backend = next((each for each in service.backends if _location(each) == _location(old_backend)), None)
+        backend = next((each for each in service.backends if location(each) == location(old_backend)), None)
     if backend is None:
         return None
     return replace(override, service=service.name, backend=backend.name, configured=backend.weight)
 
 
-def _location(backend: Backend) -> tuple[object, tuple[str, ...]]:
-    hop = backend.next_hop
-    return (backend.address, hop.ports) if backend.follows else (hop, ())
+def with_request(
+    runtime: Runtime,
+    balancer: Balancer,
+    request: OverrideRequest,
+    *,
+    resolved: Balancer,
+    utc_s: float,
+    now_s: float,
+) -> tuple[Runtime, tuple[BackendName, ...]]:
+    """Return the runtime after a request, and the backends that it is for.
 
+    Args:
+        runtime: The one before.
+        balancer: The config.
+        request: What an operator wants.
+        resolved: The config with the MACs that were found.
+        utc_s: The time.
+        now_s: The time on the agent's clock.
 
-def _named(items: Iterable[T], name: str) -> T | None:
-    return next((item for item in items if item.name == name), None)
+    Raises:
+        RequestRefused: There is no such backend, or its override is of another kind.
+    """
+    one = () if request.service is None else ((request.service, request.backend),)
+    names = one or find_server(backends_of(resolved), request.backend)
+    for name in names:
+        weight, is_maintenance = find_backend(balancer, name).weight, False
+        before = override_of(runtime, name)
+        match request.action:
+            case OverrideAction.DRAIN:
+                weight = Fraction(0)
+            case OverrideAction.MAINTENANCE:
+                weight, is_maintenance = weight if before is None else before.weight, True
+            case OverrideAction.WEIGHT:
+                _require_no_maintenance(before, "end it first")
+                weight = request.weight
+            case OverrideAction.UNDRAIN:
+                _require_drain(before)
+            case OverrideAction.RESET:
+                pass
+        until_s = None if request.for_s is None else now_s + request.for_s
+        runtime = with_weight(
+            runtime, balancer, name, weight, now_s=utc_s, until_s=until_s, is_maintenance=is_maintenance
+        )
+    return runtime, names
 
 
 def with_weight(
-    runtime: Runtime, balancer: Balancer, name: BackendName, weight: Fraction | None, *, now_s: float
+    runtime: Runtime,
+    balancer: Balancer,
+    name: BackendName,
+    weight: Fraction | None,
+    *,
+    now_s: float,
+    until_s: float | None = None,
+    is_maintenance: bool = False,
 ) -> Runtime:
-    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused."""
-    backend = find_backend(balancer, name)
-    before = next((each for each in runtime.overrides if (each.service, each.backend) == name), None)
+    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused.
+
+    Args:
+        now_s: UTC.
+        until_s: When it ends, on the agent's clock.
+        is_maintenance: Whether the backend gets no clients, whatever its weight.
+    """
+    backend, before = find_backend(balancer, name), override_of(runtime, name)
     overrides = [each for each in runtime.overrides if each is not before]
-    if weight is not None and weight != backend.weight:
-        since_s = before.since_s if before is not None and before.weight == weight else now_s
-        overrides.append(Override(*name, weight, since_s, backend.weight))
+    if weight is not None and (weight != backend.weight or is_maintenance):
+        is_same = before is not None and (before.weight, before.is_maintenance) == (weight, is_maintenance)
+        since_s = before.since_s if before is not None and is_same else now_s
+        overrides.append(Override(*name, weight, since_s, backend.weight, until_s, is_maintenance))
     return replace(runtime, overrides=tuple(sorted(overrides, key=lambda each: (each.service, each.backend))))
+
+
+def override_of(runtime: Runtime, name: BackendName) -> Override | None:
+    """Return what is set for a backend."""
+    return next((each for each in runtime.overrides if (each.service, each.backend) == name), None)
+
+
+def _require_no_maintenance(before: Override | None, advice: str) -> None:
+    if before is not None and before.is_maintenance:
+        name = f"{before.service}/{before.backend}"
+        raise RequestRefused(
+            f"{name} is in maintenance; {advice}: `xenoovs reset {name}`", status=409, code="in_maintenance"
+        )
+
+
+def _require_drain(before: Override | None) -> None:
+    """Refuse to end by `undrain` what is no drain: it may be there for another reason than the operator thinks of."""
+    _require_no_maintenance(before, "`undrain` ends a drain, and this ends maintenance")
+    if before is not None and before.weight:
+        name = f"{before.service}/{before.backend}"
+        raise RequestRefused(
+            f"{name} is not drained, but has weight {decimal(before.weight)} by an override; `xenoovs reset {name}` "
+            "returns it to the config",
+            status=409,
+            code="not_drained",
+        )
 
 
 def require_possible(
@@ -128,46 +233,22 @@ def require_possible(
         ToleranceUnreachable: No flows have these weights.
         BudgetUnreachable: No flows within `max_flows` have these weights.
     """
+    overrides, instead_of = tuple(overrides), tuple(instead_of)
     after, before = with_overrides(balancer, overrides), with_overrides(balancer, instead_of)
     require_weights(balancer, after)
     for old, new in zip(before.services, after.services, strict=True):
-        if old != new and _has_up(old, tracker) and not _has_up(new, tracker):
+        if old != new and _has_up(old, tracker, instead_of) and not _has_up(new, tracker, overrides):
             raise CompileError(
                 service=new.name,
-                reason="no other backend with a weight answers, so all of its clients would go to one that is "
-                "down (`xenoovs status` shows why it is)",
+                reason="every other backend with a weight is down or in maintenance, so none would be left that "
+                "answers (`xenoovs status` shows why)",
             )
     pairs = zip(after.services, balancer.services, strict=True)
     changed = tuple(service for service, configured in pairs if service is not configured)
     if changed:
-        decide(Decision(), DesiredState(replace(after, services=changed)))
+        require_decidable(replace(after, services=changed))
 
 
-def find_service(balancer: Balancer, name: str) -> Service:
-    """Return a service of the config. Raises RequestRefused that names the nearest ones."""
-    service = _named(balancer.services, name)
-    if service is None:
-        raise _unknown("service", name, (each.name for each in balancer.services), "the config")
-    return service
-
-
-def find_backend(balancer: Balancer, name: BackendName) -> Backend:
-    """Return a backend of the config. Raises RequestRefused that names the nearest ones."""
-    service = find_service(balancer, name[0])
-    backend = _named(service.backends, name[1])
-    if backend is None:
-        raise _unknown("backend", name[1], (each.name for each in service.backends), f"service {service.name}")
-    return backend
-
-
-def _has_up(service: Service, tracker: HealthTracker) -> bool:
-    down = tracker.ejections.get(service.name, Ejection()).down
-    return any(backend.weight and backend.name not in down for backend in service.backends)
-
-
-def _unknown(kind: str, name: str, known: Iterable[str], where: str) -> RequestRefused:
-    there = list(known)
-    near = get_close_matches(name, there, n=3, cutoff=0.5)
-    more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(there[:_MAX_NAMED])}{more}"
-    return RequestRefused(f"{where} has no {kind} {name[:63]}; {hint}", status=404, code=f"unknown_{kind}")
+def _has_up(service: Service, tracker: HealthTracker, overrides: Iterable[Override]) -> bool:
+    away = {*tracker.ejections.get(service.name, Ejection()).down, *in_maintenance(overrides).get(service.name, ())}
+    return any(backend.weight and backend.name not in away for backend in service.backends)

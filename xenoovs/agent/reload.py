@@ -7,24 +7,49 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
 from xenoovs.agent.health import KnownShares
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.overrides import EndedOverride, Merged, merge, merge_rollback, require_possible, with_weight
+from xenoovs.agent.overrides import (
+    EndedOverride,
+    Merged,
+    OverrideRequest,
+    merge,
+    merge_rollback,
+    override_of,
+    require_possible,
+    with_request,
+)
 from xenoovs.agent.report import Report
 from xenoovs.agent.rollback import Checkpoint, changed_services, roll_back, take_checkpoint
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, RuntimeChanged, Tick, after, desired_state
+from xenoovs.agent.state import (
+    AgentState,
+    ConfigFollowed,
+    PortsChanged,
+    RuntimeChanged,
+    Tick,
+    after,
+    desired_state,
+    with_overrides,
+)
 from xenoovs.agent.store import Store
 from xenoovs.decision.decision import BackendName
-from xenoovs.display import decimal
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, NotConfirmed, RequestRefused, StateUnusable, SwitchError, XenoovsError
+from xenoovs.errors import (
+    ChangesHeld,
+    MacUnknown,
+    NotConfirmed,
+    RequestRefused,
+    StateUnusable,
+    SwitchError,
+    XenoovsError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +200,7 @@ class Reloader:
             warn("overrides are lost", reason=str(problem))
         merged = merge(self._overrides, self.config.balancer)
         for one in merged.remaining:
-            info("override", service=one.service, backend=one.backend, weight=decimal(one.weight))
+            info("override", service=one.service, backend=one.backend, state=one.state)
         self._engine.is_held = self._store.state.runtime.is_paused
         if self._engine.is_held:
             warn("paused before the restart; nothing is changed until `xenoovs resume`")
@@ -184,38 +209,64 @@ class Reloader:
         except SwitchError as error:
             self._report.failed(str(error), bridge=self.config.balancer.uplinks.bridge)
 
-    async def set_weight(self, name: BackendName, weight: Fraction | None) -> None:
-        """Override the weight of a backend; None: return to that of the config.
+    async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
+        """Set or end overrides, of all backends or of none. Return the backends that the requests are for.
 
         Raises:
-            RequestRefused: The config has no such backend, or the override could not be saved.
+            RequestRefused: The config has no such backend, or the overrides could not be saved.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
         """
-        state, balancer = self._store.state, self.config.balancer
-        runtime = with_weight(state.runtime, balancer, name, weight, now_s=max(0.0, time.time()))
+        state, balancer, clock = self._store.state, self.config.balancer, self._store.clock
+        resolved = balancer
+        with suppress(MacUnknown):
+            resolved = await asyncio.to_thread(self._engine.resolve, balancer)
+        utc_s, now_s = max(0.0, time.time()), clock.now_s()
+        runtime, names = state.runtime, list[BackendName]()
+        for request in requests:
+            runtime, more = with_request(runtime, balancer, request, resolved=resolved, utc_s=utc_s, now_s=now_s)
+            names += more
         now, then = state.runtime.overrides, runtime.overrides
         await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
         await self._save_request(runtime)
         self._store.dispatch(RuntimeChanged(runtime))
-        shown = "config" if weight is None else decimal(weight)
-        info("weight set", service=name[0], backend=name[1], weight=shown)
+        for name in names:
+            one = override_of(runtime, name)
+            until = {} if one is None or one.until_s is None else {"for_s": round(one.until_s - now_s)}
+            shown = "config" if one is None else one.state
+            info("override set", service=name[0], backend=name[1], state=shown, **until)
+        return tuple(names)
 
-    async def set_paused(self, *, paused: bool) -> bool:
-        """Pause or resume changes of the bridge. Return False if that was so already. Raises RequestRefused."""
-        if self._store.state.runtime.is_paused == paused:
+    async def set_paused(self, *, paused: bool, withdraw: bool = False) -> bool:
+        """Pause or resume changes of the bridge. Return False if that was so already. Raises RequestRefused.
+
+        Args:
+            paused: False: resume.
+            withdraw: Withdraw all VIPs meanwhile. A pause without it leaves a withdrawal as it is.
+        """
+        before = self._store.state.runtime
+        if withdraw and self.config.balancer.announce is None:
+            raise RequestRefused(
+                "the config announces no VIP, so there is nothing to withdraw; add `announce: {bgp: frr}`, or pause "
+                "without --withdraw",
+                status=409,
+                code="not_announced",
+            )
+        runtime = replace(before, is_paused=paused, is_withdrawn=paused and (withdraw or before.is_withdrawn))
+        if runtime == before:
             return False
-        runtime = replace(self._store.state.runtime, is_paused=paused)
         await self._save_request(runtime)
         self._store.dispatch(RuntimeChanged(runtime))
         self._engine.is_held = paused
-        info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed")
+        withdrawn = {"vips": "withdrawn"} if runtime.is_withdrawn else {}
+        info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed", **withdrawn)
         return True
 
     def adopt(self, runtime: Runtime) -> None:
         """Adopt the overrides and the pause that were set at another controller."""
         before = self._store.state.runtime
         self._engine.is_held = runtime.is_paused
-        self._store.dispatch(RuntimeChanged(replace(before, is_paused=runtime.is_paused)))
+        pause = replace(before, is_paused=runtime.is_paused, is_withdrawn=runtime.is_withdrawn)
+        self._store.dispatch(RuntimeChanged(pause))
         self._set_overrides(merge(runtime.overrides, self.config.balancer))
         if self._store.state.runtime != before:
             count = len(self._store.state.runtime.overrides)
@@ -267,7 +318,7 @@ class Reloader:
         known: KnownShares = {}
         self._is_bridge_unknown = True
         try:
-            known = await asyncio.to_thread(self._engine.known, self.config.balancer)
+            known = await asyncio.to_thread(self._engine.known, with_overrides(self.config.balancer, self._overrides))
             self._is_bridge_unknown = False
         finally:
             self._store.dispatch(ConfigFollowed(self.config.balancer, self._overrides, known))
@@ -282,7 +333,8 @@ class Reloader:
         return self._store.state.runtime.overrides
 
     async def _try(self, candidate: ConfigVersion, merged: Merged) -> Change | None:
-        known = await asyncio.to_thread(self._engine.known, candidate.balancer)
+        used = with_overrides(candidate.balancer, merged.remaining)
+        known = await asyncio.to_thread(self._engine.known, used)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
         followed, ports = ConfigFollowed(candidate.balancer, merged.remaining, known), self._engine.ports_down()
         trial = after(self._store.state, followed, PortsChanged(ports), Tick(), now_s=now_s)
@@ -328,8 +380,9 @@ class Reloader:
     def _set_overrides(self, merged: Merged) -> None:
         for ended in merged.ended:
             one = ended.override
-            weight = decimal(one.weight)
-            warn("an override has ended", service=one.service, backend=one.backend, weight=weight, reason=ended.reason)
+            warn(
+                "an override has ended", service=one.service, backend=one.backend, state=one.state, reason=ended.reason
+            )
         self._store.dispatch(RuntimeChanged(replace(self._store.state.runtime, overrides=merged.remaining)))
 
     def _warn_refused(self, event: str, problem: XenoovsError) -> None:

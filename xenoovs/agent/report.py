@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from xenoovs.agent.health import HealthChange
+from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import info, warn
+from xenoovs.agent.state import OverrideExpired
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.decision.decision import BackendName
@@ -14,6 +15,8 @@ from xenoovs.engine.change import Change, Problem
 
 _MAX_SERVICES = 20
 """How many services that one round changed are logged one by one: those with the most clients moved."""
+
+_EVENTS = {ChangeKind.NEW: "service installed", ChangeKind.REMOVED: "service removed"}
 
 
 class Report:
@@ -27,23 +30,28 @@ class Report:
         held: Flow-mods that a pause holds back now.
         problems: Parts of the bridge that cannot be reconciled now, while all else is.
         last_error: Why the last round failed; empty after one that succeeded.
+        is_late: Whether that is only that it is not finished yet.
         last_round_s: UTC, when a round last succeeded.
+        without: Ports that flows of the last good round cannot name.
     """
 
     def __init__(self) -> None:
         self.rounds = self.flow_mods = self.foreign = self.held = 0
         self.moved = defaultdict[str, float](float)
-        self.last_error = ""
+        self.last_error, self.is_late = "", False
         self.last_round_s: float | None = None
         self.problems: tuple[Problem, ...] = ()
+        self.without: frozenset[str] = frozenset()
         self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
         self._held_backends: dict[str, frozenset[str]] = {}
+        self._drain_problem = ""
 
     def succeeded(self, change: Change, *, bridge: str, config: str, now_s: float) -> None:
         """Report a round that succeeded."""
         if self.last_error:
             info("reconcile succeeded again", bridge=bridge)
-        self.last_error, self.last_round_s, self.held = "", now_s, 0
+        self.last_error, self.is_late, self.last_round_s, self.held = "", False, now_s, 0
+        self.without = change.target.without
         if change.lost:
             warn("bridge was recreated; reinstalling flows", bridge=bridge)
         if change.foreign:
@@ -69,17 +77,27 @@ class Report:
         for service in most_moved[:_MAX_SERVICES]:
             moved, least = (f"{float(share):.4f}" for share in (service.moved, service.least_moved))
             ejected = ",".join(service.ejected) or "-"
+            if (event := _EVENTS.get(service.kind)) is not None:
+                # No client had a backend before, or none has one now: no share of them has moved.
+                info(event, service=service.name, backends=len(service.backends), ejected=ejected)
+                continue
             info(
                 "service changed", service=service.name, clients_moved=moved, clients_moved_least=least, ejected=ejected
             )
         if left := most_moved[_MAX_SERVICES:]:
             info("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")
 
-    def failed(self, problem: str, *, bridge: str) -> None:
-        """Report a round that failed."""
+    def failed(self, problem: str, *, bridge: str, is_late: bool = False) -> None:
+        """Report a round that failed, or is late."""
         if problem != self.last_error:
             warn("reconcile failed; retrying", bridge=bridge, reason=problem)
-        self.last_error = problem
+        self.last_error, self.is_late = problem, is_late
+
+    def drains_measured(self, problem: str = "") -> None:
+        """Report that the progress of drains could be measured, or why not: they wait until it can."""
+        if problem and problem != self._drain_problem:
+            warn("drains wait for Open vSwitch", reason=problem)
+        self._drain_problem = problem
 
     def held_back(self, flow_mods: int) -> None:
         """Report a round whose changes a pause holds back."""
@@ -96,6 +114,30 @@ class Report:
             warn("backend still down, and ejected now", backends=names, reason=change.reason)
         else:
             warn("backend down", backends=names, **({"held": held} if held else {}), reason=change.reason)
+
+    def advertised(self, change: AdvertisedChange) -> None:
+        """Report what the agent of a server advertised, and when its replies stop or come back."""
+        names = ",".join(map("/".join, change.backends))
+        if change.problem:
+            stays = change.advertised.state if change.advertised.reply else "the weight of the config"
+            warn("agent of a server does not reply", backends=names, reason=change.problem, stays=stays)
+            return
+        facts = {"description": change.advertised.description} if change.advertised.description else {}
+        info("agent of a server advertised", backends=names, state=change.advertised.state, **facts)
+
+    def refused_advertised(self, reasons: Mapping[str, str]) -> None:
+        """Report advertised weights that cannot be installed."""
+        for service, reason in reasons.items():
+            warn("advertised weights cannot be installed; they are ignored", service=service, reason=reason)
+
+    def expired(self, expired: OverrideExpired) -> None:
+        """Report an override whose time is over."""
+        one = expired.override
+        names = {"service": one.service, "backend": one.backend, "state": one.state}
+        if expired.is_last:
+            warn("an override stays beyond its time", **names, reason="without it no backend would have a weight")
+        else:
+            info("an override has ended", **names, reason="its time is over")
 
     def held_backends(self, held: Mapping[str, frozenset[str]]) -> None:
         """Report backends, by service, that are down and keep their clients: max_down, or all are down."""
@@ -119,7 +161,7 @@ class Report:
             info("drain complete", service=service)
         for service, drain in now.items():
             if drain.ways != self._draining.get(service):
-                ways = ",".join(f"{old}->{new}" for old, new in drain.ways)
+                ways = ",".join(f"back with {new}" if old == new else f"{old}->{new}" for old, new in drain.ways)
                 info("draining", service=service, ways=ways, blocks=drain.blocks, left_s=round(drain.left_s))
         self._draining = {service: drain.ways for service, drain in now.items()}
 

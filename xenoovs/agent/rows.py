@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView, Snapshot
-from xenoovs.display import decimal, duration, latency, percent, quantity
+from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 
 
@@ -49,15 +49,26 @@ class BackendRow:
 
     @property
     def state(self) -> str:
-        """Return its state, with whether it is held in service or in a slow start."""
+        """Return its state, and whether it is held in service, in a slow start, or a backup, or what its agent says."""
         backend = self.backend
         more = " (held)" if backend.is_held else " (ramp)" if backend.ramp is not None else ""
+        if backend.agent is not None and backend.agent.state in ("drain", "down", "maint"):
+            more = f" (agent: {backend.agent.state})"
+        more = more or (" (backup)" if backend.is_backup else "")
         return backend.state.value + more
 
     @property
     def since(self) -> str:
         """Return for how long it has had its state."""
         return duration(None if self.backend.since_s is None else self.now_s - self.backend.since_s)
+
+    @property
+    def last_change(self) -> str:
+        """Return how long ago it changed, and why; `-`: not since the agent started."""
+        backend = self.backend
+        if backend.last_change_s is None:
+            return "-"
+        return f"{duration(self.now_s - backend.last_change_s)} ago: {backend.last_change}"
 
     @property
     def weight(self) -> str:
@@ -93,7 +104,7 @@ class BackendRow:
     def probe(self) -> str:
         """Return the result of the last probe; `-` without one."""
         reason, latency_s = self.backend.reason or "-", self.backend.probe_latency_s
-        return reason if latency_s is None else f"{reason}, {latency(latency_s)}"
+        return reason if latency_s is None else f"{reason}, {span(latency_s)}"
 
 
 def backend_rows(snapshot: Snapshot) -> Iterator[BackendRow]:

@@ -1,12 +1,19 @@
-"""The overrides and the pause that operators set, in a file, so that they survive a restart of the agent."""
+"""The overrides and the pause that operators set, in a file, so that they survive a restart of the agent.
+
+An override that ends by itself counts elapsed time, by CLOCK_MONOTONIC: no change of the date ends or prolongs it. That
+clock starts again when the machine does (clock_gettime(2)), and other machines have their own. So the file also has the
+readings of both clocks and the id of the boot; after another boot, or on another machine, the date says what is left.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -19,6 +26,9 @@ MAX_WEIGHT = 10**9
 MAX_SIZE_BYTES = 1 << 20
 _WEIGHT = r"[0-9]{1,30}(\.[0-9]{1,9}|/0*[1-9][0-9]{0,30})?"
 _KEYS = frozenset(("service", "backend", "weight", "configured", "since_s"))
+_MORE_KEYS = frozenset(("until_s", "maintenance"))
+_MAX_TIME_S = 1 << 40
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RuntimeFile:
@@ -44,33 +54,37 @@ class RuntimeFile:
 
     def save(self, runtime: Runtime) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
-        if runtime == Runtime():
-            self.path.unlink(missing_ok=True)
-        else:
+        if runtime != Runtime():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._replace(render_runtime(runtime).encode())
+            replace_file(self.path, render_runtime(runtime).encode())
+            return
+        self.path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
-            self._sync_directory()
+            _sync(self.path.parent)
 
-    def _replace(self, data: bytes) -> None:
-        # Of mode 0600 from the start (tempfile of the Python library).
-        with NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
-            try:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(self.path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
 
-    def _sync_directory(self) -> None:
-        """Make the new name, or its removal, durable (fsync(2))."""
-        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
+    # Of mode 0600 from the start (tempfile of the Python library).
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Make new names in a directory, and their removal, durable (fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def load_runtime(file: RuntimeFile | None) -> tuple[Runtime, StateUnusable | None]:
@@ -90,44 +104,79 @@ def render_runtime(runtime: Runtime) -> str:
             "weight": decimal(override.weight),
             "configured": decimal(override.configured),
             "since_s": override.since_s,
+            # Left out where there is none, so that earlier versions can read the file.
+            **({} if override.until_s is None else {"until_s": override.until_s}),
+            **({"maintenance": True} if override.is_maintenance else {}),
         }
         for override in runtime.overrides
     ]
-    return json.dumps({"version": 1, "paused": runtime.is_paused, "overrides": rows}, indent=2) + "\n"
+    clocks = {"clocks": _clocks()} if any(override.until_s is not None for override in runtime.overrides) else {}
+    withdrawn = {"withdrawn": True} if runtime.is_withdrawn else {}
+    document = {"version": 1, "paused": runtime.is_paused, **withdrawn, **clocks, "overrides": rows}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _clocks() -> dict[str, object]:
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+    return {"boot": boot, "monotonic_s": time.monotonic(), "utc_s": time.time()}
 
 
 def parse_runtime(data: bytes) -> Runtime:
-    """Return what `render_runtime` wrote. Raises ValueError."""
+    """Return what `render_runtime` wrote; overrides end at times of the clock of this machine. Raises ValueError."""
     if len(data) > MAX_SIZE_BYTES:
         raise ValueError(f"it is larger than {MAX_SIZE_BYTES} bytes")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    if not isinstance(document, dict) or set(document) != {"version", "paused", "overrides"}:
+    if not isinstance(document, dict) or set(document) - {"withdrawn", "clocks"} != {"version", "paused", "overrides"}:
         raise ValueError("its keys are not exactly version, paused and overrides")
     if (
         document["version"] != 1
         or not isinstance(document["paused"], bool)
+        or not isinstance(document.get("withdrawn", False), bool)
         or not isinstance(document["overrides"], list)
     ):
-        raise ValueError("version is not 1, paused not true or false, or overrides not a list")
+        raise ValueError("version is not 1, paused or withdrawn not true or false, or overrides not a list")
     overrides = tuple(map(_override, document["overrides"]))
     if len({(override.service, override.backend) for override in overrides}) < len(overrides):
         raise ValueError("two overrides are for one backend")
-    return Runtime(overrides, document["paused"])
+    if any(override.until_s is not None for override in overrides):
+        overrides = _on_this_clock(overrides, document.get("clocks"))
+    return Runtime(overrides, document["paused"], document.get("withdrawn", False))
+
+
+def _on_this_clock(overrides: tuple[Override, ...], saved: object) -> tuple[Override, ...]:
+    """Return the overrides with `until_s` on the monotonic clock of this machine, never later than when saved."""
+    if not isinstance(saved, dict) or set(saved) != {"boot", "monotonic_s", "utc_s"}:
+        raise ValueError("the keys of clocks are not exactly boot, monotonic_s and utc_s")
+    then, utc_s, now = _time(saved["monotonic_s"]), _time(saved["utc_s"]), _clocks()
+    now_s = time.monotonic()
+    elapsed_s = now_s - then if saved["boot"] and saved["boot"] == now["boot"] else time.time() - utc_s
+    # A date that was set back must not prolong anything.
+    shift_s = now_s - then - max(0.0, elapsed_s)
+    return tuple(o if o.until_s is None else replace(o, until_s=max(0.0, o.until_s + shift_s)) for o in overrides)
 
 
 def _override(row: object) -> Override:
-    if not isinstance(row, Mapping) or set(row) != _KEYS:
+    if not isinstance(row, Mapping) or set(row) - _MORE_KEYS != _KEYS:
         raise ValueError(f"the keys of an override are not exactly {', '.join(sorted(_KEYS))}")
-    since_s = row["since_s"]
-    if isinstance(since_s, bool) or not isinstance(since_s, int | float) or not 0 <= since_s < 1 << 40:
-        raise ValueError("since_s is not a time")
     names = (row["service"], row["backend"])
     if not all(isinstance(name, str) and 0 < len(name) < 64 for name in names):
         raise ValueError("service or backend is not a name")
-    return Override(*names, _weight(row["weight"]), float(since_s), _weight(row["configured"]))
+    until_s = _time(row["until_s"]) if "until_s" in row else None
+    if row.get("maintenance", True) is not True:
+        raise ValueError("maintenance is not true")
+    weights = _weight(row["weight"]), _weight(row["configured"])
+    return Override(*names, weights[0], _time(row["since_s"]), weights[1], until_s, "maintenance" in row)
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_TIME_S:
+        raise ValueError(f"{str(value)[:40]} is not a time")
+    return float(value)
 
 
 def _weight(text: object) -> Fraction:

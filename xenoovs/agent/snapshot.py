@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.display import decimal
 from xenoovs.errors import ParseError
 
 if TYPE_CHECKING:
@@ -49,12 +50,22 @@ class _Plain:
 
 
 class BackendState(Enum):
-    """Health of a backend. `unchecked`: its service has no health check. `drained`: an operator has drained it."""
+    """State of a backend.
+
+    `unchecked`: its service has no health check. `drained`: an operator gave it weight 0. `maintenance`: an operator
+    took it out of service; it is not probed.
+    """
 
     UP = "up"
     DOWN = "down"
     UNCHECKED = "unchecked"
     DRAINED = "drained"
+    MAINTENANCE = "maintenance"
+
+    @property
+    def is_working(self) -> bool:
+        """Whether clients of the backend can be taken to be served."""
+        return self not in (BackendState.DOWN, BackendState.MAINTENANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,25 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentView:
+    """What the agent of a server advertises (`agent_check` in the config).
+
+    Attributes:
+        state: In effect: `maint`, `down`, `drain` or a percentage of the weight.
+        weight: Part of the weight that is in effect, from 0.
+        is_away: Whether the backend should have no clients at once.
+        reply: The last reply that could be read; empty: there was none.
+        problem: Why there is no reply now; empty while there is.
+    """
+
+    state: str
+    weight: float
+    is_away: bool
+    reply: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendView:
     """One backend of one service.
 
@@ -111,8 +141,9 @@ class BackendView:
         egress: Port of the bridge that its packets leave by.
         address: IP address; null where the config has none.
         state: Health.
-        is_ejected: Whether it has no clients because of its health. A backend that is down and not ejected is held in
-            service by `max_down`.
+        is_backup: Whether it has clients only while no other backend of the service serves.
+        is_ejected: Whether it has no clients because of its health, its port or maintenance. A backend that is down
+            and not ejected is held in service by `max_down`.
         weight: In the config, relative to the other backends.
         weight_in_use: After overrides and slow starts.
         target_share: Share of the clients by `weight_in_use`.
@@ -127,6 +158,10 @@ class BackendView:
         probe_latency_s: Duration of the last probe.
         transitions: How often it came up or went down.
         counted: Packets and bytes by its flows, where megaflows cannot be read.
+        changes: How often its state, its weight or the link of its port has changed since the agent started.
+        last_change: What changed last and why; empty: nothing has.
+        last_change_s: When that was.
+        agent: What the agent of its server advertises; null: it is not asked, or has not been yet.
     """
 
     name: str
@@ -149,6 +184,16 @@ class BackendView:
     probe_latency_s: float | None = None
     transitions: int = 0
     counted: Counted | None = None
+    is_backup: bool = False
+    changes: int = 0
+    last_change: str = ""
+    last_change_s: float | None = None
+    agent: AgentView | None = None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its clients can be taken to be served."""
+        return self.state.is_working and (self.agent is None or not self.agent.is_away)
 
     @property
     def is_held(self) -> bool:
@@ -192,6 +237,7 @@ class ServiceView:
         megaflows_seen: Number of megaflows in the last offload sample.
         clients_moved: Share of clients that changed their backend, summed over all changes; may be more than 1.
         draining: Number of blocks whose open connections stay with their old backends for now.
+        agents_refused: Why the weights that its servers advertise cannot be installed; empty: they can.
     """
 
     name: str
@@ -202,6 +248,7 @@ class ServiceView:
     megaflows_seen: int | None = None
     clients_moved: float = 0.0
     draining: int = 0
+    agents_refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +266,25 @@ class PortView:
     ofport: int | None
     link_up: bool | None
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncementView:
+    """A VIP that is to be announced.
+
+    Attributes:
+        vip: The address.
+        is_announced: Whether the host has a route for it, from which the BGP speaker takes it.
+        reason: Why it has none; empty: it has one.
+        peers: Number of BGP neighbors that it is advertised to; null: unknown.
+        problem: What keeps it from being set, or from being advertised; empty: nothing.
+    """
+
+    vip: str
+    is_announced: bool
+    reason: str = ""
+    peers: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +308,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A weight set at run time, which replaces that of the config until the config changes it.
+    """A weight or maintenance set at run time. A weight replaces that of the config until the config changes it.
 
     Attributes:
         service: Name of the service.
@@ -250,6 +316,8 @@ class Override:
         weight: In place of the configured weight; 0 is a drain.
         since_s: When it was set.
         configured: Weight in the config when it was set. Another weight in the config ends the override.
+        until_s: When it ends by itself; null: never.
+        is_maintenance: Whether the backend is in maintenance: no clients, no health checks.
     """
 
     service: str
@@ -257,6 +325,15 @@ class Override:
     weight: Annotated[Fraction, _Plain]
     since_s: float
     configured: Annotated[Fraction, _Plain] = Fraction(0)
+    until_s: float | None = None
+    is_maintenance: bool = False
+
+    @property
+    def state(self) -> str:
+        """Return what it is: `maintenance`, `drained` or `weight 5`."""
+        if self.is_maintenance:
+            return "maintenance"
+        return f"weight {decimal(self.weight)}" if self.weight else "drained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +343,12 @@ class Runtime:
     Attributes:
         overrides: At most one for each backend.
         is_paused: Whether the bridge is left as it is.
+        is_withdrawn: Whether no VIP is announced during the pause.
     """
 
     overrides: tuple[Override, ...] = ()
     is_paused: bool = False
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +382,7 @@ class Snapshot:
         rolls_back_to: Digest of the config that is restored at `confirm_by_s`.
         problems: Parts of the config that are not on the bridge, while all else is.
         probes_late_s: How late health checks are sent; 0 while they are on time.
+        announcements: The VIPs that are to be announced; empty without `announce` in the config.
     """
 
     bridge: str
@@ -331,6 +411,7 @@ class Snapshot:
     rolls_back_to: str = ""
     problems: tuple[str, ...] = ()
     probes_late_s: float = 0.0
+    announcements: tuple[AnnouncementView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,19 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from xenoovs.agent.changes import LastChange
 from xenoovs.agent.health import BackendHealth, HealthTracker, Ramps
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, LazySnapshot, Override, ServiceView, Snapshot
+from xenoovs.agent.snapshot import (
+    AgentView,
+    BackendState,
+    BackendView,
+    BlockView,
+    LazySnapshot,
+    Override,
+    ServiceView,
+    Snapshot,
+)
 from xenoovs.agent.state import AgentState
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
@@ -92,6 +102,7 @@ class Moment:
         counts: Counts over it.
         unreachable: Why backends are without clients that could have some, by name.
         moved: Share of clients moved so far, by service.
+        changes: The last changes of backends.
     """
 
     state: AgentState
@@ -102,6 +113,7 @@ class Moment:
     counts: SampleCounts = field(default_factory=SampleCounts)
     unreachable: Mapping[BackendName, str] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
 
 class SnapshotBuilder:
@@ -110,8 +122,8 @@ class SnapshotBuilder:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._flows: Memo[Program, int] = Memo(lambda program: len(program.flows))
-        self._installed: Memo[Program, dict[str, Installed]] = Memo(_installed_services)
-        self._counts: Memo[OffloadFindings, SampleCounts] = Memo(_sample_counts)
+        self._installed: Memo[Program, dict[str, Installed]] = Memo(installed_services)
+        self._counts: Memo[OffloadFindings, SampleCounts] = Memo(sample_counts)
         self._by_service: Memo[OffloadFindings, Mapping[str, list[BlockOffload]]] = Memo(_by_service)
 
     def lazy_snapshot(self) -> LazySnapshot:
@@ -124,6 +136,7 @@ class SnapshotBuilder:
             sample=agent.offload or OffloadSample(),
             unreachable=agent.report.unreachable,
             moved=dict(agent.report.moved),
+            changes=agent.changes.last,
         )
         frame, program = _without_services(agent), agent.engine.program
         return LazySnapshot(
@@ -167,7 +180,7 @@ def _without_services(agent: Agent) -> Snapshot:
         last_round_s=report.last_round_s,
         confirm_by_s=reloader.confirm_by_s,
         sampled_s=None if agent.offload is None else agent.offload.sampled_s,
-        overrides=agent.state.runtime.overrides,
+        overrides=tuple(_with_utc(one, time.time() - agent.clock.now_s()) for one in agent.state.runtime.overrides),
         events=agent.events.since(0),
         pending_flow_mods=report.held,
         ports=agent.ports(),
@@ -175,13 +188,18 @@ def _without_services(agent: Agent) -> Snapshot:
         candidate=config.newer,
         rolls_back_to=reloader.goes_back_to,
         probes_late_s=agent.scheduler.late_s,
+        announcements=agent.announcements(),
     )
+
+
+def _with_utc(override: Override, utc_offset_s: float) -> Override:
+    return override if override.until_s is None else replace(override, until_s=override.until_s + utc_offset_s)
 
 
 # What depends on the program alone, or on a sample alone.
 
 
-def _installed_services(program: Program) -> dict[str, Installed]:
+def installed_services(program: Program) -> dict[str, Installed]:
     return {made.service.name: _installed(made) for made in program.services}
 
 
@@ -197,7 +215,7 @@ def _installed(made: ServiceProgram) -> Installed:
     )
 
 
-def _sample_counts(findings: OffloadFindings) -> SampleCounts:
+def sample_counts(findings: OffloadFindings) -> SampleCounts:
     verdicts, megaflows = defaultdict[BackendName, Counter[Verdict]](Counter), Counter[str]()
     for each in findings.blocks:
         verdicts[each.block.service, each.block.backend][each.verdict] += 1
@@ -235,13 +253,14 @@ def _service(
         service_id=installed.service_id,
         vips=tuple(str(vip) for vip in configured.claim.vips),
         backends=tuple(
-            _backend(moment, (name, used.name), used, installed, target, overrides.get((name, used.name)), weight)
-            for used, target, weight in zip(in_use.backends, targets, configured.weights, strict=True)
+            _backend(moment, (name, used.name), used, installed, target, overrides.get((name, used.name)), one.weight)
+            for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
         ),
         megaflows_predicted=installed.megaflows,
         megaflows_seen=moment.counts.megaflows.get(name),
         clients_moved=moment.moved.get(name, 0.0),
         draining=installed.draining,
+        agents_refused=moment.state.refused.get(name, ""),
     )
 
 
@@ -276,15 +295,17 @@ def _backend(
     health, sample, ramp = _health(moment.state.tracker, name), moment.sample, moment.ramps.get(name)
     last = None if health is None else health.last
     since_s = None if health is None else health.since_s + moment.utc_offset_s
-    if is_drained := override is not None and not override.weight:
+    if override is not None and (override.is_maintenance or not override.weight):
         since_s = override.since_s
     mac, port = mac_and_port(used.next_hop)
+    changed = moment.changes.get(name, LastChange(0.0, "", 0))
     return BackendView(
         name=used.name,
         mac=installed.macs.get(used.name) or mac,
         egress=port,
         address=None if used.address is None else str(used.address),
-        state=_state(health, is_drained=is_drained),
+        state=_state(health, override),
+        is_backup=used.is_backup,
         is_ejected=used.name in moment.state.ejected.get(name[0], ()) or name in moment.unreachable,
         weight=float(configured_weight),
         weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
@@ -300,7 +321,20 @@ def _backend(
         reason=moment.unreachable.get(name, "" if last is None else last.reason),
         probe_latency_s=None if last is None else last.latency_s,
         transitions=0 if health is None else health.transitions,
+        changes=changed.number,
+        last_change=changed.reason,
+        last_change_s=changed.time_s or None,
+        agent=_agent(moment.state.tracker, name),
     )
+
+
+def _agent(tracker: HealthTracker, name: BackendName) -> AgentView | None:
+    advertised = tracker.advertised_by(name)
+    if advertised is None:
+        return None
+    health = tracker.health[tracker.checks.agent_of[name]]
+    problem = "" if health.is_up or health.last is None else health.last.reason
+    return AgentView(advertised.state, float(advertised.part), advertised.is_away, advertised.reply, problem)
 
 
 def _health(tracker: HealthTracker, name: BackendName) -> BackendHealth | None:
@@ -310,8 +344,10 @@ def _health(tracker: HealthTracker, name: BackendName) -> BackendHealth | None:
     return None if health is None or health.last is None else health
 
 
-def _state(health: BackendHealth | None, *, is_drained: bool) -> BackendState:
-    if is_drained:
+def _state(health: BackendHealth | None, override: Override | None) -> BackendState:
+    if override is not None and override.is_maintenance:
+        return BackendState.MAINTENANCE
+    if override is not None and not override.weight:
         return BackendState.DRAINED
     if health is None:
         return BackendState.UNCHECKED

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from xenoovs.agent.health import (
+    AdvertisedChange,
     Check,
     Ejected,
     HealthChange,
@@ -20,25 +21,34 @@ from xenoovs.agent.health import (
     Signal,
     SlowStarts,
     checks_of,
+    in_maintenance,
     raised_by_operators,
     ramps,
     update_slow_starts,
+    with_away,
     with_dead_ports,
 )
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import BackendName, DesiredState
-from xenoovs.errors import CompileError, assert_never
+from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
 """Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
-and from the signals of those backends that answered a probe. Must depend on nothing else, and leave one weight."""
+and from the signals of those backends that answered a probe or whose server advertised a weight. Must depend on nothing
+else, and leave one weight."""
 
 
-def configured_weights(service: Service, _signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
-    """The default policy: the weights of config and operators."""
-    return {backend.name: backend.weight for backend in service.backends}
+def advertised_weights(service: Service, signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
+    """The default policy: the weights of config and operators, each times what the agent of its server advertises.
+
+    Where none would be left, agents are ignored: they are the more likely fault.
+    """
+    parts = {name: signal.advertised for name, signal in signals.items() if signal.advertised is not None}
+    weights = {backend.name: backend.weight * parts.get(backend.name, 1) for backend in service.backends}
+    return weights if any(weights.values()) else {backend.name: backend.weight for backend in service.backends}
 
 
 def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
@@ -84,6 +94,9 @@ class AgentState:
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
         policy: Makes the weights in use.
+        refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
+        without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
+            are.
     """
 
     balancer: Balancer
@@ -94,7 +107,14 @@ class AgentState:
     ports_down: frozenset[str] = frozenset()
     ejected: Ejected = field(default_factory=dict)
     slow_starts: SlowStarts = field(default_factory=SlowStarts)
-    policy: WeightPolicy = configured_weights
+    policy: WeightPolicy = advertised_weights
+    refused: Mapping[str, str] = field(default_factory=dict)
+    without_maintenance: tuple[Service, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Service, ...]:
+        """The services by which `max_down` counts, and ports without link."""
+        return self.without_maintenance or self.in_use.services
 
     @property
     def held(self) -> dict[str, frozenset[str]]:
@@ -102,6 +122,10 @@ class AgentState:
         down = ((name, frozenset(ejection.down)) for name, ejection in self.tracker.ejections.items())
         held = ((name, names - self.ejected.get(name, frozenset())) for name, names in down)
         return {name: names for name, names in held if names}
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether an override ends now."""
+        return any(_is_over(each, now_s) for each in self.runtime.overrides)
 
     def ramps(self, now_s: float) -> Ramps:
         """Return how far slow starts have come."""
@@ -141,11 +165,18 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvertisedRefused:
+    """The weights that agents of servers advertise cannot be installed. `reasons`: by service."""
+
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A round begins. Backends that went down since the last one are ejected together."""
 
 
-Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | Tick
+Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +194,15 @@ class SaveRuntime:
     runtime: Runtime
 
 
-Effect = ProbeAt | HealthChange | SaveRuntime
+@dataclass(frozen=True, slots=True)
+class OverrideExpired:
+    """The time of an override is over. `is_last`: it stays, as its service would have no weight without it."""
+
+    override: Override
+    is_last: bool = False
+
+
+Effect = ProbeAt | HealthChange | AdvertisedChange | SaveRuntime | OverrideExpired
 
 
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
@@ -172,14 +211,14 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case Probed():
             return _probed(state, event, now_s)
         case Tick():
-            return _ticked(state, now_s), ()
+            expired, effects = _expired(state, now_s)
+            return _ticked(expired, now_s), effects
+        case AdvertisedRefused(reasons):
+            return _weighted(replace(state, refused=reasons)), ()
         case PortsChanged(down):
             return replace(state, ports_down=down), ()
         case RuntimeChanged(runtime):
-            used, saves = _with_runtime(state, runtime)
-            is_same = raised_by_operators(runtime.overrides) == raised_by_operators(state.runtime.overrides)
-            probed, probes = (used, ()) if is_same else _probing(used, {}, now_s)
-            return probed, (*probes, *saves)
+            return _runtime_changed(state, runtime, now_s)
         case ConfigFollowed(balancer, overrides, known):
             followed = replace(state, balancer=balancer, known=known)
             used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
@@ -211,43 +250,101 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
     if event.check not in state.tracker.health:
         return state, ()
     tracker, change = state.tracker.with_result(
-        event.check, event.result, state.in_use.services, sent_s=event.sent_s, now_s=now_s
+        event.check, event.result, state.judged, sent_s=event.sent_s, now_s=now_s
     )
     probe = ProbeAt(event.check, tracker.health[event.check].due_s)
-    return replace(state, tracker=tracker), (probe,) if change is None else (probe, change)
+    state = replace(state, tracker=tracker)
+    if change is None:
+        return state, (probe,)
+    if isinstance(change, AdvertisedChange) and change.is_new:
+        services = {service for service, _ in change.backends}
+        refused = {name: reason for name, reason in state.refused.items() if name not in services}
+        state = _weighted(replace(state, refused=refused))
+    return state, (probe, change)
 
 
 def _ticked(state: AgentState, now_s: float) -> AgentState:
-    # Weights of config and operators change by their own events alone. Any other policy may have other signals now. For
-    # 16,000 backends it takes some 20 ms.
-    state = state if state.policy is configured_weights else _weighted(state)
-    tracker = state.tracker.with_decisions(state.in_use.services, now_s)
-    ejected = with_dead_ports(tracker.ejected, state.in_use, state.ports_down)
+    # The default policy depends on what other events change alone. Any other may have other signals now. For 16,000
+    # backends it takes some 20 ms.
+    state = state if state.policy is advertised_weights else _weighted(state)
+    tracker = state.tracker.with_decisions(state.judged, now_s)
+    ejected = with_dead_ports(tracker.ejected, state.judged, state.ports_down)
+    ejected = dict(with_away(ejected, state.judged, tracker.advertised_away))
+    for service, names in in_maintenance(state.runtime.overrides).items():
+        ejected[service] = ejected.get(service, frozenset()) | names
     starts = update_slow_starts(state.slow_starts, state.in_use, ejected, known=state.known, now_s=now_s)
     return replace(state, tracker=tracker, ejected=ejected, slow_starts=starts)
 
 
+def _runtime_changed(state: AgentState, runtime: Runtime, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
+    before = state.runtime.overrides
+    used, saves = _with_runtime(state, runtime)
+    changes = ((kind(before), kind(runtime.overrides)) for kind in (raised_by_operators, in_maintenance))
+    is_same = all(old == new for old, new in changes)
+    probed, probes = (used, ()) if is_same else _probing(used, {}, now_s)
+    return probed, (*probes, *saves)
+
+
+def _expired(state: AgentState, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
+    """End the overrides whose time is over. Where a service would be left without a weight, they stay for good."""
+    if not state.is_due(now_s):
+        return state, ()
+    overrides, expired = state.runtime.overrides, list[OverrideExpired]()
+    for service in {each.service for each in overrides if _is_over(each, now_s)}:
+        due = [each for each in overrides if each.service == service and _is_over(each, now_s)]
+        remaining = tuple(each for each in overrides if each not in due)
+        try:
+            require_weights(state.balancer, with_overrides(state.balancer, remaining))
+        except CompileError:
+            remaining = tuple(replace(each, until_s=None) if each in due else each for each in overrides)
+        expired += (OverrideExpired(each, is_last=len(remaining) == len(overrides)) for each in due)
+        overrides = remaining
+    ended, effects = _runtime_changed(state, replace(state.runtime, overrides=overrides), now_s)
+    return ended, (*expired, *effects)
+
+
+def _is_over(override: Override, now_s: float) -> bool:
+    return override.until_s is not None and override.until_s <= now_s
+
+
+def impossible_advertised(state: AgentState) -> dict[str, str]:
+    """Return why no flows can have the weights in use, by service, of those services whose servers advertise some."""
+    reasons = dict[str, str]()
+    for service in state.in_use.services:
+        if service.agent_check is not None and service.name not in state.refused:
+            try:
+                require_decidable(replace(state.in_use, services=(service,)))
+            except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
+                reasons[service.name] = str(problem)
+    return reasons
+
+
 def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tuple[SaveRuntime, ...]]:
     saves = () if runtime == state.runtime else (SaveRuntime(runtime),)
-    return _weighted(replace(state, runtime=runtime)), saves
+    return _weighted(replace(state, runtime=runtime, refused={})), saves
 
 
 def _probing(state: AgentState, known: KnownShares, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
     """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
     before, checks = state.tracker.health, checks_of(state.balancer, state.runtime.overrides)
     tracker = state.tracker.with_checks(checks, known, now_s)
-    new = (check for check in checks.backends if check not in before)
+    new = (check for check in (*checks.backends, *checks.agents) if check not in before)
     return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
 
 
 def _weighted(state: AgentState) -> AgentState:
     """Return the state with the weights of config, operators and policy in use; the very same ones if none changes."""
     in_use = with_overrides(state.balancer, state.runtime.overrides)
-    if state.policy is not configured_weights:
+    is_default = state.policy is advertised_weights
+    if not is_default or state.tracker.advertised:
         chosen = {
             (service.name, backend): weight
             for service in in_use.services
+            if service.name not in state.refused and (service.agent_check is not None or not is_default)
             for backend, weight in state.policy(service, state.tracker.signals(service)).items()
         }
         in_use = with_weights(in_use, chosen)
-    return state if in_use == state.in_use else replace(state, in_use=in_use)
+    state = state if in_use == state.in_use else replace(state, in_use=in_use)
+    away = [(each.service, each.backend) for each in state.runtime.overrides if each.is_maintenance]
+    others = with_weights(state.in_use, dict.fromkeys(away, Fraction(0))).services if away else ()
+    return state if others == state.without_maintenance else replace(state, without_maintenance=others)

@@ -31,16 +31,21 @@ class Store:
         state: The state now.
         clock: Gives the time of events.
         effect_handlers: Called with each effect.
+        observers: Called with the state before and after each event, and the time.
     """
 
     def __init__(self, state: AgentState, clock: Clock) -> None:
         self.state, self.clock = state, clock
         self.effect_handlers: list[Callable[[Effect], None]] = []
+        self.observers: list[Callable[[AgentState, AgentState, float], None]] = []
 
     def dispatch(self, *events: Event) -> None:
         """Change the state by these events, one after the other."""
         for event in events:
-            self.state, effects = step(self.state, event, self.clock.now_s())
+            before, now_s = self.state, self.clock.now_s()
+            self.state, effects = step(before, event, now_s)
+            for observe in self.observers:
+                observe(before, self.state, now_s)
             for effect in effects:
                 for handle in self.effect_handlers:
                     handle(effect)

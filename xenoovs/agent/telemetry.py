@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.probe.target import ProbeResult
 
 
-_SHOWS_SAMPLES = ("/", "/now", "/v1/status", "/v1/blocks")
+_SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
 """Paths whose clients show offload samples, which are taken more often then. A scrape comes at its own interval."""
 
 
@@ -62,4 +62,5 @@ class Telemetry:
         (self.timings.plan if step == "plan" else self.timings.apply)(seconds)
 
     def _count_probe(self, check: Check, result: ProbeResult) -> None:
-        self.timings.probe(check.health.probe.value, ok=result.ok, seconds=result.latency_s)
+        kind = check.health.probe.value if check.min_change is None else "agent"
+        self.timings.probe(kind, ok=result.ok, seconds=result.latency_s)

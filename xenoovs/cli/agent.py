@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from xenoovs.cli.controller_options import control_of, via_options
-from xenoovs.cli.options import FILE, control_option, duration, switch_options
+from xenoovs.cli.options import bridge_option, configs_argument, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -32,6 +32,7 @@ class Options:
     tls_key: Path | None
     token_file: Path | None
     web: str | None
+    xenoflow_api: str | None
     offload_interval_s: float
     metrics_blocks: bool
     allow_exec: bool
@@ -40,21 +41,30 @@ class Options:
         """Check options that exclude or need each other. Raises click.UsageError."""
         if "-" in map(str, self.configs):
             raise click.UsageError("The agent reads its config again when it changes: give a file, not standard input.")
-        if len(self.configs) > 1 and self.via != "controller":
-            raise click.UsageError("Several FILEs need --via controller; without it, start one agent per bridge.")
-        if len(self.configs) > 1 and self.control is not None:
-            raise click.UsageError("--control names one socket, but with several FILEs each bridge has its own.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key go together.")
-        is_served = self.api is not None or self.web is not None
+        is_served = any(where is not None for _, where in self.served)
         if self.token_file and not is_served:
-            raise click.UsageError("--token-file goes with --api or --web.")
+            raise click.UsageError("--token-file goes with --api, --web or --xenoflow-api.")
         if self.tls_cert and not is_served and self.via != "controller":
-            raise click.UsageError("--tls-cert and --tls-key go with --api, --web or --via controller.")
+            raise click.UsageError("--tls-cert and --tls-key go with --api, --web, --xenoflow-api or --via controller.")
+
+    def check_several(self, bridges: int) -> None:
+        """Check options that are for one bridge. Raises click.UsageError."""
+        if bridges > 1 and self.control is not None:
+            raise click.UsageError("--control names one socket, but each of several bridges has its own.")
+        if bridges > 1 and self.xenoflow_api is not None:
+            raise click.UsageError("--xenoflow-api is for one bridge: its clients know one list of backends.")
+
+    @property
+    def served(self) -> tuple[tuple[str, str | None], ...]:
+        """The options that open a TCP port, with their values."""
+        return ("--api", self.api), ("--web", self.web), ("--xenoflow-api", self.xenoflow_api)
 
 
 @click.command("agent")
-@click.argument("configs", metavar="FILE...", type=FILE, nargs=-1, required=True)
+@configs_argument
+@bridge_option
 @switch_options
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
@@ -68,7 +78,9 @@ class Options:
     show_default=True,
     help="Interval of full comparisons of all flows, which revert external changes.",
 )
-@click.option("--allow-exec", is_flag=True, help="Run the programs of exec probes; a config with such probes needs it.")
+@click.option(
+    "--allow-exec", is_flag=True, help="Run the programs of exec probes and of `notify`; a config with either needs it."
+)
 @click.option("--once", is_flag=True, help="Probe every backend once, reconcile the bridge once, and exit.")
 @click.option(
     "--confirm",
@@ -88,9 +100,15 @@ class Options:
     metavar="ADDRESS:PORT",
     help="Serve the status page and the metrics on TCP, such as 127.0.0.1:8080; same rules as --api.",
 )
+@click.option(
+    "--xenoflow-api",
+    metavar="ADDRESS:PORT",
+    help="Serve XenoFlow's `/api` too, such as 127.0.0.1:8081 for its dashboard. A POST needs --token-file; beyond "
+    "loopback so do reads, and TLS.",
+)
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM.")
-@click.option("--token-file", type=_FILE, metavar="FILE", help="Allow changes over --api and --web with this token.")
+@click.option("--token-file", type=_FILE, metavar="FILE", help="Allow changes over TCP with this token.")
 @click.option(
     "--offload-interval",
     "offload_interval_s",
@@ -103,14 +121,15 @@ class Options:
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @via_options
 def agent_command(**given: Any) -> None:
-    """Run health checks and reconcile the bridge of the config FILE.
+    """Run health checks and reconcile the bridges of the config FILE.
 
     Probes the backends (`health` in the config). When one is down, its blocks move to the others; when it answers
     again, it gets exactly those back. Installs the flows again within a second after Open vSwitch was restarted, and
     reverts external changes.
 
-    Reads the config again when the file changes, or on SIGHUP. A config that the bridge cannot take is reported, and
-    the last good one stays in use. SIGTERM ends the agent; the flows stay. Events are logged to stderr.
+    Reads the config again when the file changes, or on SIGHUP. A config that a bridge cannot take is reported, and the
+    last good one stays in use. The bridges are those of the start: restart it to add or remove one. SIGTERM ends the
+    agent; the flows stay. Events are logged to stderr.
 
     `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """
@@ -121,8 +140,7 @@ def agent_command(**given: Any) -> None:
     run(options, control_of(given))
 
 
-_HELP = """Run as OpenFlow controller and reconcile the bridge with the config FILE; with several FILEs,
-one bridge each.
+_HELP = """Run as OpenFlow controller and reconcile the bridges of the config FILE, or of several FILEs.
 
 The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
 bundles, read back. The bridge connects by OpenFlow 1.4; all other bridges are refused. Backends behind a port without

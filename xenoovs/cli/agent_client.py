@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.cli.completion import complete_agent_bridge
 from xenoovs.cli.options import OutputFormat, connect, control_option, output_option, switch_options
-from xenoovs.cli.output import echo, print_json
-from xenoovs.errors import AgentMissing, ListenError
+from xenoovs.cli.output import echo
+from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -37,12 +38,17 @@ def agent_options(command: Callable[..., object]) -> Callable[..., object]:
     def called(*args: object, control: Any, bridge: Any, db: Any, lab: Any, **kwargs: object) -> object:
         return command(*args, where=Where(control, bridge, db, lab), **kwargs)
 
-    option = click.option("--bridge", metavar="NAME", help="Bridge of the agent; needed if several agents run.")
+    option = click.option(
+        "--bridge",
+        metavar="NAME",
+        shell_complete=complete_agent_bridge,
+        help="Bridge of the agent; needed if several agents run.",
+    )
     return switch_options(control_option(option(called)))
 
 
-def agent_command(name: str, *arguments: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command to an agent: `NAME ARGUMENTS [options]`. The function gets `where` and `output` too.
+def agent_command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a command to an agent: `NAME [options]`. The function gets `where` and `output`, and parameters of its own.
 
     What the function returns is the exit status.
     """
@@ -52,11 +58,7 @@ def agent_command(name: str, *arguments: str) -> Callable[[Callable[..., int | N
         def called(**given: object) -> None:
             click.get_current_context().exit(function(**given) or 0)
 
-        command = agent_options(output_option(called))
-        for argument in reversed(arguments):
-            is_optional = argument.startswith("[")
-            command = click.argument(argument.strip("[]"), required=not is_optional)(command)
-        return click.command(name)(command)
+        return click.command(name)(agent_options(output_option(called)))
 
     return decorate
 
@@ -69,7 +71,11 @@ def find_client(where: Where) -> Client:
         return Client(where.control)
     places = find_places(where)
     if where.bridge is not None:
-        return Client(places.socket(where.bridge))
+        path, others = places.socket(where.bridge), [socket.stem for socket in places.sockets()]
+        if others and where.bridge not in others:
+            guess = did_you_mean(where.bridge, others, "; did you mean {}?")
+            raise AgentMissing(where=str(path), reason=f"there are agents for {first_names(others)}{guess}")
+        return Client(path)
     return Client(_only(places))
 
 
@@ -113,10 +119,10 @@ def refuse_beside_agent(places: AgentPaths, bridge: str) -> None:
         )
 
 
-_INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs weight` and `xenoovs drain`"
+INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs weight` and `xenoovs drain`"
 
 
-def check_agent(where: Where, bridge: str, *, force: bool, instead: str = _INSTEAD) -> None:
+def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEAD) -> None:
     """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr.
 
     Args:
@@ -152,18 +158,26 @@ def change(where: Where, output: OutputFormat, name: str, request: Mapping[str, 
     from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
 
     done = ask(where, name, request)
-    if output is OutputFormat.JSON:
-        print_json(done)
-    else:
-        echo(done["message"], err=not done["is_applied"])
+    output.show(lambda: done, lambda: echo(done["message"], err=not done["is_applied"]))
     return EXIT_OK if done["is_applied"] else EXIT_FAILED
 
 
-def _only(places: AgentPaths) -> Path:
+def find_clients(where: Where) -> dict[str, Client]:
+    """Return all agents that run, by the names of their bridges. Raises click.UsageError, LabError, ListenError."""
+    from xenoovs.agent.control.client import Client
+
+    return {path.stem: Client(path) for path in _alive(find_places(where))}
+
+
+def _alive(places: AgentPaths) -> list[Path]:
     from xenoovs.agent.control.paths import answers
 
     found = places.sockets()
-    alive = [path for path in found if answers(path)] if len(found) > 1 else list(found)
+    return [path for path in found if answers(path)] if len(found) > 1 else list(found)
+
+
+def _only(places: AgentPaths) -> Path:
+    alive = _alive(places)
     if len(alive) > 1:
         names = ", ".join(path.stem for path in alive)
         raise click.UsageError(f"Agents run for several bridges ({names}): choose one with --bridge NAME.")

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import click
 
+from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import port_views
 from xenoovs.agent.bridges import handle_signals, run_together
-from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.config_file import BridgeParser, ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.paths import AgentPaths, agent_paths, bound_socket, lock_bridge
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
+from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.metrics.metric import Detail
@@ -32,13 +34,19 @@ from xenoovs.agent.tasks import TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent import Options
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.options import connect
+from xenoovs.cli.lab_config import FollowedConfig
+from xenoovs.cli.options import chosen_bridge, connect
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching, wake
+from xenoovs.config.bridges import choose_bridge
+from xenoovs.config.include import ConfigSources
+from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.host import PortState
-from xenoovs.errors import ListenError, SameBridge, SwitchError
+from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
+from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vip_routes import VipRoutes, device_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +63,62 @@ class ConfiguredBridge:
 
 
 def configured_bridges(
-    files: tuple[Path, ...], switch: ManagementSwitch, *, datapath_id: int | None = None, is_controller: bool
+    files: tuple[Path, ...],
+    switch: ManagementSwitch,
+    *,
+    datapath_id: int | None = None,
+    is_controller: bool,
+    lab: str | None = None,
 ) -> tuple[ConfiguredBridge, ...]:
-    """Read the configs of one process, each of another bridge.
+    """Read the configs of one process: all of their bridges, or the one that --bridge names.
 
     Args:
         files: One or several configs.
         switch: The Open vSwitch of this host.
         datapath_id: The value of --datapath-id.
         is_controller: Whether bridges connect to this process, also from other hosts.
+        lab: The lab whose Open vSwitch this is.
 
     Raises:
-        click.UsageError, ConfigError, ConfigUnreadable, SameBridge.
+        click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
     """
-    if datapath_id is not None and len(files) > 1:
-        raise click.UsageError("--datapath-id is for one FILE: with several, write switch.datapath_id in each.")
+    if len(files) > 1 and chosen_bridge() is not None:
+        raise click.UsageError("--bridge is for one FILE.")
+    # By OpenFlow, a config that names another bridge later is refused by the controller.
+    is_bound = len(files) > 1 and not is_controller
+    configs = [config for file in files for config in _configs(file, lab, is_bound=is_bound)]
+    if datapath_id is not None and len(configs) > 1:
+        raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
     bridges = []
-    for file in files:
-        config = ConfigFile(file)
+    for config in configs:
         uplinks = _uplinks(config.balancer.uplinks, datapath_id)
         bridges.append(ConfiguredBridge(config, uplinks, _name(uplinks, switch) if is_controller else uplinks.bridge))
     for one, other in combinations(bridges, 2):
         if _may_be_one(one.uplinks, other.uplinks):
             raise SameBridge(files=(str(one.config.path), str(other.config.path)), bridge=other.uplinks.label)
     return tuple(bridges)
+
+
+def _configs(file: Path, lab: str | None, *, is_bound: bool) -> list[ConfigFile]:
+    """Return the config of each bridge of a file. `is_bound`: whether a file with `switch` must keep its bridge."""
+    sources = ConfigSources(file)
+    trees = split_config(sources.read(file), file=str(file), sources=sources)
+    if (chosen := chosen_bridge()) is not None:
+        try:
+            trees = (choose_bridge(trees, chosen, file=str(file)),)
+        except BridgeNotChosen as error:
+            raise click.UsageError(f"{error}.") from None
+    is_listed = trees[0].is_listed
+    if lab is not None:
+        return [ConfigFile(file, FollowedConfig(lab, is_listed=is_listed))]
+    if not is_listed and not is_bound:
+        return [ConfigFile(file)]
+    # Here, so that the mistakes of all bridges are reported at once.
+    check_bridges(trees)
+    labels = [tree.label for tree in trees]
+    # Only one of them warns of bridges that are not served.
+    served = [() if number or chosen else labels for number in range(len(labels))]
+    return [ConfigFile(file, BridgeParser(label, known)) for label, known in zip(labels, served, strict=True)]
 
 
 def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:
@@ -130,18 +170,26 @@ def run(options: Options, control: Control | None) -> None:
     switch = connect(options.db, options.lab)
     datapath_id = None if control is None else control.datapath_id
     is_controller = control is not None
-    bridges = configured_bridges(options.configs, switch, datapath_id=datapath_id, is_controller=is_controller)
+    bridges = configured_bridges(
+        options.configs, switch, datapath_id=datapath_id, is_controller=is_controller, lab=options.lab
+    )
+    options.check_several(len(bridges))
     for bridge in bridges:
-        _check_exec_probes(bridge.config.balancer, options)
+        _check_programs(bridge.config.balancer, options)
     is_shared = control is not None and control.redundant
     with open_sockets(options, local_places(switch, options), bridges, is_shared=is_shared) as opened:
         asyncio.run(_run_agents(opened, switch, options, control))
 
 
-def _check_exec_probes(balancer: Balancer, options: Options) -> None:
-    """Refuse probes that may not run, as healthy backends would count as down. Raises click.UsageError."""
-    for service in balancer.services:
-        if service.health is not None and service.health.probe is ProbeKind.EXEC and not options.allow_exec:
+def _check_programs(balancer: Balancer, options: Options) -> None:
+    """Refuse programs that may not run: with such probes healthy backends would be down. Raises click.UsageError."""
+    for service in () if options.allow_exec else balancer.services:
+        if service.notify is not None:
+            raise click.UsageError(
+                f"Service {service.name} runs a program when a state changes (notify): add --allow-exec to let the "
+                "agent run it."
+            )
+        if service.health is not None and service.health.probe is ProbeKind.EXEC:
             raise click.UsageError(
                 f"Service {service.name} probes its backends with a program (probe: exec): add --allow-exec to let the "
                 "agent run it."
@@ -191,6 +239,8 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
     else:
         agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
+    if not options.once:
+        Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
     return agent
 
 
@@ -202,8 +252,10 @@ def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """Return what is served beside the API: metrics, page, offload."""
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
-    is_read = options.api is not None or options.web is not None
-    return Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read).mounts()
+    is_read = any(where is not None for _, where in options.served)
+    telemetry = Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read)
+    more = () if options.xenoflow_api is None else (mount_xenoflow(agent),)
+    return (*telemetry.mounts(), *more)
 
 
 def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:
@@ -241,7 +293,7 @@ def open_sockets(
             runtime = None if places is None else places.runtime(bridge.name)
             agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control))
         if places is not None and not options.once:
-            for option, where in (("--api", options.api), ("--web", options.web)):
+            for option, where in options.served:
                 if where is not None:
                     ports.append(open_port(_listen(options, option, where)))
         yield AllOpened(tuple(agents), tuple(ports))
@@ -253,4 +305,6 @@ def _listen(options: Options, option: str, where: str) -> Listen:
     if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
         raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
     tls = None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
-    return Listen(host, int(port), tls, options.token_file, option)
+    # XenoFlow's dashboard has no token, and only reads.
+    is_readable = option == "--xenoflow-api"
+    return Listen(host, int(port), tls, options.token_file, option, is_readable)

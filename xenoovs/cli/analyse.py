@@ -7,8 +7,18 @@ from pathlib import Path
 
 import click
 
+from xenoovs.cli.defaults import find_config
 from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import FILE, OutputFormat, config_argument, load, output_option
+from xenoovs.cli.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    check_service,
+    load,
+    optional_config_argument,
+    output_option,
+    service_option,
+)
 from xenoovs.cli.output import echo, print_error, print_json, print_table, print_text
 from xenoovs.cli.recorded import open_lines
 from xenoovs.compile.program import compile_config
@@ -23,13 +33,14 @@ _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 
 
 @click.command("analyse")
-@config_argument
-@click.argument("clients", metavar="CLIENTS", type=FILE)
-@click.option("--service", metavar="NAME", help="Only this service.")
+@optional_config_argument
+@click.argument("clients", metavar="CLIENTS", required=False, type=FILE)
+@bridge_option
+@service_option
 @output_option
 @click.pass_context
 def analyse_command(
-    context: click.Context, config: Path, clients: Path, *, service: str | None, output: OutputFormat
+    context: click.Context, config: Path | None, clients: Path | None, *, service: str | None, output: OutputFormat
 ) -> None:
     """Show how evenly the clients in the file CLIENTS would spread over the backends of the config FILE.
 
@@ -38,18 +49,20 @@ def analyse_command(
 
     SHARE is the share of the address space, which is exact; LOAD is the share of the listed clients. SPREAD is the
     standard deviation of the load of a block, relative to the mean; BY CHANCE is that of a perfect hash, which cannot
-    split a client either. Better bits are suggested where they also suit clients that they were not chosen for.
+    split a client either. Other bits are suggested if they also split clients better that they were not chosen for.
 
     Services that balance by source port are skipped: addresses do not contain ports.
 
     Exit status 0: success, 1: there was no client.
     """
+    if config is None:
+        raise click.UsageError("Missing argument 'CLIENTS'.")
+    if clients is None:
+        config, clients = find_config(None), config
     if str(config) == str(clients) == "-":
         raise click.UsageError("standard input can be only one of FILE and CLIENTS.")
     balancer = load(config)
-    names = [one.name for one in balancer.services]
-    if service is not None and service not in names:
-        raise click.UsageError(f"--service {service}: the config has {', '.join(names)}")
+    check_service(balancer, service)
     with open_lines(clients) as lines:
         parsed = parse_clients(lines)
     selected = [one for one in balancer.services if service in (None, one.name)]
@@ -113,7 +126,7 @@ def _conclusion(spread: Spread) -> tuple[str, str]:
         return "the bits are well chosen: these clients spread as by chance", "green"
     if found is None:
         return "the clients spread worse than by chance, but no other bits are clearly better", "yellow"
-    better = f"better bits: match: {{bits: [{', '.join(map(str, found.positions))}]}}"
+    better = f"suggested bits: match: {{bits: [{', '.join(map(str, found.positions))}]}}"
     gain = f"spread {percent(found.after)} instead of {percent(found.before)}"
     return f"{better}; {gain} for clients that they were not chosen for", "yellow"
 

@@ -1,85 +1,141 @@
-"""`xenoovs apply`: install the flows of a config, all or nothing, and read them back."""
+"""`xenoovs apply`: install the flows of a config or of a saved plan, all or nothing, and read them back."""
 
 from __future__ import annotations
 
+import functools
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.agent_client import Where, check_agent, find_places, refuse_beside_agent
+from xenoovs.cli.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
+from xenoovs.cli.each_bridge import error_document, report, show_heading
+from xenoovs.cli.history import History, history_of
+from xenoovs.cli.main import EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
     bridge_command,
+    chosen_bridge,
     duration,
     hinting_partial,
-    load_resolved,
+    is_plan,
+    load_bridges,
+    name_bridge,
+    no_drain_option,
     partial_option,
     reach,
     rebalance_option,
+    resolved,
+    where_of,
     yes_option,
 )
 from xenoovs.cli.output import confirm, echo, print_json
-from xenoovs.cli.plan import all_flows_option, plan_document, show_plan
-from xenoovs.engine.change import PlanOptions
+from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
+from xenoovs.compile.pipeline import PROGRAM
+from xenoovs.decision.decision import Decision, compare
+from xenoovs.display import span
+from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import counted
+from xenoovs.errors import XenoovsError, counted
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.management import ManagementSwitch
+
+if TYPE_CHECKING:
+    from xenoovs.cli.saved import HistoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How a change is made: the options that `apply` and `rollback` share."""
+
+    yes: bool
+    dry_run: bool
+    force: bool
+    flows: bool
+    confirm_s: float | None
+    must_offload: bool
+    within_s: float
+
+    @property
+    def has_rollback(self) -> bool:
+        return self.confirm_s is not None or self.must_offload
+
+
+_DRY_RUN = ", or --dry-run to see the plan"
+_APPLY_OPTIONS = (
+    yes_option,
+    click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
+    flows_option,
+    click.option("--force", is_flag=True, help="Apply beside a running agent, which will revert the change."),
+    click.option(
+        "--confirm",
+        "confirm_s",
+        type=duration,
+        metavar="TIME",
+        help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m).",
+    ),
+    click.option(
+        "--rollback-unless-offloaded",
+        "must_offload",
+        is_flag=True,
+        help="Roll back if blocks with traffic are not in hardware; see --within.",
+    ),
+    click.option(
+        "--within",
+        "within_s",
+        type=duration,
+        default="10s",
+        show_default=True,
+        metavar="TIME",
+        help="Time for --rollback-unless-offloaded.",
+    ),
+)
+
+
+def apply_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Add the options of ApplyOptions to a command, which gets them as `how`."""
+
+    @functools.wraps(command)
+    def called(*arguments: object, **options: object) -> object:
+        how = ApplyOptions(**{name: options.pop(name) for name in ApplyOptions.__slots__})  # type: ignore[arg-type]
+        return command(*arguments, how=how, **options)
+
+    return functools.reduce(lambda made, option: option(made), reversed(_APPLY_OPTIONS), called)
 
 
 @bridge_command("apply")
-@yes_option
-@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@apply_options
 @rebalance_option
 @partial_option
-@click.option("--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` in the config says.")
-@click.option("--force", is_flag=True, help="Apply beside a running agent, which will revert the change.")
-@all_flows_option
-@click.option(
-    "--confirm",
-    "confirm_s",
-    type=duration,
-    metavar="TIME",
-    help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m).",
-)
-@click.option(
-    "--rollback-unless-offloaded",
-    "must_offload",
-    is_flag=True,
-    help="Roll back if blocks with traffic are not in hardware; see --within.",
-)
-@click.option(
-    "--within",
-    "within_s",
-    type=duration,
-    default="10s",
-    show_default=True,
-    metavar="TIME",
-    help="Time for --rollback-unless-offloaded.",
-)
+@no_drain_option
 def apply_command(
     config: Path,
     *,
     db: str | None,
     lab: str | None,
-    yes: bool,
-    dry_run: bool,
     rebalance: bool,
     partial: bool,
     no_drain: bool,
-    force: bool,
-    all_flows: bool,
-    confirm_s: float | None,
-    must_offload: bool,
-    within_s: float,
+    how: ApplyOptions,
     output: OutputFormat,
 ) -> None:
-    """Install the flows of the config FILE on its bridge.
+    """Install the flows of the config FILE on its bridge, or make the change of a plan that `plan --out` saved as FILE.
 
     Shows the plan, asks for confirmation (unless --yes), sends only the difference as one atomic OpenFlow bundle,
     reads the flows back and compares. Foreign flows are never touched. If the switch refuses the bundle, the bridge
-    keeps all of its old flows.
+    keeps all of its old flows. `xenoovs history` lists what was applied, and `xenoovs rollback` goes back.
+
+    With several bridges in FILE, all are planned first, and nothing is changed if one cannot be. Then one after the
+    other is changed. Where one fails, those after it are not tried, and the exit status is 1.
+
+    A saved plan is applied without a question, and exactly as it was shown. It is refused if the bridge has changed
+    since.
 
     --confirm and --rollback-unless-offloaded also roll back if this command is interrupted or killed, or its terminal
     is closed. Services that the change touched get exactly their old flows back; all other flows stay.
@@ -87,39 +143,308 @@ def apply_command(
     If an agent reconciles the bridge, nothing is changed without --force: edit the config of the agent.
 
     With `drain: {mode: pin}`, open connections stay with their backend for a while. The command waits for the end of
-    the drain and sends two more bundles: after two seconds for new connections, at the end for all clients. If it is
-    interrupted, run it again to continue; a running `xenoovs agent` continues too.
+    the drain and sends two more bundles: for new connections when Open vSwitch has revalidated its megaflows (two
+    seconds or more), at the end for all clients. If it is interrupted, run it again to continue; a running `xenoovs
+    agent` continues too.
     """
-    balancer, switch = load_resolved(config), reach(db, lab)
-    engine, options = Engine(switch), PlanOptions(drain=not no_drain, partial=partial)
-    with hinting_partial():
-        change = engine.plan(balancer, replace(options, rebalance=rebalance), now_s=time.monotonic())
-    if output is OutputFormat.TEXT:
-        show_plan(change, all_flows=all_flows)
-    rounds = DrainRounds(engine, balancer, options, change)
-    is_applied = not dry_run and not change.difference.is_empty
-    if is_applied:
-        where = Where(None, change.bridge, db, lab)
-        has_rollback = confirm_s is not None or must_offload
-        if has_rollback:
-            refuse_beside_agent(find_places(where), change.bridge)
-        else:
-            check_agent(where, change.bridge, force=force)
-        confirm(f"Change {change.bridge}?", yes=yes, instead=", or --dry-run to see the plan")
-        if has_rollback:
-            # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
-            from xenoovs.cli.apply_rollback import apply_with_rollback
+    if not is_plan(config):
+        loaded = load_bridges(config)
+        options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
+        works = plan_each([(balancer, options) for balancer in loaded.balancers], db=db, lab=lab)
+        words = Words(f"apply {config}", str(config), "xenoovs apply FILE")
+        carry_out_each(works, how, output, words, is_listed=loaded.is_listed)
+        return
+    if rebalance or partial or no_drain:
+        raise click.UsageError("--rebalance, --partial and --no-drain belong to `xenoovs plan --out`.")
+    # Imported here, as it imports pydantic.
+    from xenoovs.cli.saved import load_plans
 
-            offloaded_s, places = within_s if must_offload else None, find_places(where)
-            apply_with_rollback(
-                engine, switch, balancer, rounds, change, places, confirm_s=confirm_s, offloaded_s=offloaded_s
-            )
-        else:
-            engine.apply(change)
+    plans = load_plans(config)
+    places = {plan.bridge: ("bridges", index) if len(plans) > 1 else () for index, plan in enumerate(plans)}
+    if (chosen := chosen_bridge()) is not None:
+        plans = tuple(plan for plan in plans if plan.bridge == chosen)
+        if not plans:
+            raise click.UsageError(f"{config} has no plan for bridge {chosen}, only for {', '.join(places)}.")
+    works = plan_each([(plan.balancer(), plan.options(drain=plan.drain)) for plan in plans], db=db, lab=lab)
+    for plan, work in zip(plans, works, strict=True):
+        plan.check(work.change, file=config, place=places[plan.bridge])
+    file, again = plans[0].config.file, plans[0].again(config)
+    words = Words(f"apply {config} ({file})", file, again)
+    carry_out_each(works, replace(how, yes=True), output, words, is_listed=len(plans) > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the history and the messages say about a change.
+
+    Attributes:
+        command: What was done.
+        file: The config of it.
+        again: The command that plans again where the bridge has changed meanwhile.
+        instead: What to do beside an agent.
+    """
+
+    command: str
+    file: str
+    again: str
+    instead: str = INSTEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A change that is planned, and what it takes to make it.
+
+    Attributes:
+        where: How an agent of the bridge is found.
+        history: None where no directory for it can be found.
+    """
+
+    switch: ManagementSwitch
+    engine: Engine
+    balancer: Balancer
+    options: PlanOptions
+    change: Change
+    where: Where
+    history: History | None
+
+    @classmethod
+    def planned(cls, balancer: Balancer, options: PlanOptions, *, db: str | None, lab: str | None) -> Work:
+        """Plan a change of the bridge of a config. Raises as Engine.plan."""
+        switch, bridge = reach(db, lab), balancer.uplinks.bridge
+        engine = Engine(switch)
+        with hinting_partial():
+            change = engine.plan(balancer, options, now_s=time.monotonic())
+        where = Where(None, bridge, db, lab)
+        history = history_of(where, bridge)
+        return cls(switch, engine, balancer, options, with_names(change, history), where, history)
+
+    @property
+    def label(self) -> str:
+        """The label of the bridge."""
+        return self.balancer.uplinks.label
+
+    def carry_out(
+        self,
+        how: ApplyOptions,
+        output: OutputFormat,
+        words: Words,
+        *,
+        introduce: Callable[[], None] = lambda: None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """Show the change, ask, make it, write it into the history, and wait for its drains.
+
+        Beside an agent it is refused before it is shown.
+
+        Args:
+            how: How it is made.
+            output: How it is shown.
+            words: For the history and messages.
+            introduce: Prints what comes before the plan.
+            facts: What the JSON document has besides the plan.
+        """
+        if self.is_due(how):
+            self.require_no_agent(how, words)
         if output is OutputFormat.TEXT:
-            echo(f"done: {counted(change.difference.flow_mods, 'flow-mod')} in one bundle, read back and verified")
-    waited_s = rounds.wait() if change.drains and not dry_run else 0.0
-    if waited_s and output is OutputFormat.TEXT:
-        echo(f"drained: all blocks have moved after {waited_s:.0f}s")
+            introduce()
+            show_plan(self.change, flows=how.flows)
+        if self.is_due(how):
+            confirm(f"Change {self.change.bridge}?", yes=how.yes, instead=_DRY_RUN)
+        document = {**self.make(how, output, words), **(facts or {})}
+        if output is OutputFormat.JSON:
+            print_json(document)
+
+    def is_due(self, how: ApplyOptions) -> bool:
+        """Return whether the change is to be made, and is none that does nothing."""
+        return not how.dry_run and not self.change.difference.is_empty
+
+    def require_no_agent(self, how: ApplyOptions, words: Words) -> None:
+        """Raise click.UsageError if an agent would revert the change; with --force only warn."""
+        if how.has_rollback:
+            refuse_beside_agent(find_places(self.where), self.change.bridge)
+        else:
+            check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
+
+    def make(self, how: ApplyOptions, output: OutputFormat, words: Words, *, prefix: str = "") -> dict[str, object]:
+        """Make the change if it is due, write it into the history, and wait for its drains.
+
+        Args:
+            how: How it is made.
+            output: With TEXT, what was done is printed.
+            words: For the history and messages.
+            prefix: Of what is printed.
+
+        Returns:
+            The JSON document of it.
+        """
+        change, is_text, is_applied = self.change, output is OutputFormat.TEXT, self.is_due(how)
+        later = replace(self.options, rebalance=False, decision=None)
+        rounds = DrainRounds(self.engine, self.balancer, later, change)
+        number = None
+        if is_applied:
+            number = self._make(how, rounds, words)
+            if is_text:
+                recorded = "" if number is None else f"; number {number} in `xenoovs history`"
+                mods = counted(change.difference.flow_mods, "flow-mod")
+                echo(f"{prefix}done: {mods} in one bundle, read back and verified{recorded}")
+        elif not how.dry_run and self.history is not None and not self.history.numbers:
+            # What is there before the first change is a point to go back to.
+            with suppress(XenoovsError, OSError):
+                if (entry := self._entry(words)) is not None:
+                    self.history.record(entry)
+                    number = entry.number
+        waited_s = rounds.wait() if change.drains and not how.dry_run else 0.0
+        if waited_s and is_text:
+            echo(f"{prefix}drained: all blocks have moved after {span(waited_s)}")
+        return {**plan_document(change), "applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
+
+    def undo(self, words: Words) -> str:
+        """Return the command that undoes the change after it was made; empty: none that is known does."""
+        change, command = self.change, ""
+        had = {i: each for i, each in change.target.decision.services if i not in change.touched}
+        had |= dict(change.before.services)
+        if not had and not change.observed:
+            command = "xenoovs remove FILE"
+        elif self.history is not None:
+            # The last entry is that of the change itself.
+            for number in self.history.numbers[-2:-1]:
+                with suppress(XenoovsError, OSError):
+                    then = self.history.load(number).options().decision or Decision()
+                    if not any(each.share for each in compare(Decision.of(had), then)):
+                        command = f"xenoovs rollback {number} --bridge {self.history.bridge}"
+        name_bridge(self.label)
+        target = where_of(self.switch.endpoint, config=Path(words.file), lab=self.where.lab)
+        return target.text(command) if command else ""
+
+    def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
+        """Make the change and return its number in the history; None: it could not be written there."""
+        from xenoovs.cli.saved import require_unchanged
+
+        change, history, entry = self.change, self.history, None
+        reason = "there is no directory for it; set XDG_RUNTIME_DIR, or run as root"
+        with nullcontext() if history is None else history.held():
+            with ThreadPoolExecutor(max_workers=1) as reader:
+                # The switch answers while the entry is made.
+                reading = reader.submit(self.switch.dump_flow_text, change.bridge, only=PROGRAM)
+                try:
+                    entry = self._entry(words)
+                except XenoovsError as error:
+                    reason = str(error)
+                now = replace(change, dump=reading.result())
+            # While the user was asked, or another command held the bridge, it may have changed.
+            require_unchanged(now, change.dump, since="the plan above was made", again=words.again)
+            self._send(how, rounds)
+            try:
+                if history is not None and entry is not None:
+                    history.record(entry)
+                    return entry.number
+            except (XenoovsError, OSError) as error:
+                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        echo(
+            f"warning: the change is made, but not written to the history: {reason}; `xenoovs rollback` cannot go "
+            "back to it",
+            err=True,
+        )
+        return None
+
+    def _entry(self, words: Words) -> HistoryEntry | None:
+        """Return what the history will have of the change; None without a history. Raises FileUnusable."""
+        if self.history is None:
+            return None
+        return self.history.entry(self.change, command=words.command, file=words.file, partial=self.options.partial)
+
+    def _send(self, how: ApplyOptions, rounds: DrainRounds) -> None:
+        if not how.has_rollback:
+            self.engine.apply(self.change)
+            return
+        # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
+        from xenoovs.cli.apply_rollback import apply_with_rollback
+
+        apply_with_rollback(
+            self.engine,
+            self.switch,
+            self.balancer,
+            rounds,
+            self.change,
+            find_places(self.where),
+            confirm_s=how.confirm_s,
+            offloaded_s=how.within_s if how.must_offload else None,
+        )
+
+
+def plan_each(wanted: Iterable[tuple[Balancer, PlanOptions]], *, db: str | None, lab: str | None) -> list[Work]:
+    """Plan the changes of all bridges before any is made. Raises as Engine.plan, MacUnknown."""
+    wanted, works = tuple(wanted), list[Work]()
+    for balancer, options in wanted:
+        try:
+            works.append(Work.planned(resolved(balancer), options, db=db, lab=lab))
+        except XenoovsError as error:
+            if len(wanted) > 1:
+                text = f"This is about bridge {balancer.uplinks.label}; no bridge was changed."
+                error.hint = f"{error.hint} {text}" if error.hint else text
+            raise
+    return works
+
+
+def carry_out_each(
+    works: Sequence[Work], how: ApplyOptions, output: OutputFormat, words: Words, *, is_listed: bool
+) -> None:
+    """Show the changes of all bridges, ask once, and make one after the other. The first that fails is the last.
+
+    `is_listed`: whether the config or the plan has a list of bridges.
+    """
+    if not is_listed:
+        works[0].carry_out(how, output, words)
+        return
+    is_text, documents = output is OutputFormat.TEXT, dict[str, dict[str, object]]()
+    due = [work for work in works if work.is_due(how)]
+    for work in due:
+        work.require_no_agent(how, words)
+    for number, work in enumerate(works):
+        documents[work.label] = {**plan_document(work.change), "bridge": work.label, "applied": False}
+        if is_text:
+            show_heading(work.label, is_first=number == 0)
+            show_plan(work.change, flows=how.flows)
+    if due:
+        if is_text:
+            echo()
+        confirm(f"Change {', '.join(work.label for work in due)}?", yes=how.yes, instead=_DRY_RUN)
+    status = EXIT_OK
+    for number, work in enumerate(works):
+        name_bridge(work.label)
+        try:
+            documents[work.label] = {**work.make(how, output, words, prefix=f"{work.label}: "), "bridge": work.label}
+        except XenoovsError as error:
+            status = report(error)
+            documents[work.label] |= {"applied": None, **error_document(error)}
+            _show_ends(works, number, "failed", how, words)
+            break
+        except BaseException:
+            documents[work.label] |= {"applied": None}
+            _show_ends(works, number, "interrupted", how, words)
+            _print_changes(documents, output)
+            raise
+    _print_changes(documents, output)
+    click.get_current_context().exit(status)
+
+
+def _print_changes(documents: Mapping[str, object], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
-        print_json({**plan_document(change), "applied": is_applied, "drained_s": round(waited_s, 3)})
+        print_json({"bridges": list(documents.values())})
+
+
+def _show_ends(works: Sequence[Work], number: int, end: str, how: ApplyOptions, words: Words) -> None:
+    """Print what became of each bridge. `number`: of the one at which the command ended, `end`: how it ended there."""
+    labels, done = [work.label for work in works], [work.label for work in works[:number] if work.is_due(how)]
+    unchanged = [label for label in labels[:number] if label not in done]
+    parts = (
+        ("done", done),
+        ("nothing to do", unchanged),
+        (end, labels[number : number + 1]),
+        ("not tried", labels[number + 1 :]),
+    )
+    text = "; ".join(f"{state}: {', '.join(names)}" for state, names in parts if names)
+    echo(f"{text}. Each bridge is changed as a whole; the same command goes on with those that are left.", err=True)
+    for work in works[:number]:
+        if work.label in done and (command := work.undo(words)):
+            echo(f"`{command}` undoes what is done on {work.label}.", err=True)

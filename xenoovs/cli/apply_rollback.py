@@ -18,21 +18,22 @@ from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.cli.agent_client import refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.offload import datapath_checker
+from xenoovs.cli.offload import DatapathChecker, datapath_checker
 from xenoovs.cli.output import echo
+from xenoovs.display import span
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
-from xenoovs.verify.findings import Conclusion, carry_over
+from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 
 _SAMPLE_INTERVAL_S = 1.0
 _REQUEST_TIMEOUT_S = 2.0
 _MAX_REQUEST_BYTES = 65_536
-_SLACK_S = 5.0
-"""More than a dump of the datapath takes; until then the guard leaves the decision to this process."""
+_SLACK_S = 65.0
+"""More than a dump of the datapath may take; until then the guard leaves the decision to this process."""
 
 
 def apply_with_rollback(
@@ -111,10 +112,10 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
     deadline = time.monotonic() + within_s
     try:
         checker = datapath_checker(balancer, switch)
-        found = checker.check().findings
+        found = _checked(checker, deadline)
         while time.monotonic() < deadline and (found.absent or found.conclusion is not Conclusion.IN_HARDWARE):
             time.sleep(min(_SAMPLE_INTERVAL_S, max(0.0, deadline - time.monotonic())))
-            found = carry_over(found, checker.check().findings)
+            found = carry_over(found, _checked(checker, deadline))
     except SwitchError as error:
         raise NotOffloaded(reason=f"the datapath could not be read: {error}") from None
     seen = len(found.blocks) - found.absent
@@ -126,11 +127,22 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
     if found.conclusion is not Conclusion.IN_HARDWARE:
         wrong = [block for block in found.blocks if block.megaflows and block.verdict.value != "HW"]
         raise NotOffloaded(
-            reason=f"{len(wrong)} of {counted(seen, 'block')} with traffic not in hardware after {within_s:g}s"
+            reason=f"{len(wrong)} of {counted(seen, 'block')} with traffic not in hardware after {span(within_s)}"
             if wrong
             else "the datapath could not be judged"
         )
     return f"{counted(seen, 'block')} with traffic, all in hardware"
+
+
+def _checked(checker: DatapathChecker, deadline: float) -> OffloadFindings:
+    """Check the datapath, again and again until the deadline where it cannot be read. Raises SwitchError."""
+    while True:
+        try:
+            return checker.check().findings
+        except SwitchError as error:
+            if not error.retryable or time.monotonic() >= deadline:
+                raise
+            time.sleep(_SAMPLE_INTERVAL_S)
 
 
 def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRounds, *, within_s: float) -> None:
@@ -145,7 +157,7 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()
     how = "press ENTER to keep it, or run `xenoovs confirm`" if has_terminal else "keep it with `xenoovs confirm`"
-    echo(f"applied; rollback in {within_s:g}s unless confirmed: {how}", err=True)
+    echo(f"applied; rollback in {span(within_s)} unless confirmed: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
     while True:
         ready, _, _ = select.select(watched, [], [], rounds.next_s)

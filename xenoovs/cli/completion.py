@@ -1,13 +1,23 @@
-"""`xenoovs completion`: the script that teaches a shell to complete xenoovs."""
+"""`xenoovs completion`: the script that teaches a shell to complete xenoovs, and the names that it offers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from xenoovs.cli.output import echo
 
+if TYPE_CHECKING:
+    from xenoovs.config.include import ConfigSources
+
 _SHELLS = ("bash", "fish", "zsh")
+_MAX_CONFIG_BYTES = 1 << 20
+"""A larger config would take longer to read than a user waits for names."""
 
 
 @click.command("completion")
@@ -16,12 +26,165 @@ _SHELLS = ("bash", "fish", "zsh")
 def completion_command(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
+    It completes commands, options, labs, templates, entries of the history, and the services and backends of the config
+    that the command would use.
+
     \b
-    Example:
+    Examples:
       xenoovs completion bash > /etc/bash_completion.d/xenoovs
+      xenoovs completion zsh > /usr/local/share/zsh/site-functions/_xenoovs
+      xenoovs completion fish > /etc/fish/completions/xenoovs.fish
     """
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")
     root = context.find_root()
     echo(kind(root.command, {}, "xenoovs", "_XENOOVS_COMPLETE").source())
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def offering(names: Callable[[click.Context], Iterable[str | tuple[str, str]]]) -> Complete:
+    """Return a `shell_complete` that offers names, some with a line about them; nothing if they cannot be read."""
+
+    @wraps(names)
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            found = [(name, None) if isinstance(name, str) else name for name in names(context)]
+        except Exception:  # noqa: BLE001 - a traceback in the middle of a command line helps no user
+            return []
+        unique = dict(reversed(found))
+        return [CompletionItem(name, help=unique[name]) for name in sorted(unique) if name.startswith(incomplete)]
+
+    return complete
+
+
+@offering
+def complete_lab(_context: click.Context) -> Iterable[str]:
+    """Offer the labs of this machine."""
+    from xenoovs.lab.lab import lab_names
+
+    return lab_names()
+
+
+@offering
+def complete_template(_context: click.Context) -> Iterable[tuple[str, str]]:
+    """Offer the templates."""
+    from xenoovs.config.templates import describe_templates
+
+    return describe_templates().items()
+
+
+@offering
+def complete_service(context: click.Context) -> Iterable[str]:
+    """Offer the services of the config."""
+    return _backends_by_service(context)
+
+
+@offering
+def complete_backend(context: click.Context) -> Iterable[str]:
+    """Offer the services, and after one its backends."""
+    words, found = context.params.get("words") or (), _backends_by_service(context)
+    return found.get(words[0], ()) if words else found
+
+
+@offering
+def complete_server(context: click.Context) -> Iterable[str]:
+    """Offer the services and all backends, and after a service its backends."""
+    words, found = context.params.get("words") or (), _backends_by_service(context)
+    return found.get(words[0], ()) if words else (*found, *(name for names in found.values() for name in names))
+
+
+@offering
+def complete_lab_backend(context: click.Context) -> Iterable[str]:
+    """Offer the backends of a lab."""
+    return (name for names in _backends_by_service(context).values() for name in names)
+
+
+@offering
+def complete_agent_bridge(context: click.Context) -> Iterable[str]:
+    """Offer the bridges that have an agent."""
+    from xenoovs.cli.agent_client import Where, find_places
+
+    where = Where(None, None, context.params.get("db"), _lab(context))
+    return [path.stem for path in find_places(where).sockets()]
+
+
+@offering
+def complete_config_bridge(context: click.Context) -> Iterable[str]:
+    """Offer the bridges of the config."""
+    path, sources = _config(context)
+    root = _document(path, sources)
+    listed = root.get("bridges") or [root.get("switch") or {}]
+    names = [each.get("bridge", "ovsbr1") for each in listed if isinstance(each, dict)]
+    return [name for name in names if isinstance(name, str)]
+
+
+@offering
+def complete_history_bridge(context: click.Context) -> Iterable[str]:
+    """Offer the bridges that have a history."""
+    from xenoovs.cli.agent_client import Where, find_places
+    from xenoovs.cli.history import histories
+
+    return [
+        found.bridge for found in histories(find_places(Where(None, None, context.params.get("db"), _lab(context))))
+    ]
+
+
+@offering
+def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]:
+    """Offer the entries of a history."""
+    from xenoovs.cli.history import find_history
+
+    history = find_history(bridge=context.params.get("bridge"), db=context.params.get("db"), lab=_lab(context))
+    return [(str(number), history.load(number).command) for number in history.numbers]
+
+
+def _lab(context: click.Context) -> str | None:
+    from xenoovs.cli.defaults import find_lab
+
+    return find_lab(context.params.get("lab") or context.params.get("name"))[0]
+
+
+def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
+    """Return the names in the config that the command would use. The config may be unfinished, or wrong elsewhere."""
+    services = _services(*_config(context), set())
+    return {one["name"]: tuple(backend["name"] for backend in one.get("backends") or ()) for one in services}
+
+
+def _config(context: click.Context) -> tuple[Path, ConfigSources]:
+    """Return the config that the command would use."""
+    from xenoovs.cli.defaults import find_config
+    from xenoovs.config.include import ConfigSources
+
+    # Where an option still lacks its value, click has read no arguments.
+    typed = [context.params.get("config"), *map(Path, context.args)] if "config" in context.params else []
+    path = next((each for each in typed if each is not None and each.is_file()), None) or find_config(_lab(context))
+    return path, ConfigSources(path)
+
+
+def _services(path: Path, sources: ConfigSources, seen: set[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the services of a file and of those that it includes, each file once."""
+    from xenoovs.config.include import included_paths
+
+    if (real := path.resolve()) in seen:
+        return
+    seen.add(real)
+    document = _document(path, sources)
+    yield from document.get("services") or ()
+    for _, name in included_paths(document):
+        found = path.parent / name
+        for file in sources.files_in(found) if found.is_dir() else [found]:
+            yield from _services(file, sources, seen)
+
+
+def _document(path: Path, sources: ConfigSources) -> dict[str, Any]:
+    """Return the tree of a file; an empty one if it is too large."""
+    import yaml
+
+    text = sources.read(path)
+    if sources.size > _MAX_CONFIG_BYTES:
+        return {}
+    # Not by config/load.py, which checks the whole config and takes longer.
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506

@@ -7,22 +7,26 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.options import OutputFormat, config_argument, load, load_resolved, output_option
+from xenoovs.cli.completion import complete_template
+from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.main import EXIT_OK
+from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, load_bridges, load_resolved, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.offloadable.check import check_program, describe
 from xenoovs.compile.offloadable.cost import check_clients
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
-from xenoovs.config.templates import read_template, template_names
+from xenoovs.config.templates import FORMER_NAMES, describe_templates, read_template, template_names
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
-from xenoovs.errors import counted
+from xenoovs.errors import counted, did_you_mean
+from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 
 
 @click.command("new")
-@click.argument("template", required=False, metavar="[TEMPLATE]")
+@click.argument("template", required=False, metavar="[TEMPLATE]", shell_complete=complete_template)
 def new_command(template: str | None) -> None:
     """Print the config TEMPLATE; without a name, list the templates.
 
@@ -30,26 +34,34 @@ def new_command(template: str | None) -> None:
     Example:
       xenoovs new quickstart > my.yaml
     """
-    names = template_names()
     if template is None:
-        echo("\n".join(names))
+        print_table(["TEMPLATE", "CONFIG"], map(list, describe_templates().items()))
         return
-    if template not in names:
-        raise click.UsageError(f"There is no template {template!r}; choose one of {', '.join(names)}.")
+    if template in FORMER_NAMES:
+        raise click.UsageError(f"The template {template} is called {FORMER_NAMES[template]} now.")
+    if template not in (names := template_names()):
+        guess = did_you_mean(template, names) or f" There are {', '.join(names)}."
+        raise click.UsageError(f"There is no template {template!r}.{guess}")
     echo(read_template(template), nl=False)
 
 
 @click.command("validate")
 @config_argument
+@bridge_option
 @output_option
-def validate_command(config: Path, output: OutputFormat) -> None:
+@click.pass_context
+def validate_command(context: click.Context, /, config: Path, output: OutputFormat) -> None:
     """Check the config FILE, and report every mistake with file, line and column.
 
     For a valid config, prints the blocks and hardware entries of each service, and whether a NIC behind the kernel's
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
     """
-    program = compile_config(load(config))
+    context.exit(for_each_bridge(load_bridges(config), output, lambda balancer: _validate(config, balancer, output)))
+
+
+def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:
+    program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
@@ -58,7 +70,7 @@ def validate_command(config: Path, output: OutputFormat) -> None:
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
         flows = len(program.flows)
         print_json({"valid": True, "flows": flows, "services": services, "notes": documents, "lint": lint})
-        return
+        return EXIT_OK
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
     ]
@@ -68,6 +80,7 @@ def validate_command(config: Path, output: OutputFormat) -> None:
         print_text(f"\nnote: {note.service}: {note.text}", fg="yellow")
     echo(f"\n{config}: valid, {counted(len(program.flows), 'flow')}")
     echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
+    return EXIT_OK
 
 
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:
@@ -84,6 +97,7 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
 
 @click.command("compile")
 @config_argument
+@bridge_option
 @output_option
 def compile_command(config: Path, output: OutputFormat) -> None:
     """Print the OpenFlow flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` does.
@@ -91,10 +105,8 @@ def compile_command(config: Path, output: OutputFormat) -> None:
     `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text. No switch is needed.
     """
     program = compile_config(load_resolved(config))
-    if output is OutputFormat.JSON:
-        print_json(_document(program))
-    else:
-        echo("".join(f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows)), nl=False)
+    text = (f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows))
+    output.show(lambda: _document(program), lambda: echo("".join(text), nl=False))
 
 
 def _document(program: Program) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Commands to a running agent: drain, undrain, weight, pause, resume, confirm, logs."""
+"""Commands to a running agent: drain, undrain, maintenance, weight, reset, pause, resume, confirm, logs."""
 
 from __future__ import annotations
 
@@ -15,43 +15,106 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
-from xenoovs.cli.options import OutputFormat, output_option
+from xenoovs.cli.completion import complete_backend, complete_server
+from xenoovs.cli.options import OutputFormat, duration, output_option
 from xenoovs.cli.output import echo, print_json
 from xenoovs.display import decimal, percent
-from xenoovs.errors import AgentMissing, RequestRefused
+from xenoovs.errors import AgentMissing, RequestRefused, first_names
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.control.paths import AgentPaths
 
 
-@agent_command("drain", "service", "backend")
-def drain_command(*, service: str, backend: str, where: Where, output: OutputFormat) -> int:
+_words_argument = click.argument(
+    "words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server
+)
+_for_option = click.option(
+    "--for",
+    "for_s",
+    type=duration,
+    metavar="TIME",
+    help="End it by itself after TIME, such as 30m, also when the agent was restarted meanwhile.",
+)
+
+
+@agent_command("drain")
+@_words_argument
+@_for_option
+def drain_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
-    The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives
-    it another weight. Health checks go on.
+    Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
+    the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
+
+    The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, until the time of --for is
+    over, or until the config gives it another weight. Health checks go on.
     """
-    return change(where, output, "drain", {"service": service, "backend": backend})
+    return change(where, output, "drain", backend_request(words, for_s))
 
 
-@agent_command("undrain", "service", "backend")
-def undrain_command(*, service: str, backend: str, where: Where, output: OutputFormat) -> int:
-    """Return BACKEND of SERVICE to its weight in the config, after `xenoovs drain` or `xenoovs weight`."""
-    return change(where, output, "undrain", {"service": service, "backend": backend})
+@agent_command("undrain")
+@_words_argument
+def undrain_command(*, words: tuple[str, ...], where: Where, output: OutputFormat) -> int:
+    """End the drain of BACKEND of SERVICE, or of a server in all services: it gets its weight in the config.
+
+    Maintenance and other weights are ended by `xenoovs reset`.
+    """
+    return change(where, output, "undrain", backend_request(words))
 
 
-@agent_command("weight", "service", "backend", "[weight]")
-def weight_command(*, service: str, backend: str, weight: str | None, where: Where, output: OutputFormat) -> int | None:
+@agent_command("maintenance")
+@_words_argument
+@_for_option
+def maintenance_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int:
+    """Take BACKEND of SERVICE, or a server in all services, out of service at once.
+
+    It gets no clients, also where no other backend is left, and open connections to it are not kept. It is not probed.
+    Its clients return to it after `xenoovs reset`, or when the time of --for is over.
+
+    Drain a server before you work on it (HAProxy: state `drain`). Use maintenance while it must not be reached
+    (HAProxy: state `maint`).
+    """
+    return change(where, output, "maintenance", backend_request(words, for_s))
+
+
+@agent_command("reset")
+@_words_argument
+def reset_command(*, words: tuple[str, ...], where: Where, output: OutputFormat) -> int:
+    """Reset BACKEND of SERVICE, or a server in all services, to what the config says.
+
+    Ends what `xenoovs drain`, `maintenance` or `weight` has set.
+    """
+    return change(where, output, "reset", backend_request(words))
+
+
+def backend_request(words: tuple[str, ...], for_s: float | None = None) -> dict[str, object]:
+    """Return the request about `SERVICE BACKEND`, `SERVICE/BACKEND` or `SERVER`."""
+    parts = words[0].split("/") if len(words) == 1 else words
+    if len(parts) > 2 or not all(parts) or any("/" in part for part in parts):
+        raise click.UsageError("Write SERVICE BACKEND, SERVICE/BACKEND, or the name, MAC or address of one server.")
+    keys = ("service", "backend")[-len(parts) :]
+    return dict(zip(keys, parts, strict=True)) | ({} if for_s is None else {"for_s": for_s})
+
+
+@agent_command("weight")
+@click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND [WEIGHT]", shell_complete=complete_backend)
+@_for_option
+def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int | None:
     """Override the weight of BACKEND of SERVICE with WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
-    The override stays over reloads and restarts of the agent until `xenoovs undrain`, or until the config gives the
-    backend another weight. Weight 0 is the same as `xenoovs drain`.
+    SERVICE/BACKEND is the same as SERVICE BACKEND.
+
+    The override stays over reloads and restarts of the agent until `xenoovs reset`, until the time of --for is over, or
+    until the config gives the backend another weight. Weight 0 is the same as `xenoovs drain`.
     """
-    if weight is None:
-        _show_weight(where, service, backend, output=output)
+    parts = (*words[0].split("/"), *words[1:])
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        raise click.UsageError("Write SERVICE BACKEND WEIGHT or SERVICE/BACKEND WEIGHT; without WEIGHT it is shown.")
+    if len(parts) == 2:
+        _show_weight(where, parts[0], parts[1], output=output)
         return None
-    return change(where, output, "weight", {"service": service, "backend": backend, "weight": _parse(weight)})
+    return change(where, output, "weight", {**backend_request(parts[:2], for_s), "weight": _parse(parts[2])})
 
 
 def _parse(text: str) -> Fraction:
@@ -67,10 +130,12 @@ def _parse(text: str) -> Fraction:
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
     services = {one["name"]: one for one in ask(where, "status")["snapshot"]["services"]}
     if service not in services:
-        raise click.BadParameter(f"{service} is not one of: {', '.join(services)}.", param_hint="SERVICE")
+        raise click.UsageError(
+            f"The agent has no service {service}; it has {first_names([*services])}. Write SERVICE/BACKEND [WEIGHT]."
+        )
     backends = {one["name"]: one for one in services[service]["backends"]}
     if backend not in backends:
-        raise click.BadParameter(f"{backend} is not one of: {', '.join(backends)}.", param_hint="BACKEND")
+        raise click.UsageError(f"Service {service} has no backend {backend}; it has {first_names([*backends])}.")
     found = backends[backend]
     shown = {key: found[key] for key in ("weight", "weight_in_use", "target_share", "share")}
     if output is OutputFormat.JSON:
@@ -83,14 +148,15 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
         )
 
 
+@click.option("--withdraw", is_flag=True, help="Withdraw all announced VIPs until `xenoovs resume`.")
 @agent_command("pause")
-def pause_command(*, where: Where, output: OutputFormat) -> int:
+def pause_command(*, withdraw: bool, where: Where, output: OutputFormat) -> int:
     """Pause reconciliation; keep monitoring.
 
     The agent changes nothing on the bridge until `xenoovs resume`, also after a restart: there is no failover. Health
-    checks go on, and the config is still read.
+    checks go on, and the config is still read. VIPs stay announced while a backend serves, unless --withdraw is given.
     """
-    return change(where, output, "pause")
+    return change(where, output, "pause", {"withdraw": True} if withdraw else None)
 
 
 @agent_command("resume")

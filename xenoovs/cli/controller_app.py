@@ -2,7 +2,7 @@
 
 The launcher listens, by its own options (--ofp-listen-host, --ofp-tcp-listen-port, --ctl-privkey ...), and hands over
 each connection. The environment names the configs: XENOOVS_CONFIG=/etc/xenoovs/config.yaml, or several with `:` between
-them. No other application may use the same bridges.
+them. XENOOVS_LAB names the lab whose Open vSwitch is used. No other application may use the same bridges.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class XenoovsController(_Application):  # type: ignore[misc]
     def __init__(self, *arguments: object, **contexts: object) -> None:
         super().__init__(*arguments, **contexts)
         start_logging(LogForm.TEXT)
-        self._options, self._local = _options(), connect(None, None)
-        self._bridges = configured_bridges(self._options.configs, self._local, is_controller=True)
+        self._options = options = _options()
+        self._local = connect(options.db, options.lab)
+        self._bridges = configured_bridges(options.configs, self._local, is_controller=True, lab=options.lab)
         self._log = ControllerLog(info, warn)
         self._registry = Registry(log=self._log)
         for one in self._bridges:
@@ -116,7 +117,7 @@ class XenoovsController(_Application):  # type: ignore[misc]
 
     def _reach(self, uplinks: Uplinks, resolve: Resolve) -> Reached:
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
-        here = self._local if is_here(self._local, uplinks, is_named=False) else None
+        here = self._local if is_here(self._local, uplinks, is_named=bool(self._options.lab)) else None
         switch = ControllerSwitch(self._registry, here, only=expected)
         return reach_by(serve_bridge(expected, log=self._log), switch, resolve)
 

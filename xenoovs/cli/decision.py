@@ -10,7 +10,7 @@ import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, bridge_command, load, load_resolved, reach
-from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.cli.output import echo, print_table
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare
@@ -49,7 +49,8 @@ def decision_command(
     """Show which backend serves which clients of the config FILE.
 
     HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: others serve
-    the clients of an ejected backend. Two bridges with the same decision send every client to the same backend.
+    the clients of an ejected backend, and backups serve all clients while no other backend does. Two bridges with the
+    same decision send every client to the same backend.
 
     Exit status with --diff 0: every client has the same backend, 2: some have another one.
     """
@@ -69,17 +70,14 @@ def decision_command(
         target = engine.plan(balancer, PlanOptions(partial=True)).target
         decision, transition = target.decision, target.transition
     if other is None:
-        if output is OutputFormat.JSON:
-            print_json(decision_document(decision, names))
-        else:
-            _show(balancer, names, decision, transition)
+        output.show(lambda: decision_document(decision, names), lambda: _show(balancer, names, decision, transition))
         return
     before = engine.decision(balancer)[0] if engine is not None and other == INSTALLED else _load(other)
     differences = compare(before, decision)
-    if output is OutputFormat.JSON:
-        print_json({"services": [_document(each, names) for each in differences]})
-    else:
-        _show_differences(differences, names)
+    output.show(
+        lambda: {"services": [_document(each, names) for each in differences]},
+        lambda: _show_differences(differences, names),
+    )
     context.exit(EXIT_DIFFERS if any(each.share for each in differences) else EXIT_OK)
 
 
@@ -98,13 +96,14 @@ def _show(balancer: Balancer, names: dict[int, str], decision: Decision, transit
     rows = []
     for service_id, service in decision.services:
         home, active = service.home.shares(), service.active.shares()
-        configured = [b.name for s in balancer.services if s.name == names.get(service_id) for b in s.backends]
-        others = sorted((home.keys() | active.keys()) - set(configured))
+        configured = {b.name: b for s in balancer.services if s.name == names.get(service_id) for b in s.backends}
+        others = sorted((home.keys() | active.keys()) - configured.keys())
         for owner in (*configured, *others):
             blocks = sum(name == owner for _, name in service.active.rows)
             leaving = sum(move.old == owner for move in moving.get(service_id, ()))
             row = [percent(home.get(owner, 0.0)), percent(active.get(owner, 0.0)), str(blocks), str(leaving)]
-            rows.append([names.get(service_id, f"id {service_id:#x}"), owner, *row])
+            backup = " (backup)" if owner in configured and configured[owner].is_backup else ""
+            rows.append([names.get(service_id, f"id {service_id:#x}"), owner + backup, *row])
     print_table(["SERVICE", "BACKEND", "HOME", "ACTIVE", "BLOCKS", "DRAINING"], rows, right=range(2, 6))
 
 

@@ -9,25 +9,39 @@ from typing import Any
 
 import click
 
+from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.doctor_case import Question
+from xenoovs.cli.each_bridge import for_each_bridge
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
+    bridge_option,
     connect,
-    load_resolved,
+    load_bridges,
     optional_config_argument,
     output_option,
+    resolved,
     switch_options,
     where_of,
 )
 from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
-from xenoovs.cli.restart_ovs import restart, restart_document, restart_lines, restart_order
+from xenoovs.cli.restart_ovs import (
+    RESTART_WARNING,
+    restart,
+    restart_document,
+    restart_lines,
+    restart_order,
+    set_offload,
+)
 from xenoovs.cli.why_evidence import finish_leftovers
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import SwitchError
 from xenoovs.lab.lab import open_lab
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable, netns_of
 from xenoovs.switch.netns import Netns, run_changes
+from xenoovs.switch.offload_setting import OffloadSwitch
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
@@ -45,13 +59,21 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 
 @click.command("doctor")
 @optional_config_argument
+@bridge_option
 @switch_options
 @click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a missing qdisc.")
 @click.option(
     "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch if a check needs it, and restore all flows."
 )
 @click.option("--backends", is_flag=True, help="Check the backends of FILE too; with --lab in their namespaces.")
-@click.option("-y", "--yes", is_flag=True, help="With --fix: do not ask for confirmation.")
+@click.option(
+    "--set",
+    "setting",
+    type=click.Choice(["offload=on", "offload=off"]),
+    help="Turn offload on or off in the whole Open vSwitch, to compare both: set hw-offload, restart it as `xenoovs "
+    "restart-ovs` does, and check the effect.",
+)
+@click.option("-y", "--yes", is_flag=True, help="With --fix or --set: do not ask for confirmation.")
 @output_option
 @click.pass_context
 def doctor_command(
@@ -64,29 +86,61 @@ def doctor_command(
     fix: bool,
     restart_ovs: bool,
     backends: bool,
+    setting: str | None,
     yes: bool,
     output: OutputFormat,
 ) -> None:
-    """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without --fix.
+    """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without an option.
 
-    With FILE, its bridge, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
+    With FILE, its bridges, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
     unknown (it could not be checked, with the reason), with the command that fixes it. --fix shows what it will do, and
     asks for confirmation. Foreign flows are only reported; a restart restores them too, as `xenoovs restart-ovs` does.
 
-    Exit status 0: nothing is wrong, 2: something is, 1: it could not check, or a fix failed.
+    --set asks too, and refuses where a restart could lose more than some packets. If it is interrupted or killed, the
+    restart is completed.
+
+    Exit status 0: nothing is wrong, 2: something is, 1: it could not check, or a fix failed. With --set, 0: offload is
+    as it was set, 1: it is not, or the change was refused.
     """
     if restart_ovs and not fix:
         raise click.UsageError("--restart-ovs is a part of --fix: add --fix.")
-    if yes and not fix:
-        raise click.UsageError("--yes goes with --fix.")
-    if backends and config is None:
-        raise click.UsageError("--backends needs the config FILE, which names them.")
-    balancer = None if config is None else load_resolved(config)
-    switch = connect(db, lab)
+    if setting and (fix or backends):
+        raise click.UsageError("--set excludes --fix and --backends: run doctor again for those.")
+    if yes and not (fix or setting):
+        raise click.UsageError("--yes goes with --fix or --set.")
+    config = config or (find_config(lab) if backends else environment_config())
+    loaded, switch = None if config is None else load_bridges(config), connect(db, lab)
     check_reachable(switch.endpoint)
-    target = where_of(switch.endpoint, config=config, lab=lab)
-    question = Question(balancer, switch, open_lab(lab) if lab else None, target=target, backends=backends)
+    place = open_lab(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
+
+    def check(balancer: Balancer | None) -> int:
+        target = where_of(switch.endpoint, config=config, lab=lab)
+        found = None if balancer is None else resolved(balancer)
+        question = Question(found, switch, place, target=target, backends=backends)
+        return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
+
+    if setting:
+        # It is about the whole Open vSwitch, whatever the config says.
+        target = where_of(switch.endpoint, config=config, lab=lab)
+        question = Question(None, switch, place, target=target, backends=False)
+        document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)
+        output.show(lambda: document, lambda: None)
+        return
+    context.exit(check(None) if loaded is None else for_each_bridge(loaded, output, check))
+
+
+def _check(
+    question: Question,
+    show: Callable[[str], None],
+    output: OutputFormat,
+    *,
+    fix: bool,
+    restart_ovs: bool,
+    yes: bool,
+) -> int:
+    """Print the checks of one bridge or of the host, and apply the fixes. Return the exit status."""
+    target = question.target
     checks, document = _examine(question), dict[str, Any]()
     if output is OutputFormat.TEXT:
         _show_checks(checks, target)
@@ -104,7 +158,7 @@ def doctor_command(
     else:
         print_json({"checks": to_json(checks, target), **document})
     has_failed = any(row["error"] for row in document.get("fixed", ()))
-    context.exit(EXIT_FAILED if has_failed else EXIT_DIFFERS if has_wrong(checks) else EXIT_OK)
+    return EXIT_FAILED if has_failed else EXIT_DIFFERS if has_wrong(checks) else EXIT_OK
 
 
 def _examine(question: Question) -> tuple[CheckResult, ...]:
@@ -128,10 +182,7 @@ def _fix(
             show(f"{state}: {row['fix']}" + (f": {row['error']}" if row["error"] else ""))
         checks = _examine(question)
     if order is not None and any(check.needs_restart for check in checks):
-        show(
-            "\nA restart removes all flows and restores them, foreign ones too; packets are lost meanwhile,\n"
-            "mostly for less than a second (see `xenoovs restart-ovs --help`). Meters are not restored."
-        )
+        show(f"\n{RESTART_WARNING}")
         confirm("Restart Open vSwitch now?", yes=yes)
         done = restart(question.switch, question.lab, order)
         document["restarted"] = restart_document(done)
@@ -140,6 +191,27 @@ def _fix(
     elif order is not None:
         show("\nno check needs a restart of Open vSwitch, so it was not restarted")
     return {**document, "checks": checks}
+
+
+def _set_offload(question: Question, show: Callable[[str], None], *, wanted: bool, yes: bool) -> dict[str, Any]:
+    """Turn offload on or off and check that it is in effect. Raises SwitchError."""
+    word, setting = "on" if wanted else "off", OffloadSwitch(question.endpoint)
+    require_answers(question.endpoint)
+    for message in finish_leftovers(question.endpoint):
+        show(message)
+    if setting.is_as(wanted=wanted):
+        show(f"offload is {word} already: set, and in effect")
+        return {"offload": word, "restarted": None}
+    # First of all, as nothing is begun if a restart is impossible.
+    order = restart_order(question.endpoint, question.lab)
+    setting.require_safe(wanted=wanted)
+    value = "true" if wanted else "false"
+    show(f"This sets other_config:hw-offload={value} and restarts Open vSwitch.\n{RESTART_WARNING}")
+    confirm(f"Turn offload {word} now?", yes=yes)
+    done = set_offload(question.switch, question.lab, order, wanted=wanted)
+    show("\n".join(restart_lines(done)))
+    show(click.style(f"offload is {word}: set, and in effect since the restart", fg="green"))
+    return {"offload": word, "restarted": restart_document(done)}
 
 
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.datapath.host import NOT_READ, BackendFacts, Daemon, Fact, Unknown, Unresponsive
+from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
+from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError, SimulateError, SwitchError
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, IPAddress
@@ -21,12 +22,15 @@ from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import Netns
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import DoctorCase, ForeignCost, ForeignFlows, RequiredBackend, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.preempted import preempting_rules
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""
@@ -63,10 +67,12 @@ class Question:
     def read(self) -> DoctorCase:
         """Read all facts."""
         host = gather(self.endpoint, modules=TC_MODULES)
-        return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host.daemon))
+        if self.balancer is not None and self.balancer.announce is not None:
+            host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
+        return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host))
 
-    def _wanted(self, balancer: Balancer, daemon: Fact[Daemon]) -> Requirements:
-        uplinks = balancer.uplinks
+    def _wanted(self, balancer: Balancer, host: HostFacts) -> Requirements:
+        uplinks, daemon = balancer.uplinks, host.daemon
         foreign: Fact[ForeignFlows]
         try:
             if isinstance(daemon, Unresponsive):
@@ -83,6 +89,7 @@ class Question:
             entries=sum(map(hardware_entries, program.services)),
             foreign=foreign,
             backends=self._backends(balancer) if self.backends else (),
+            preempting=preempting_rules(expected_services(program), _filters(host)),
         )
 
     def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
@@ -99,6 +106,13 @@ class Question:
             )
             for key, services in served.items()
         )
+
+
+def _filters(host: HostFacts) -> Iterator[tuple[str, TcFilter]]:
+    """Yield the rules of devices that have some of other programs."""
+    for device in () if isinstance(host.devices, Unknown) else host.devices.values():
+        if not isinstance(device.rules, Unknown):
+            yield from ((device.name, one) for one in device.rules.filters)
 
 
 def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+import re
 from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
+from xenoovs.errors import did_you_mean
 
 if TYPE_CHECKING:
     from xenoovs.config.explain import ConfigKey
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 def explain_command(key: str, output: OutputFormat) -> None:
     """Explain KEY of the config: its meaning, its values and its default. Without KEY, list the keys of the file.
 
-    KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`.
+    KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`. Indexes as in the path of an
+    error, `services[0].backends[1].mac`, are ignored.
 
     \b
     Examples:
@@ -35,7 +37,7 @@ def explain_command(key: str, output: OutputFormat) -> None:
     if not key:
         _show_list([each for each in keys if "." not in each.path], output)
         return
-    found = _find(key, keys)
+    found = _find(re.sub(r"\[[0-9]+\]", "", key), keys)
     inside = [each for each in keys if each.path.rpartition(".")[0] == found[0].path]
     if output is OutputFormat.JSON:
         print_json(
@@ -54,8 +56,7 @@ def _find(text: str, keys: tuple[ConfigKey, ...]) -> list[ConfigKey]:
     found = exact or [each for each in keys if each.path.endswith(f".{text}")]
     if not found:
         names = {name for each in keys for name in (each.path, each.name)}
-        near = difflib.get_close_matches(text, sorted(names), n=1)
-        raise click.UsageError(f"The config has no key {text!r}." + (f" Did you mean {near[0]}?" if near else ""))
+        raise click.UsageError(f"The config has no key {text!r}.{did_you_mean(text, sorted(names))}")
     same = [each for each in found if (each.kind, each.meaning) == (found[0].kind, found[0].meaning)]
     if len(same) < len(found):
         places = ", ".join(each.path for each in found)
@@ -80,11 +81,8 @@ def _show(found: list[ConfigKey]) -> None:
 
 
 def _show_list(keys: list[ConfigKey], output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json({"keys": list(map(_document, keys))})
-        return
     rows = [[each.name, each.kind, "required" if each.is_required else each.default or "-"] for each in keys]
-    print_table(["KEY", "VALUE", "DEFAULT"], rows)
+    output.show(lambda: {"keys": list(map(_document, keys))}, lambda: print_table(["KEY", "VALUE", "DEFAULT"], rows))
 
 
 def _document(key: ConfigKey) -> dict[str, object]:

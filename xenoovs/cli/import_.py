@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.output import echo
-from xenoovs.errors import XenoovsError, counted
+from xenoovs.errors import FileUnusable, ParseError, XenoovsError, counted, worded
 from xenoovs.migrate.draft import Draft, DraftSwitch, render
 
 _LARGEST = 16 << 20
@@ -54,18 +54,35 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
     A line that cannot be converted becomes a comment in the result, with the reason. No config of
     a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
 
+    Exit status 1: FILE cannot be read, or has no service.
+
     \b
     Examples:
       xenoovs import keepalived /etc/keepalived/keepalived.conf > my.yaml
       ovn-nbctl lb-list | xenoovs import ovn - --ingress p0 --egress pf0hpf > my.yaml
       ovs-ofctl --names dump-flows ovsbr1 | xenoovs import flows - > my.yaml
     """
-    draft = Source(source).reader()(_text(file))
     name = "standard input" if str(file) == "-" else file.name
+    try:
+        draft = Source(source).reader()(_text(file))
+    except ParseError as error:
+        raise FileUnusable(file=name, reason=str(error)) from None
     echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)
     services, omitted = len(draft.services), len(draft.every_omission)
+    if not services and draft.own_flows:
+        raise FileUnusable(file=name, reason=_of_xenoovs(draft.own_flows))
+    if not services:
+        raise FileUnusable(file=name, reason=f"no service was found, so nothing was imported; is it from {source}?")
     note = f"{counted(services, 'service')} imported"
     echo(f"{note}, {counted(omitted, 'comment')} on what is not converted" if omitted else note, err=True)
+
+
+def _of_xenoovs(flows: int) -> str:
+    return (
+        f"{counted(flows, 'flow')} {worded(flows, 'is', 'are')} of xenoovs itself and no other one makes a service, so "
+        "nothing was imported; `xenoovs history` lists what was applied to a bridge, `xenoovs history NUMBER` prints "
+        "the config of it, and `xenoovs status` names the config of a running agent"
+    )
 
 
 def _text(file: Path) -> str:

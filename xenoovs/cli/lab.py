@@ -2,44 +2,92 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import click
 
-from xenoovs.cli import nic_guest
+from xenoovs.cli import lab_servers, nic_guest
+from xenoovs.cli.agent_client import Where, agent_of
+from xenoovs.cli.completion import complete_lab_backend
+from xenoovs.cli.defaults import DEFAULT_LAB, announce, config_of_lab, environment_config, find_lab, usual_lab
+from xenoovs.cli.lab_config import link_config, write_config
 from xenoovs.cli.lab_vm import forward_to_vm, run_in_vm, vm_of
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import OutputFormat, connect, load, optional_config_argument, output_option
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
+from xenoovs.cli.options import (
+    Command,
+    OutputFormat,
+    bridge_option,
+    connect,
+    duration,
+    lab_option,
+    load,
+    optional_config_argument,
+    output_option,
+    renamed_option,
+    resolved,
+)
 from xenoovs.cli.output import echo, print_json, print_table
-from xenoovs.compile.program import Program, compile_onto
-from xenoovs.config.emit import render_config
+from xenoovs.compile.plan import ChangeKind
 from xenoovs.config.templates import read_template
-from xenoovs.display import percent
-from xenoovs.errors import LabError, counted
+from xenoovs.display import percent, span
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, traffic
-from xenoovs.lab.lab import CONFIG, open_lab
+from xenoovs.lab.client import Pace
+from xenoovs.lab.lab import UnreadableLab, directory_of, lab_names, machine_directory, open_lab, read_state
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.nic.machine import VirtualMachine
-from xenoovs.lab.topology import switch_namespace
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.servers import Failure
+from xenoovs.lab.status import lab_status
+from xenoovs.lab.topology import plan_topology, switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
-from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.balancer import Balancer, Protocol, service_ids
 
-_NAME: dict[str, Any] = {
-    "default": "default",
-    "metavar": "NAME",
-    "show_default": True,
-    "help": "Name of the lab; several can coexist.",
-}
-name_option = click.option("--name", **_NAME)
+_HELP = "Name of the lab; several can coexist.  [env var: XENOOVS_LAB; default: {}]"
+_USUAL = "the only one, else `default`"
+Shares = Mapping[tuple[str, str], Fraction]
+"""By service and backend."""
+
+_PACKETS = 20_000
+_USUAL_RATE = 200.0
 
 
-@click.group("lab")
+def _named(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    lab, origin = find_lab(given, DEFAULT_LAB)
+    announce(f"lab {lab}", origin)
+    return lab
+
+
+def _existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    return find_lab(given)[0] or usual_lab()
+
+
+def _forwarded(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    return forward_to_vm(context, parameter, _existing(context, parameter, given))
+
+
+def _forward_status(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    name = _existing(context, parameter, given)
+    if name is not None and (machine := vm_of(name)) and "json" not in context.find_root().obj:
+        echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
+    return forward_to_vm(context, parameter, name)
+
+
+def name_option(callback: Callable[..., str | None] = _existing, default: str = _USUAL) -> Callable[[Command], Command]:
+    """Declare --lab NAME of a command about one lab, which gets it as `name`."""
+    option = lab_option("name", help=_HELP.format(default), callback=callback, is_eager=True)
+    return lambda command: option(renamed_option("--name", "--lab")(command))
+
+
+@click.group("lab", cls=GuessingGroup)
 def lab_command() -> None:
     """Run a whole test network on this machine, without a NIC: clients, a real Open vSwitch, backends.
 
@@ -48,7 +96,7 @@ def lab_command() -> None:
     \b
     Example:
       xenoovs lab up my.yaml
-      xenoovs apply my.yaml --lab default
+      xenoovs apply --lab
       xenoovs lab traffic
       xenoovs lab down
 
@@ -58,7 +106,8 @@ def lab_command() -> None:
 
 @lab_command.command("up")
 @optional_config_argument
-@name_option
+@bridge_option
+@name_option(_named, DEFAULT_LAB)
 @click.option(
     "--nic",
     type=click.Choice(["none", "emulated"]),
@@ -74,33 +123,54 @@ def up_command(config: Path | None, name: str, *, nic: str, output: OutputFormat
     backend is a namespace with the MAC of the config and the VIP on its loopback (direct server return). If anything
     fails, all of it is removed again.
 
+    Health checks work in it: `xenoovs agent --lab` probes inside the lab, whatever `interface` and `netns` say, and the
+    backends answer what the config expects. A backend without `address` gets one.
+
     With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
     first time, Debian's kernel is downloaded (100 MB) and a module is built for it; ~/.cache/xenoovs/nic caches both.
     Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` and `lab shell` run anything.
     """
+    config = config or environment_config()
     balancer = _balancer(config)
     with _progress_bar("building the lab") as progress:
         if nic == "emulated":
             machine = nic_up.up(name, balancer, guest=nic_guest.__name__, progress=progress)
             document: dict[str, object] = {"nic": "emulated", "pid": machine.pid, "console": str(machine.console)}
             up = f"in a virtual machine with an emulated NIC (process {machine.pid})"
-            tools = f"anything else: xenoovs lab shell --name {name}"
+            tools = f"anything else: xenoovs lab shell --lab {name}"
         else:
             lab = lifecycle.up(name, balancer, progress=progress)
-            (lab.directory / CONFIG).write_text(render_config(balancer))
+            write_config(lab, balancer)
             backends = len(lab.topology.machines)
             document = {"db": lab.ovs.db, "rundir": str(lab.ovs.directory), "backends": backends}
             up = f"with {counted(backends, 'backend')}, Open vSwitch at {lab.ovs.db}"
             tools = f"OVS tools: export OVS_RUNDIR={lab.ovs.directory}"
+    if config is not None and str(config) != "-":
+        link_config(directory_of(name, None), config)
     if output is OutputFormat.JSON:
-        print_json({"lab": name, **document})
+        print_json({"lab": name, **document, "chosen_addresses": _chosen_addresses(name, balancer)})
         return
     echo(f"lab {name} is up {up}")
-    echo(f"next: xenoovs apply {config or 'FILE'} --lab {name}; {tools}")
+    if chosen := _chosen_addresses(name, balancer):
+        named = ", ".join(f"{backend} {address}" for backend, address in chosen.items())
+        echo(f"health checks go to addresses of the lab, as the config has none: {named}")
+    echo(f"next: xenoovs apply --lab {name}; {tools}")
+
+
+def _chosen_addresses(name: str, balancer: Balancer) -> dict[str, str]:
+    """Return the addresses that the lab chose for backends with health checks, by `service/backend`."""
+    inside = in_lab(balancer, plan_topology(name, balancer))
+    return {
+        f"{service.name}/{backend.name}": str(there.address)
+        for service, service_there in zip(balancer.services, inside.services, strict=True)
+        if service.health is not None
+        for backend, there in zip(service.backends, service_there.backends, strict=True)
+        if backend.address is None
+    }
 
 
 @lab_command.command("down")
-@name_option
+@name_option(_named, DEFAULT_LAB)
 @output_option
 def down_command(name: str, *, output: OutputFormat) -> None:
     """Remove a lab, also one whose `lab up` crashed. Succeeds if there is none."""
@@ -111,39 +181,102 @@ def down_command(name: str, *, output: OutputFormat) -> None:
         processes = counted(removed.processes, "process", "processes")
         echo(f"lab {name} removed: {counted(removed.namespaces, 'namespace')}, {processes}")
     else:
-        echo(f"there is no lab {name}")
-
-
-def _forward_status(context: click.Context, parameter: click.Parameter, name: str) -> str | None:
-    if (machine := vm_of(name)) and "json" not in context.find_root().obj:
-        echo(f"in a virtual machine with an emulated NIC: process {machine.pid}, console {machine.console}")
-    return forward_to_vm(context, parameter, name)
+        others = ", ".join(lab_names())
+        echo(f"there is no lab {name}" + (f"; up: {others} (--lab NAME chooses one)" if others else ""))
 
 
 @lab_command.command("status")
-@click.option("--name", callback=_forward_status, **_NAME)
+@name_option(_forward_status)
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, name: str, *, output: OutputFormat) -> None:
-    """Show which parts of a lab are running. Exit status 2: some are not."""
-    status = lifecycle.lab_status(open_lab(name))
+    """Show which parts of a lab work, and which backends answer.
+
+    Backends are probed inside the lab, by the path of health checks. RECEIVED: packets that reached the backend. Exit
+    status 2: something does not work.
+    """
+    context.exit(lab_servers.show_status(name, output=output))
+
+
+@lab_command.command("fail")
+@click.argument("backend", shell_complete=complete_lab_backend)
+@click.option(
+    "--how",
+    type=click.Choice([how.value for how in Failure]),
+    default=Failure.PORT.value,
+    show_default=True,
+    help="What fails: the cable, the program, all answers, or only the speed.",
+)
+@name_option(_forwarded)
+@output_option
+def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> None:
+    """Make a backend of a lab fail, as if its server died.
+
+    \b
+    link    its cable is unplugged
+    port    its program has ended, and the kernel refuses connections
+    silent  it receives packets and answers nothing, not even ARP
+    slow    its program answers after 2s
+
+    \b
+    Example:
+      xenoovs lab fail fips3 --how silent
+      xenoovs lab status
+      xenoovs lab heal
+    """
+    lab_servers.fail(name, backend, Failure(how), output=output)
+
+
+@lab_command.command("heal")
+@click.argument("backend", required=False, shell_complete=complete_lab_backend)
+@name_option(_forwarded)
+@output_option
+def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> None:
+    """Make a backend of a lab work again; without BACKEND all of them."""
+    lab_servers.heal(name, backend, output=output)
+
+
+@lab_command.command("list")
+@output_option
+def list_command(*, output: OutputFormat) -> None:
+    """List the labs on this machine.
+
+    STATE is up, failing (only by `lab fail`), damaged (something of it does not work), stopped (its virtual machine),
+    incomplete (`lab up` did not finish), or unreadable (its state file is broken). `xenoovs lab down` removes each.
+    """
+    labs = [_summary(name) for name in lab_names()]
     if output is OutputFormat.JSON:
-        print_json({**asdict(status), "healthy": status.is_healthy})
+        print_json({"labs": labs})
+    elif labs:
+        print_table(["LAB", "STATE", "NIC", "BRIDGE", "CONFIG"], [[*map(str, lab.values())] for lab in labs])
     else:
-        daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
-        echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
-        echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
-        states = {True: click.style("up", fg="green"), False: click.style("down", fg="red")}
-        rows = [[", ".join(m.names), m.mac, m.egress, m.namespace, states[m.is_up]] for m in status.machines]
-        print_table(["BACKEND", "MAC", "PORT", "NAMESPACE", "STATE"], rows)
-    context.exit(EXIT_OK if status.is_healthy else EXIT_DIFFERS)
+        echo("no lab is up; `xenoovs lab up` makes one")
+
+
+def _summary(name: str) -> dict[str, str]:
+    """Return the cells of a lab, of one whose state cannot be read too. Raises LabError without root."""
+    place = directory_of(name, None)
+    try:
+        state = read_state(place)
+    except UnreadableLab:
+        return {"lab": name, "state": "unreadable", "nic": "-", "bridge": "-", "config": str(config_of_lab(name))}
+    if state is None or not state.complete:
+        condition = "incomplete"
+    elif state.nic:
+        condition = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
+    else:
+        condition = lab_status(open_lab(name)).state
+    bridge = "-" if state is None else state.topology.bridge
+    nic = "emulated" if state is not None and state.nic else "none"
+    return {"lab": name, "state": condition, "nic": nic, "bridge": bridge, "config": str(config_of_lab(name))}
 
 
 @lab_command.command("traffic")
 @optional_config_argument
-@click.option("--name", callback=forward_to_vm, **_NAME)
+@name_option(_forwarded)
 @click.option(
     "--clients",
+    metavar="N",
     type=click.IntRange(1, 1_000_000),
     default=2000,
     show_default=True,
@@ -151,10 +284,22 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
 )
 @click.option(
     "--packets",
+    metavar="N",
     type=click.IntRange(1, 1_000_000),
-    default=20000,
-    show_default=True,
-    help="Number of packets, or of TCP connections.",
+    help="Number of packets, or of TCP connections.  [default: 20000]",
+)
+@click.option(
+    "--for",
+    "for_s",
+    type=duration,
+    metavar="TIME",
+    help="Send for this time, such as 60s, in place of --packets. Ctrl-C ends it and prints the summary.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, 100_000, min_open=True),
+    metavar="N",
+    help="Packets a second.  [default: as fast as answers come; with --for 200]",
 )
 @click.option("--udp", "protocol", flag_value=Protocol.UDP.value, help="Only services that accept UDP.")
 @click.option("--tcp", "protocol", flag_value=Protocol.TCP.value, help="Only services that accept TCP.")
@@ -169,39 +314,60 @@ def traffic_command(
     name: str,
     *,
     protocol: str | None,
+    packets: int | None,
+    for_s: float | None,
+    rate: float | None,
     output: OutputFormat,
-    **load: Any,
+    **amount: Any,
 ) -> None:
     """Send packets to the services of a lab, and count answers.
 
     The packets come from many clients; answers are counted by backend. A backend is recognised by its answer, not by
-    the flows. FILE: a config other than the one of `lab up`, with the same ports, VIPs and backends, but other weights
-    for example.
+    the flows. SHARE is what the bridge has now, TARGET what the config says; a note names services for which the config
+    is not applied. FILE: a config other than the one of `lab up`, with the same ports, VIPs and backends, but other
+    weights for example.
 
     Exit status 0: the backends of each service answered, 2: more than 1 % of a service's packets were lost, another
     machine answered, an answer came twice, or some packets could not be sent, 1: nothing could be sent.
+
+    \b
+    Example:
+      xenoovs lab traffic --for 60s --rate 200 &
     """
+    if packets is not None and for_s is not None:
+        raise click.UsageError("--packets and --for exclude each other: --rate times --for packets are sent.")
+    if rate is None and for_s is not None:
+        rate = _USUAL_RATE
     lab = open_lab(name)
-    balancer = _balancer(config or lab.directory / CONFIG)
-    wanted = traffic.Load(protocol=Protocol(protocol) if protocol else None, **load)
+    path = config or environment_config() or config_of_lab(name)
+    balancer = in_lab(load(path, for_lab=True, bridge=lab.topology.bridge), lab.topology)
+    wanted = traffic.Load(protocol=Protocol(protocol) if protocol else None, packets=packets or _PACKETS, **amount)
+    pace = None if rate is None else Pace(rate, for_s)
     with _progress_bar("sending") as progress:
-        report = traffic.send(lab, balancer, load=wanted, progress=progress)
-    program = compile_onto(balancer, connect(db=None, lab=name).dump_flows(balancer.uplinks.bridge))
+        report = traffic.send(lab, balancer, load=wanted, pace=pace, progress=progress)
+    shares = _installed_shares(balancer, name)
     if output is OutputFormat.JSON:
-        print_json(_traffic_document(report, program))
+        print_json(_traffic_document(report, shares))
     else:
-        _show_traffic(report, program)
+        _show_traffic(report, shares, is_paced=pace is not None)
+    if differing := _not_applied(balancer, name):
+        names = first_names(differing)
+        verb = worded(len(differing), "differs", "differ")
+        echo(
+            f"note: {names} {verb} on the bridge from the config: SHARE and TRAFFIC are of what is applied, TARGET is "
+            "of the config; `xenoovs plan` shows the difference",
+            err=True,
+        )
     if not report.is_sent:
         context.exit(EXIT_FAILED)
     context.exit(EXIT_OK if report.is_served else EXIT_DIFFERS)
 
 
-def _show_traffic(report: LabReport, program: Program) -> None:
+def _show_traffic(report: LabReport, shares: Shares, *, is_paced: bool) -> None:
     rows = []
     for service in report.services:
-        shares = _shares(program, service)
         for backend in service.backends:
-            space, answered = percent(shares[backend.name]), str(backend.answered)
+            space, answered = percent(shares.get((service.service, backend.name), Fraction(0))), str(backend.answered)
             target, share = percent(backend.wanted), percent(backend.share)
             rows.append([service.service, backend.name, target, space, answered, share])
         rows += [[service.service, other, "-", "-", str(packets), "-"] for other, packets in service.foreign_answers]
@@ -209,7 +375,8 @@ def _show_traffic(report: LabReport, program: Program) -> None:
     echo()
     for service in report.services:
         sent = f"{counted(service.sent, f'{service.protocol.value} packet')} of {counted(service.clients, 'client')}"
-        text = f"{service.service}: {sent}, {service.answered} answered, {service.lost} lost"
+        speed = f" in {span(report.duration_s)}" if is_paced else ""
+        text = f"{service.service}: {sent}{speed}, {service.answered} answered, {service.lost} lost"
         echo(click.style(text, fg="yellow") if service.lost else text)
     for name, reason in report.skipped:
         echo(f"{name}: skipped, {reason}")
@@ -219,17 +386,17 @@ def _show_traffic(report: LabReport, program: Program) -> None:
         echo(click.style(f"{counted(report.duplicates, 'packet')} answered twice", fg="yellow"))
 
 
-def _traffic_document(report: LabReport, program: Program) -> dict[str, object]:
+def _traffic_document(report: LabReport, shares: Shares) -> dict[str, object]:
     return {
         "duration_s": round(report.duration_s, 3),
         "duplicates": report.duplicates,
         "skipped": dict(report.skipped),
         "failures": dict(report.failures),
-        "services": [_service_document(service, _shares(program, service)) for service in report.services],
+        "services": [_service_document(service, shares) for service in report.services],
     }
 
 
-def _service_document(service: ServiceTraffic, shares: Mapping[str, Fraction]) -> dict[str, object]:
+def _service_document(service: ServiceTraffic, shares: Shares) -> dict[str, object]:
     return {
         "service": service.service,
         "protocol": service.protocol.value,
@@ -242,7 +409,7 @@ def _service_document(service: ServiceTraffic, shares: Mapping[str, Fraction]) -
             {
                 "backend": backend.name,
                 "target_share": float(backend.wanted),
-                "share": float(shares[backend.name]),
+                "share": float(shares.get((service.service, backend.name), Fraction(0))),
                 "answered": backend.answered,
                 "traffic_share": None if backend.share is None else float(backend.share),
             }
@@ -251,14 +418,34 @@ def _service_document(service: ServiceTraffic, shares: Mapping[str, Fraction]) -
     }
 
 
-def _shares(program: Program, service: ServiceTraffic) -> Mapping[str, Fraction]:
-    """Return the share of the clients of each backend."""
-    found = next(compiled for compiled in program.services if compiled.service.name == service.service)
-    return dict(zip((backend.name for backend in found.service.backends), found.shares, strict=True))
+def _installed_shares(balancer: Balancer, lab: str) -> Shares:
+    """Return the share of the clients that each backend has on the bridge now."""
+    decision, _ = Engine(connect(db=None, lab=lab)).decision(resolved(balancer))
+    ids = service_ids(service.claim for service in balancer.services)
+    services = dict(decision.services)
+    return {
+        (service.name, backend): share
+        for service in balancer.services
+        if ids[service.claim] in services
+        for backend, share in services[ids[service.claim]].active.shares().items()
+    }
+
+
+def _not_applied(balancer: Balancer, lab: str) -> list[str]:
+    """Return the services that are not on the bridge as in the config; none where an agent decides that."""
+    bridge = balancer.uplinks.bridge
+    if agent_of(Where(None, bridge, None, lab), bridge) is not None:
+        return []
+    try:
+        changes = Engine(connect(db=None, lab=lab)).plan(resolved(balancer), PlanOptions(partial=True)).services()
+        return [each.name for each in changes if each.kind is not ChangeKind.SAME]
+    except XenoovsError:
+        # No flows can have these weights.
+        return [service.name for service in balancer.services]
 
 
 @lab_command.command("exec", context_settings={"ignore_unknown_options": True})
-@name_option
+@name_option()
 @click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) -> None:
@@ -276,7 +463,7 @@ def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) ->
 
 
 @lab_command.command("shell")
-@name_option
+@name_option()
 @click.pass_context
 def shell_command(context: click.Context, /, name: str) -> None:
     """Open a shell in the virtual machine of a lab; `exit` leaves it.
@@ -297,17 +484,26 @@ def _vm(name: str) -> VirtualMachine:
 
 
 def _balancer(config: Path | None) -> Balancer:
+    """Return the config for a new lab: that of a file, else the template quickstart. Raises ConfigError."""
     if config is not None:
-        return load(config)
+        return load(config, for_lab=True)
     from xenoovs.config.load import parse_config
 
     return parse_config(read_template("quickstart"), file="quickstart")
 
 
+def _is_foreground() -> bool:
+    """Return whether stderr is a terminal that shows this command; one that runs in the background draws nothing."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def _progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """Draw a progress bar on stderr, if it is a terminal; yields a function of the step, steps done, all steps."""
-    if not sys.stderr.isatty():
+    if not _is_foreground():
         yield lambda _what, _done, _total: None
         return
     from rich.console import Console

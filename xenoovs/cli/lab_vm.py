@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from xenoovs.cli.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.errors import LabError
-from xenoovs.lab.lab import directory_of, machine_directory, read_state
+from xenoovs.lab.lab import CONFIG_SOURCE, directory_of, machine_directory, read_state
 from xenoovs.lab.nic.call import attach
 from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
 
 # Files that a command names are sent with it: the machine may have cached what they were before.
 _LARGEST_FILE_BYTES = 16 << 20
+_IN_VM = {"XENOOVS_FORWARDED": "1"}
+"""Tells a command in the machine that it was typed on the host, where the commands that it prints will be typed too."""
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
 
 def forward_to_vm(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Run the whole command in the virtual machine of lab `name`, if it has one: the callback of an option."""
     if name is not None and not context.resilient_parsing and (machine := vm_of(name)):
-        context.exit(run_in_vm(machine, ["xenoovs", *context.find_root().obj], name=name))
+        context.exit(run_in_vm(machine, ["xenoovs", *context.find_root().obj], name=name, environment=_IN_VM))
     return name
+
+
+def is_forwarded() -> bool:
+    """Whether this is a command of the host that runs in the virtual machine of its lab."""
+    return _IN_VM.items() <= os.environ.items()
 
 
 def vm_of(name: str) -> VirtualMachine | None:
@@ -34,30 +42,44 @@ def vm_of(name: str) -> VirtualMachine | None:
     if state is None or not state.nic:
         return None
     if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
     machine = VirtualMachine(machine_directory(place))
     if machine.pid is None:
         raise LabError(
             f"the virtual machine of lab {name} has stopped; {machine.last_words()}\n"
-            f"remove it with `xenoovs lab down --name {name}`"
+            f"remove it with `xenoovs lab down --lab {name}`"
         )
     return machine
 
 
-def run_in_vm(machine: VirtualMachine, argv: Sequence[str], *, name: str) -> int:
-    """Run a command in the machine of lab `name` with this terminal and directory; return its exit status."""
-    environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ}
+def run_in_vm(
+    machine: VirtualMachine, argv: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
+) -> int:
+    """Run a command in the machine of lab `name` with this terminal and directory; return its exit status.
+
+    Args:
+        machine: The machine.
+        argv: The command.
+        name: The lab.
+        environment: Further variables.
+    """
+    environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})
     # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
     rundir = f"/run/xenoovs/lab/{name}/ovs"
-    environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir}
+    environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir, LAB_VARIABLE: name}
+    source = directory_of(name, None) / CONFIG_SOURCE
+    config = os.environ.get(CONFIG_VARIABLE) or (str(source.resolve()) if source.exists() else "")
+    if config:
+        # The lab in there has only a copy.
+        environment[CONFIG_VARIABLE] = config
     sys.stdout.flush()
-    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files(argv))  # noqa: PTH109
+    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files((*argv[1:], *config.split(os.pathsep))))  # noqa: PTH109
     return attach(machine, command)
 
 
-def _files(argv: Sequence[str]) -> dict[str, str]:
+def _files(words: Sequence[str]) -> dict[str, str]:
     # `--option=FILE` names a file too.
-    words = [part for word in argv[1:] for part in (word, word.partition("=")[2]) if part]
+    words = [part for word in words for part in (word, word.partition("=")[2]) if part]
     paths = dict.fromkeys(Path(os.path.abspath(word)) for word in words)  # noqa: PTH100 (links stay as they are)
     return {str(path): path.read_bytes().decode(errors="surrogateescape") for path in paths if _is_sent(path)}
 

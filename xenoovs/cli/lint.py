@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from xenoovs.cli.defaults import find_config
 from xenoovs.cli.doctor_case import foreign_flows
+from xenoovs.cli.each_bridge import for_each_bridge
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import FILE, OutputFormat, load, optional_config_argument, output_option
-from xenoovs.cli.output import echo, print_json, print_table, print_text
+from xenoovs.cli.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    load_bridges,
+    optional_config_argument,
+    output_option,
+    version_of_option,
+)
+from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
     FlowRole,
@@ -31,15 +42,20 @@ from xenoovs.compile.offloadable.table import (
     Profile,
     Version,
     assumption_about,
-    parse_version,
     render_version,
 )
 from xenoovs.compile.program import Program, compile_config
-from xenoovs.errors import counted
+from xenoovs.errors import FileUnusable, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
 from xenoovs.verify.doctor.check import ForeignCost
+
+_MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
+_NO_FLOW = re.compile(
+    r"\s*(?:#|\$ |(?:\[[^\]]{1,80}\]|[\w.-]+@[\w.-]+(?::\S*)?)\s?[#$%](?:\s|$)|(?:sudo )?ovs-[a-z]+ )", re.ASCII
+)
+"""A comment, or a prompt with its command."""
 
 _COLOUR = {
     Offload.HW: "green",
@@ -76,15 +92,9 @@ class Lint:
         yield from (result for result in (self.program, self.dump) if result is not None)
 
 
-def _version(_context: click.Context, _parameter: click.Parameter, value: str) -> Version:
-    try:
-        return parse_version(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command("lint")
 @optional_config_argument
+@bridge_option
 @click.option(
     "--profile",
     type=click.Choice([profile.value for profile in Profile]),
@@ -99,7 +109,7 @@ def _version(_context: click.Context, _parameter: click.Parameter, value: str) -
     metavar="VERSION",
     default=render_version(DEFAULT_VERSION),
     show_default=True,
-    callback=_version,
+    callback=lambda _context, _parameter, value: version_of_option(value),
     help="Version of Open vSwitch, 2.13 to 4.0; later ones are judged as 4.0. Not used for DOCA.",
 )
 @click.option(
@@ -149,35 +159,39 @@ def lint_command(
 
     Exit status 0: the NIC can take all flows, 2: not all, or its table is too small, 1: it could not check.
     """
-    if config is None and flows is None:
-        raise click.UsageError("Give a config FILE, or a dump with --flows.")
+    if flows is None:
+        config = config or find_config(None, instead="--flows FLOWS")
     if groups is not None and flows is None:
         raise click.UsageError("--groups needs --flows.")
     dumped = None if flows is None else _read_flows(flows)
     known_groups = {} if groups is None else parse_groups(read_text(groups))
-    if config is None:
-        dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
-        lint = Lint(profile, version, None, dump)
-    else:
-        balancer = load(config)
-        program = compile_config(balancer)
-        foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
-        costs = check_cost(program, client_macs=client_macs, table_size=table_size)
-        lint = Lint(
-            profile,
-            version,
-            check_program(program, profile=profile, version=version),
-            None if foreign is None else check_flows(foreign, profile=profile, version=version, groups=known_groups),
-            (*costs, *(_foreign_cost(balancer, program, foreign) if foreign else ())),
-            program_entries(program, client_macs=client_macs or 1),
-        )
     at_least = Offload.HW if everything else Offload.DEPENDS
-    if output is OutputFormat.JSON:
-        print_json(_document(lint, at_least))
-    else:
-        _show(lint, at_least)
-    is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
-    context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
+
+    def check(balancer: Balancer | None) -> int:
+        if balancer is None:
+            dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
+            lint = Lint(profile, version, None, dump)
+        else:
+            program = compile_config(balancer)
+            foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
+            costs = check_cost(program, client_macs=client_macs, table_size=table_size)
+            lint = Lint(
+                profile,
+                version,
+                check_program(program, profile=profile, version=version),
+                None
+                if foreign is None
+                else check_flows(foreign, profile=profile, version=version, groups=known_groups),
+                (*costs, *(_foreign_cost(balancer, program, foreign) if foreign else ())),
+                program_entries(program, client_macs=client_macs or 1),
+            )
+        output.show(lambda: _document(lint, at_least), lambda: _show(lint, at_least))
+        is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
+        return EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK
+
+    if config is None:
+        context.exit(check(None))
+    context.exit(for_each_bridge(load_bridges(config), output, check, needs_one="" if flows is None else "--flows"))
 
 
 def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
@@ -195,8 +209,15 @@ def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...
 
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:
-    """Return the flows of a dump or of a flow file, without lines that start with #."""
-    lines = ("" if line.lstrip().startswith("#") else line for line in read_text(path).splitlines())
+    """Return the flows of a dump or of a flow file, without prompts and lines that start with #."""
+    text = read_text(path)
+    if _MEGAFLOW.search(text):
+        raise FileUnusable(
+            file=str(path),
+            reason="it is a dump of megaflows (`ovs-appctl dpctl/dump-flows`); judge it with `xenoovs verify-offload "
+            "--from-dump` or `xenoovs why --from-dump`. Flows are written by `ovs-ofctl dump-flows`",
+        )
+    lines = ("" if _NO_FLOW.match(line) else line for line in text.splitlines())
     return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
+from dataclasses import asdict
 from importlib import import_module
 from io import StringIO
+from itertools import takewhile
 from threading import Timer
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from xenoovs import __version__
-from xenoovs.cli.output import echo, print_error
-from xenoovs.errors import ConfigError, XenoovsError
+from xenoovs.cli.output import echo, errors_in_json, json_errors, print_error
+from xenoovs.errors import ConfigError, XenoovsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +35,9 @@ EXIT_USAGE = 64
 """sysexits(3), EX_USAGE."""
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
+
+_JSON = re.compile(r"(?:^| )(?:-[a-zA-Z]*o ?|--output[ =])json(?: |$)")
+"""`-o json`, in all its spellings; wrong usage is found before click reads it."""
 
 _GC_THRESHOLD = 200_000
 _REDELIVERY_S = 0.01
@@ -55,6 +61,8 @@ GROUPS = {
     "Change the bridge": {
         "plan": "Show what apply would change, and how many clients move.",
         "apply": "Install the flows of a config on the bridge, atomically.",
+        "history": "Show what was applied to the bridge, when and by whom.",
+        "rollback": "Go back to what was applied earlier.",
         "status": "Show backends with their health, shares and traffic.",
         "remove": "Remove the flows of xenoovs from the bridge.",
     },
@@ -64,13 +72,19 @@ GROUPS = {
         "doctor": "Check the host for what hardware offload needs, and fix it.",
         "restart-ovs": "Restart Open vSwitch and restore all flows.",
     },
+    "Measure": {
+        "measure": "Measure packet rate, latency and loss; draw reports.",
+    },
     "Run and operate": {
         "agent": "Run health checks and reconcile the bridge.",
         "controller": "Run as OpenFlow controller and reconcile the bridge.",
         "top": "Show backends live; drain and undrain by key.",
-        "drain": "Drain a backend.",
-        "undrain": "Restore the configured weight of a backend.",
+        "describe": "Show everything about one server.",
+        "drain": "Drain a backend, or a server in all services.",
+        "undrain": "End a drain.",
+        "maintenance": "Take a backend out of service at once.",
         "weight": "Override the weight of a backend.",
+        "reset": "Reset a backend to what the config says.",
         "pause": "Pause reconciliation; keep monitoring.",
         "resume": "Resume reconciliation.",
         "confirm": "Confirm a change, so that it is not rolled back.",
@@ -85,14 +99,28 @@ COMMANDS = {name: text for group in GROUPS.values() for name, text in group.item
 
 _MODULES = {
     **dict.fromkeys(("new", "validate", "compile", "schema"), "config"),
-    **dict.fromkeys(("drain", "undrain", "weight", "pause", "resume", "confirm", "logs"), "control"),
+    **dict.fromkeys(
+        ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"), "control"
+    ),
     "controller": "agent",
     "import": "import_",
 }
 """The modules that do not have the name of their command."""
 
 
-class LazyGroup(click.Group):
+class GuessingGroup(click.Group):
+    """Answers a mistyped command with the nearest one, in the words of all other guesses."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command {args[0]!r}.{did_you_mean(args[0], names)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(GuessingGroup):
     """Imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -106,12 +134,10 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and (near := get_close_matches(args[0], COMMANDS, n=1)):
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]}?", ctx)
-        return super().resolve_command(ctx, args)
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands without the import of any."""
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
@@ -129,8 +155,14 @@ def cli() -> None:
     Try it without a NIC, as root:
       xenoovs new quickstart > my.yaml
       xenoovs lab up my.yaml
-      xenoovs apply my.yaml --lab default
+      xenoovs apply --lab
       xenoovs lab traffic
+
+    \b
+    Environment:
+      XENOOVS_CONFIG  the config FILE of commands that need one and get none; else it is that of the lab, or
+                      /etc/xenoovs/config.yaml
+      XENOOVS_LAB     the lab of commands without --lab and --db
 
     \b
     Exit status:
@@ -139,6 +171,8 @@ def cli() -> None:
       2   a difference or a problem was found (plan, status, lint, doctor ...)
       3   no traffic seen yet (verify-offload, why)
       64  wrong usage
+
+    With -o json, errors are JSON on stderr: {"error": {"code": ..., "message": ..., "hint": ...}}.
     """
 
 
@@ -170,7 +204,8 @@ def _redelivering_interrupts() -> Iterator[None]:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status."""
-    with _redelivering_interrupts():
+    is_json = _JSON.search(" ".join(takewhile(lambda word: word != "--", arguments))) is not None
+    with _redelivering_interrupts(), json_errors(chosen=is_json):
         return _run(arguments)
 
 
@@ -179,28 +214,34 @@ def _run(arguments: list[str]) -> int:
         status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except ConfigError as error:
-        for finding in error.findings:
-            # No prefix: editors jump to `file:line:column:` only at the start of a line.
-            echo(str(finding), err=True)
-        return EXIT_FAILED
+        # No prefix in text: editors jump to `file:line:column:` only at the start of a line.
+        return fail(error, text=str(error), findings=[asdict(finding) for finding in error.findings])
     except XenoovsError as error:
-        print_error(str(error))
-        if error.hint:
-            echo(error.hint, err=True)
-        return EXIT_FAILED
+        return fail(error)
     except click.ClickException as error:
-        shown = StringIO()
+        shown, is_usage = StringIO(), isinstance(error, click.UsageError)
         error.show(shown)
-        echo(shown.getvalue(), err=True, nl=False)
-        return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED
+        problem = XenoovsError(error.format_message())
+        problem.code = "usage" if is_usage else "failed"
+        return fail(problem, EXIT_USAGE if is_usage else EXIT_FAILED, text=shown.getvalue().removesuffix("\n"))
     except (click.Abort, KeyboardInterrupt):
-        echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
+        problem = XenoovsError("interrupted")
+        problem.code = "interrupted"
+        return fail(problem, EXIT_INTERRUPTED, text="interrupted")
     except BrokenPipeError:
         # The reader (`| head`) has ended, so nothing may be flushed to it (Python docs, signal module).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
-        print_error(f"{error.filename or 'output'}: {error.strerror}")
-        return EXIT_FAILED
+        return fail(XenoovsError(f"{error.filename or 'output'}: {error.strerror}"))
     return status if isinstance(status, int) else EXIT_OK
+
+
+def fail(error: XenoovsError, status: int = EXIT_FAILED, *, text: str | None = None, **facts: object) -> int:
+    """Print an error, and return the exit status. `text`: how it is printed without `-o json`."""
+    if text is not None and not errors_in_json():
+        echo(text, err=True)
+    else:
+        facts = {"exit_status": status, "retryable": error.retryable, **facts}
+        print_error(str(error), code=error.code, hint=error.hint, **facts)
+    return status

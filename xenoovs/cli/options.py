@@ -8,16 +8,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from xenoovs.cli.lab_vm import forward_to_vm
+from xenoovs.cli.completion import complete_config_bridge, complete_lab, complete_service
+from xenoovs.cli.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
+from xenoovs.cli.output import print_json
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import (
+    BridgeNotChosen,
     FlowConflict,
     LabError,
     MacUnknown,
@@ -25,14 +29,17 @@ from xenoovs.errors import (
     SwitchError,
     UnusablePorts,
     XenoovsError,
+    did_you_mean,
 )
-from xenoovs.lab.lab import open_lab
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.host_facts import netns_of
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.commands import CommandTarget
+
+if TYPE_CHECKING:
+    from xenoovs.compile.offloadable.table import Version
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -43,12 +50,31 @@ class OutputFormat(Enum):
     TEXT = "text"
     JSON = "json"
 
+    def show(self, document: Callable[[], object], text: Callable[[], None]) -> None:
+        """Print the answer of a command: the document that a function returns, or what a function prints."""
+        if self is OutputFormat.JSON:
+            print_json(document())
+        else:
+            text()
+
 
 FILE = click.Path(allow_dash=True, path_type=Path)
 """A file to read; `-` is standard input."""
 
-config_argument = click.argument("config", metavar="FILE", type=FILE)
+
+def _needed_config(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path | None:
+    return given if given is not None or context.resilient_parsing else find_config(context.params.get("lab"))
+
+
+def _needed_configs(context: click.Context, _parameter: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
+    return given if given or context.resilient_parsing else find_configs(context.params.get("lab"))
+
+
+config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE, callback=_needed_config)
+"""The config; without FILE that of the environment, of the lab, or of the service."""
+configs_argument = click.argument("configs", metavar="[FILE]...", type=FILE, nargs=-1, callback=_needed_configs)
 optional_config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE)
+"""For a command that does something else without a config; see cli/defaults.py."""
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 output_option = click.option(
     "-o",
@@ -73,21 +99,77 @@ rebalance_option = click.option(
 partial_option = click.option(
     "--partial",
     is_flag=True,
-    help="Leave out what cannot be installed: backends behind missing ports, flows that foreign ones block.",
+    help="Leave out what cannot be installed: backends behind missing ports, flows that foreign flows block.",
+)
+from_dump_option = click.option(
+    "--from-dump",
+    type=FILE,
+    metavar="DUMP",
+    is_eager=True,
+    help="Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input, and read no switch. A "
+    "dump with type= or filter= may lack megaflows that are not offloaded.",
+)
+from_flows_option = click.option(
+    "--from-flows",
+    type=FILE,
+    metavar="FLOWS",
+    help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which shows the blocks as they were, and "
+    "foreign flows.",
+)
+service_option = click.option(
+    "--service", metavar="NAME", shell_complete=complete_service, help="Only this service of the config."
+)
+no_drain_option = click.option(
+    "--no-drain", is_flag=True, help="Move all clients at once, whatever `drain` in the config says."
 )
 _db_option = click.option(
     "--db",
     metavar="TARGET",
+    is_eager=True,
     help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: the one that the OVS "
     "tools use (OVS_RUNDIR).",
 )
-_lab_option = click.option(
-    "--lab",
-    metavar="NAME",
+
+_INSTEAD_OF_LAB = ("db", "from_dump")
+"""Options that are stronger than the environment; they are eager, so that they are known in time."""
+
+
+def _choose_lab(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    if context.resilient_parsing or (given is None and any(map(context.params.get, _INSTEAD_OF_LAB))):
+        return given
+    lab, origin = find_lab(given)
+    if lab is not None:
+        # Imported here and below: what labs need takes a third of the start of a command that uses none.
+        from xenoovs.cli.lab_vm import forward_to_vm
+
+        forward_to_vm(context, parameter, lab)
+    announce(f"lab {lab}", origin)
+    return lab
+
+
+def lab_option(*names: str, **more: Any) -> Callable[[Command], Command]:
+    """Declare --lab NAME; where the only lab is meant, the name may be left out."""
+    more |= {"metavar": "[NAME]", "is_flag": False, "flag_value": ANY_LAB, "shell_complete": complete_lab}
+    return click.option("--lab", *names, **more)
+
+
+_lab_option = lab_option(
+    help="Use the Open vSwitch of this lab (see `xenoovs lab`); without NAME, of the only one.  [env var: XENOOVS_LAB]",
     is_eager=True,
-    callback=forward_to_vm,
-    help="Use the Open vSwitch of this lab (see `xenoovs lab`).",
+    callback=_choose_lab,
 )
+
+
+def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
+    """Declare an option that has another name now: its use is an error that says so."""
+
+    def refuse(_context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+        if given is not None:
+            raise click.UsageError(f"{old} is called {new} now.")
+
+    return click.option(
+        old, f"former_{old.strip('-')}", hidden=True, expose_value=False, is_eager=True, callback=refuse
+    )
 
 
 def switch_options(command: Command) -> Command:
@@ -106,8 +188,8 @@ def switch_options(command: Command) -> Command:
 
 
 def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    """Declare a command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] [-o text|json]`."""
-    return lambda function: click.command(name)(config_argument(switch_options(output_option(function))))
+    """Declare a command about the bridge of a config: `NAME FILE [--bridge NAME] [--db TARGET | --lab NAME] ...`."""
+    return lambda function: click.command(name)(config_argument(bridge_option(switch_options(output_option(function)))))
 
 
 @contextmanager
@@ -120,18 +202,134 @@ def hinting_partial() -> Iterator[None]:
         raise
 
 
-def load(config: Path) -> Balancer:
-    """Return the balancer of a config file, or of standard input. Raises ConfigError."""
-    from xenoovs.config.load import MAX_SIZE_BYTES, load_config, parse_config
+_PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
+_START_BYTES = 64
 
+
+def is_plan(path: Path) -> bool:
+    """Return whether a file is a saved plan (cli/saved.py), by its start; False for what is no regular file."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _PLAN_START.match(file.read(_START_BYTES)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """What a config says about its bridges, or about the one that --bridge names.
+
+    Attributes:
+        is_listed: Whether the file has `bridges` and none is chosen, so that a command answers for each of them.
+    """
+
+    file: str
+    balancers: tuple[Balancer, ...]
+    is_listed: bool
+
+
+def load(config: Path, *, for_lab: bool = False, bridge: str | None = None) -> Balancer:
+    """Return what a config says about one bridge: that of --bridge or --lab, else the only one.
+
+    Args:
+        config: The file; `-`: standard input.
+        for_lab: Whether the config is for a lab that is not up yet.
+        bridge: Its name, where the config has several and the user names none.
+
+    Raises:
+        ConfigError, ConfigUnreadable, LabError.
+        click.UsageError: The config has several bridges and none is chosen, or has no bridge of that name.
+    """
+    (balancer,) = _load(config, for_lab=for_lab, bridge=bridge, is_for_one=True).balancers
+    return balancer
+
+
+def load_bridges(config: Path) -> LoadedConfig:
+    """Return what a config says about all of its bridges, or about the chosen one. Raises as `load`."""
+    return _load(config, for_lab=False, bridge=None, is_for_one=False)
+
+
+def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool) -> LoadedConfig:
+    from xenoovs.config.bridges import choose_bridge
+    from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
+    from xenoovs.config.load import check_bridges, read_config, split_config
+
+    context = click.get_current_context(silent=True)
+    lab = None if context is None else context.params.get("lab")
+    if is_plan(config):
+        raise click.UsageError(f"{config} is a saved plan, no config: `xenoovs apply {config}` makes its change.")
     if str(config) == "-":
-        return parse_config(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), file="<stdin>")
-    return load_config(config)
+        file, trees = "<stdin>", split_config(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), file="<stdin>")
+    else:
+        file = str(config)
+        trees = split_config(read_config(config), file=file, sources=ConfigSources(config))
+    is_listed = trees[0].is_listed
+    name = chosen_bridge() or (bridge if is_listed else None)
+    if lab and is_listed and name is None:
+        from xenoovs.lab.lab import open_lab
+
+        name = open_lab(lab).topology.bridge
+    if is_for_one or name is not None:
+        try:
+            trees = (choose_bridge(trees, name, file=file),)
+        except BridgeNotChosen as error:
+            raise click.UsageError(f"{error}.") from None
+        name_bridge(trees[0].label if is_listed else None)
+    balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
+    if lab:
+        from xenoovs.lab.lab import open_lab
+        from xenoovs.lab.probing import in_lab
+
+        balancers = tuple(in_lab(balancer, open_lab(lab).topology) for balancer in balancers)
+    return LoadedConfig(file, balancers, is_listed=is_listed and not is_for_one and name is None)
+
+
+_CHOSEN, _NAMED = "xenoovs.chosen_bridge", "xenoovs.named_bridge"
+
+
+def _choose_bridge(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+    context.meta[_CHOSEN] = given
+
+
+bridge_option = click.option(
+    "--bridge",
+    metavar="NAME",
+    expose_value=False,
+    callback=_choose_bridge,
+    shell_complete=complete_config_bridge,
+    help="The bridge, where the config has several.",
+)
+"""Its value is not passed to the command: `load` uses it."""
+
+
+def chosen_bridge() -> str | None:
+    """Return the value of --bridge."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return None
+    found: str | None = context.meta.get(_CHOSEN) or context.params.get("bridge")
+    return found
+
+
+def name_bridge(label: str | None) -> None:
+    """Let suggested commands name this bridge of the config; None: they need not."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_NAMED] = label
+
+
+def check_service(balancer: Balancer, name: str | None) -> None:
+    """Raise click.UsageError where the config has no service of this name."""
+    names = [service.name for service in balancer.services]
+    if name is not None and name not in names:
+        raise click.UsageError(f"--service {name}: the config has {', '.join(names)}.{did_you_mean(name, names)}")
 
 
 def load_resolved(config: Path) -> Balancer:
     """Load a config, and resolve the MACs of backends that have only an address. Raises ConfigError, MacUnknown."""
-    balancer = load(config)
+    return resolved(load(config))
+
+
+def resolved(balancer: Balancer) -> Balancer:
+    """Return the balancer with the MACs of backends that have only an address. Raises MacUnknown."""
     if not sought(balancer):
         return balancer
     from xenoovs.agent.neighbour import resolve_now
@@ -141,7 +339,11 @@ def load_resolved(config: Path) -> Balancer:
 
 def load_recorded(config: Path) -> Balancer:
     """Load a config for a recorded dump: no MACs are resolved. Raises ConfigError, MacUnknown."""
-    balancer = load(config)
+    return recorded(load(config))
+
+
+def recorded(balancer: Balancer) -> Balancer:
+    """Return the balancer for a recorded dump, for which no MACs are resolved. Raises MacUnknown."""
     if unknown := sought(balancer):
         raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
     return balancer
@@ -152,6 +354,8 @@ def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     if lab:
+        from xenoovs.lab.lab import open_lab
+
         ovs = open_lab(lab).ovs
         return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
     return ManagementSwitch(find_endpoint(db=db, env=os.environ))
@@ -167,17 +371,27 @@ def reach(db: str | None, lab: str | None) -> ManagementSwitch:
 def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
     """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
     file = None if config is None or str(config) == "-" else str(config)
+    context = click.get_current_context(silent=True)
+    bridge = None if context is None or file is None else context.meta.get(_NAMED)
     rundir, place = endpoint.rundir, netns_of(endpoint)
     enter = () if isinstance(place, Unknown) else tuple(place.argv())
     if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
-        return CommandTarget(config=file, enter=enter)
+        return CommandTarget(config=file, bridge=bridge, enter=enter)
     return CommandTarget(
         db=endpoint.db,
         rundir=None if rundir is None else str(rundir),
         options=("--lab", lab) if lab else ("--db", endpoint.db),
         enter=enter,
         config=file,
+        bridge=bridge,
+        machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and _is_forwarded() else (),
     )
+
+
+def _is_forwarded() -> bool:
+    from xenoovs.cli.lab_vm import is_forwarded
+
+    return is_forwarded()
 
 
 def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
@@ -195,11 +409,28 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def duration(text: str) -> float:
     """Return the seconds of `10s`, `500ms`, `2m` or `1h`, for `type=` of an option. Raises click.BadParameter."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", text.strip(), re.ASCII)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not seconds:
-        raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.")
-    return seconds
+    if seconds := duration_or_zero(text):
+        return seconds
+    raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.")
+
+
+def duration_or_zero(text: str) -> float:
+    """Return what `duration` does, and 0 for `0`. Raises click.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", text.strip(), re.ASCII)
+    if found and (found[2] or not float(found[1])):
+        return float(found[1]) * _SECONDS[found[2] or "s"]
+    guess = f" Did you mean {found[0]}s?" if found else ""
+    raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.{guess}")
+
+
+def version_of_option(text: str) -> Version:
+    """Return a version of Open vSwitch, for `callback=` of an option. Raises click.BadParameter."""
+    from xenoovs.compile.offloadable.table import parse_version
+
+    try:
+        return parse_version(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def address(text: str) -> IPAddress:
@@ -216,3 +447,15 @@ def share(text: str) -> float:
     if found is None or float(found[1]) > 100:
         raise click.BadParameter(f"{text!r} is not a share such as 95% or 99.9%.")
     return float(found[1]) / 100
+
+
+INTERVAL_S = 2.0
+"""Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
+
+interval_option = click.option(
+    "--interval",
+    "interval_s",
+    type=duration_or_zero,
+    metavar="TIME",
+    help="Time between the two samples whose growth proves that the NIC forwards (default: 2s). 0s: make one sample.",
+)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from xenoovs.display import printable
+from xenoovs.errors import Declined
 
 _PASSED = re.compile(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
 """Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""
@@ -24,9 +28,32 @@ def filtered(text: str) -> str:
     return "".join(part if index % 2 else printable(part) for index, part in enumerate(_PASSED.split(text)))
 
 
+_errors_in_json = ContextVar("errors_in_json", default=False)
+
+
+@contextmanager
+def json_errors(*, chosen: bool) -> Iterator[None]:
+    """Write errors and notes of the block as lines of JSON, as with `-o json`, if `chosen`."""
+    token = _errors_in_json.set(chosen)
+    try:
+        yield
+    finally:
+        _errors_in_json.reset(token)
+
+
+def errors_in_json() -> bool:
+    """Return whether stderr gets lines of JSON."""
+    return _errors_in_json.get()
+
+
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it."""
-    click.echo(filtered(text), err=err, nl=nl)
+    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it.
+
+    Colours are for terminals, and not where NO_COLOR is set (https://no-color.org).
+    """
+    if err and errors_in_json():
+        text, nl = json.dumps({"note": click.unstyle(text).strip()}), True
+    click.echo(filtered(text), err=err, nl=nl, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def echo_over(text: str) -> None:
@@ -41,9 +68,22 @@ def clear_terminal() -> None:
         click.clear()
 
 
-def print_error(message: str) -> None:
-    """Print one error on stderr, in red on a terminal."""
+def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: object) -> None:
+    """Print one error on stderr: in red on a terminal, as a line of JSON with `-o json`.
+
+    Args:
+        message: What happened, with which value, and what to do.
+        code: The kind of error, for programs.
+        hint: What else can be done, a sentence.
+        facts: More keys of the JSON.
+    """
+    if errors_in_json():
+        error = {"code": code, "message": message, "hint": hint or None, **facts}
+        click.echo(filtered(json.dumps({"error": error})), err=True)
+        return
     echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if hint:
+        echo(hint, err=True)
 
 
 def confirm(question: str, *, yes: bool, instead: str = "") -> None:
@@ -56,18 +96,36 @@ def confirm(question: str, *, yes: bool, instead: str = "") -> None:
 
     Raises:
         click.UsageError: Stdin is no terminal.
-        click.Abort: The user declined.
+        Declined: The user declined.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"Confirmation is needed, and stdin is not a terminal: add --yes{instead}.")
-    click.confirm(filtered(question), abort=True, err=True)
+    if not click.confirm(filtered(question), err=True):
+        raise Declined
+
+
+_collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting_json() -> Iterator[list[Any]]:
+    """Collect the documents that `print_json` gets in the block, instead of printing them."""
+    documents: list[Any] = []
+    token = _collected.set(documents)
+    try:
+        yield documents
+    finally:
+        _collected.reset(token)
 
 
 def print_json(document: object) -> None:
     """Print indented JSON, keys in the order in which they were made."""
-    echo(json.dumps(document, indent=2))
+    if (documents := _collected.get()) is not None:
+        documents.append(document)
+    else:
+        echo(json.dumps(document, indent=2))
 
 
 def print_text(text: str, *, indent: str = "", **style: Any) -> None:

@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import islice
 from math import ceil
 from pathlib import Path
+from shlex import join
 
 import click
 
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+from xenoovs.cli.agent_client import Where
+from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.history import History, history_of
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
     bridge_command,
+    chosen_bridge,
     hinting_partial,
-    load_resolved,
+    load_bridges,
+    no_drain_option,
     partial_option,
     reach,
     rebalance_option,
+    resolved,
+    where_of,
 )
 from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.compile.drains import Draining
-from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange
+from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
+from xenoovs.compile.read import is_block
 from xenoovs.display import duration, percent
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import counted, worded
+from xenoovs.errors import counted, first_names, worded
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 
 _COLOURS = {"+": "green", "~": "yellow", "-": "red"}
-_FLOWS_SHOWN = 20
-_SERVICES_SHOWN = 20
+_NAMES_SHOWN = 5
+_ROWS_SHOWN = 20
 
-all_flows_option = click.option("--all-flows", is_flag=True, help=f"Show all flows, not {_FLOWS_SHOWN} of each kind.")
+flows_option = click.option("--flows", "flows", is_flag=True, help="Show the flows to add (+), change (~), remove (-).")
 
 
 @bridge_command("plan")
 @rebalance_option
 @partial_option
-@all_flows_option
+@no_drain_option
+@flows_option
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Save the plan; `xenoovs apply PATH` makes exactly this change, or refuses if the bridge has changed.",
+)
 @click.pass_context
 def plan_command(
     context: click.Context,
@@ -52,88 +70,229 @@ def plan_command(
     lab: str | None,
     rebalance: bool,
     partial: bool,
-    all_flows: bool,
+    no_drain: bool,
+    flows: bool,
+    out: Path | None,
     output: OutputFormat,
 ) -> None:
     """Show what `apply` would change on the bridge of the config FILE; change nothing.
 
-    Shows the flows that would be added (+), changed (~) and removed (-). For each service: the backends' shares of the
-    clients before and after, the share of clients that would get another backend, and the entries that the NIC will
-    hold. With `drain: {mode: pin}`: which open connections stay with their backend, and for how long.
+    First come the services that are added, changed and removed, the share of their clients that gets another backend,
+    and the number of flows before and after. Then a table of services: clients that move, and the least that any change
+    to these weights would move; blocks, and the entries that the NIC will hold, before and after. Then the backends
+    whose share of the clients changes. With `drain: {mode: pin}`: which open connections stay with their backend, and
+    for how long.
+
+    With several bridges in FILE it shows the plan of each, and saves all of them in one file.
 
     Exit status 0: nothing to do, 2: something differs.
     """
-    balancer, switch = load_resolved(config), reach(db, lab)
-    with hinting_partial():
-        change = Engine(switch).plan(balancer, PlanOptions(rebalance=rebalance, partial=partial))
-    if output is OutputFormat.JSON:
-        print_json(plan_document(change))
-    else:
-        show_plan(change, all_flows=all_flows)
-    context.exit(EXIT_OK if change.difference.is_empty else EXIT_DIFFERS)
+    loaded, switch = load_bridges(config), reach(db, lab)
+    options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
+    changes = list[Change]()
+
+    def show(balancer: Balancer) -> int:
+        with hinting_partial():
+            change = Engine(switch).plan(resolved(balancer), options)
+        change = with_names(change, history_of(Where(None, change.bridge, db, lab), change.bridge))
+        changes.append(change)
+        if output is OutputFormat.JSON:
+            print_json(plan_document(change))
+        else:
+            show_plan(change, flows=flows)
+        return EXIT_OK if change.difference.is_empty else EXIT_DIFFERS
+
+    status = for_each_bridge(loaded, output, show)
+    if out is not None and status != EXIT_FAILED:
+        _save(out, changes, config=config, options=options)
+        if output is OutputFormat.TEXT:
+            command = where_of(switch.endpoint, config=None, lab=lab).text(join(["xenoovs", "apply", str(out)]))
+            echo(f"saved: `{command}` makes exactly {worded(len(changes), 'this change', 'these changes')}")
+    elif out is not None:
+        echo(f"not saved: {out} would not have the plan of every bridge", err=True)
+    context.exit(status)
 
 
-def show_plan(change: Change, *, all_flows: bool) -> None:
-    """Print the flows to add (+), change (~) and remove (-), and what the change means for each service."""
+def with_names(change: Change, history: History | None) -> Change:
+    """Return the change with the names of the services that it removes, as far as the history has them."""
+    present = {made.service_id for made in change.program.services}
+    if history is None or all(i in present for i, _ in change.before.services):
+        return change
+    return replace(change, names=history.names())
+
+
+def _save(path: Path, changes: Sequence[Change], *, config: Path, options: PlanOptions) -> None:
+    """Write the file of the plans of some bridges. Raises click.UsageError, OSError."""
+    from xenoovs.cli.saved import SavedPlans, plan_of, save
+
+    # A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise click.UsageError(f"--out {path} is no regular file.")
+    try:
+        chosen = chosen_bridge()
+        plans = [plan_of(change, file=str(config), chosen=chosen, options=options) for change in changes]
+        save(path, plans[0] if len(plans) == 1 else SavedPlans(bridges=plans))
+    except OSError as error:
+        # Not the name of the temporary file.
+        raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a change does to a bridge: services by name, and numbers of flows.
+
+    Attributes:
+        moved: Services of which clients move, with the share of these, the largest first.
+        shared: Flows to add, change or remove that belong to no service.
+    """
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    moved: tuple[tuple[str, Fraction], ...]
+    shared: int
+    flows_before: int
+    flows_after: int
+
+
+def summarise(change: Change) -> Summary:
+    """Return the summary of a change."""
+    difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
+    new = change.new
+    # Of many services that are all new, nothing is computed but their names.
+    names = {ChangeKind.NEW: [each.service.name for each in change.program.services if each.service_id in new]}
+    moved = list[tuple[str, Fraction]]()
+    for service in change.services(but=new):
+        if service.kind is not ChangeKind.SAME or flow_mods[service.service_id]:
+            names.setdefault(service.kind, []).append(service.name)
+        if service.moved:
+            moved.append((service.name, service.moved))
+    same = difference.unchanged + len(difference.changed)
+    return Summary(
+        added=tuple(names[ChangeKind.NEW]),
+        changed=(*names.get(ChangeKind.CHANGED, ()), *names.get(ChangeKind.SAME, ())),
+        removed=tuple(names.get(ChangeKind.REMOVED, ())),
+        moved=tuple(sorted(moved, key=lambda each: -each[1])),
+        shared=flow_mods[0],
+        flows_before=same + len(difference.removed),
+        flows_after=same + len(difference.added),
+    )
+
+
+def headline(summary: Summary) -> str:
+    """Return which services a change adds, changes and removes, in words."""
+    kinds = (("added", "+", summary.added), ("changed", "~", summary.changed), ("removed", "-", summary.removed))
+    parts = [(how, sign, names) for how, sign, names in kinds if names]
+    words = []
+    for number, (how, sign, names) in enumerate(parts):
+        count = counted(len(names), "service") if number == 0 else str(len(names))
+        words.append(click.style(f"{count} {how} ({first_names(names, most=_NAMES_SHOWN)})", fg=_COLOURS[sign]))
+    if not words:
+        shared = counted(summary.shared, "flow")
+        return f"no service changes; {shared} of other traffic and ARP {worded(summary.shared, 'does', 'do')}"
+    return ", ".join(words)
+
+
+def moved_text(summary: Summary) -> str:
+    """Return the share of clients that get another backend, by service."""
+    return first_names([f"{percent(share)} of {name}" for name, share in summary.moved], most=_NAMES_SHOWN) or "none"
+
+
+def show_plan(change: Change, *, flows: bool) -> None:
+    """Print what a change does: in words, then for each service and backend, then flow by flow if `flows`."""
     difference = change.difference
     if difference.is_empty:
-        flows = counted(difference.unchanged, "flow")
-        echo(f"{change.bridge}: nothing to do, {flows} as {worded(difference.unchanged, 'it', 'they')} should be")
+        count = counted(difference.unchanged, "flow")
+        echo(f"{change.bridge}: nothing to do, {count} as {worded(difference.unchanged, 'it', 'they')} should be")
         _show_problems_and_drains(change)
         return
-    for sign, count, lines in _flow_lines(difference):
-        for line in islice(lines, None if all_flows else _FLOWS_SHOWN):
-            echo(click.style(f"{sign} {line}", fg=_COLOURS[sign]))
-        if not all_flows and count > _FLOWS_SHOWN:
-            more = f"{sign} ... and {count - _FLOWS_SHOWN} more (--all-flows shows them)"
-            echo(click.style(more, fg=_COLOURS[sign]))
-    services = (service for service in change.services() if service.kind is not ChangeKind.SAME)
-    flow_mods = difference.flow_mods_by_service()
-    for service in islice(services, _SERVICES_SHOWN):
-        _show_service(service, flow_mods[service.service_id])
-    if next(services, None) is not None:
-        echo("\n... and more services; -o json has them all")
+    summary = summarise(change)
+    echo(f"{change.bridge}: {headline(summary)}")
+    echo(f"Clients that move to another backend: {moved_text(summary)}")
+    echo(
+        f"Flows: {summary.flows_before} before, {summary.flows_after} after ({len(difference.added)} to add, "
+        f"{len(difference.changed)} to change, {len(difference.removed)} to remove)"
+    )
+    _show_services(change, len(summary.added) + len(summary.changed) + len(summary.removed))
     _show_problems_and_drains(change)
-    echo(
-        f"\n{change.bridge}: {len(difference.added)} to add, {len(difference.changed)} to change, "
-        f"{len(difference.removed)} to remove, {difference.unchanged} unchanged"
+    if flows:
+        _show_flows(difference)
+
+
+def _show_services(change: Change, count: int) -> None:
+    """Print the table of services, of which there are `count`, and that of backends whose share changes."""
+    flow_mods = change.difference.flow_mods_by_service()
+    every = (each for each in change.services() if each.kind is not ChangeKind.SAME or flow_mods[each.service_id])
+    services = list(islice(every, _ROWS_SHOWN))
+    if not services:
+        return
+    echo()
+    print_table(
+        ["SERVICE", "CHANGE", "MOVED", "LEAST POSSIBLE", "BLOCKS", "HARDWARE ENTRIES", "FLOW-MODS"],
+        [_coloured(each, _service_row(each, flow_mods[each.service_id])) for each in services],
+        right=range(2, 7),
+        spare=(6, 3),
     )
-
-
-def _flow_lines(difference: Plan) -> Iterator[tuple[str, int, Iterator[str]]]:
-    """Yield sign, number, and lazily the lines of each kind of change: of a large plan few are shown."""
-    changed = (f"{_line(c.after)}  (was: {render_actions(c.before.actions)})" for c in difference.changed)
-    yield "+", len(difference.added), map(_line, difference.added)
-    yield "~", len(difference.changed), changed
-    yield "-", len(difference.removed), map(_line, difference.removed)
-
-
-def _line(flow: Flow) -> str:
-    """Return a flow without its cookie, which would make the line wrap."""
-    return render_flow(replace(flow, cookie=0))
-
-
-def _show_service(service: ServiceChange, flow_mods: int) -> None:
-    blocks = f"{service.blocks_before} -> {counted(service.blocks_after, 'block')}"
-    after = counted(service.hardware_entries, "hardware entry", "hardware entries")
-    entries = f"{service.hardware_entries_before} -> {after} predicted"
-    mods = counted(flow_mods, "flow-mod")
-    least = f" (least possible: {percent(service.least_moved)})" if service.moved else ""
-    echo(
-        f"\nservice {click.style(service.name, bold=True)} ({service.kind.value}): "
-        f"{percent(service.moved)} of its clients move{least}, {mods}, {blocks}, {entries}"
-    )
-    if service.ejected:
-        echo(f"  ejected, others serve their clients: {', '.join(service.ejected)}")
+    if count > len(services):
+        echo(f"... and {counted(count - len(services), 'more service')}; -o json has them all")
+    for service in services:
+        if service.ejected:
+            echo(f"{service.name}: ejected, others serve their clients: {', '.join(service.ejected)}")
     rows = [
-        [
-            f"  {backend.name}",
-            *mac_and_port(backend.hop),
-            *map(percent, (backend.target, backend.before, backend.after)),
-        ]
+        _coloured(service, [service.name, _label(backend), *mac_and_port(backend.hop), *map(percent, shares)])
+        for service in services
         for backend in service.backends
+        if backend.before != backend.after
+        for shares in [(backend.target, backend.before, backend.after)]
     ]
-    print_table(["  BACKEND", "MAC", "PORT", "TARGET", "BEFORE", "AFTER"], rows, right=(3, 4, 5))
+    if rows:
+        echo()
+        headers = ["SERVICE", "BACKEND", "MAC", "PORT", "TARGET", "BEFORE", "AFTER"]
+        print_table(headers, rows[:_ROWS_SHOWN], right=(4, 5, 6), spare=(3, 2))
+    if len(rows) > _ROWS_SHOWN:
+        echo(f"... and {counted(len(rows) - _ROWS_SHOWN, 'more backend')}; -o json has them all")
+
+
+def _service_row(service: ServiceChange, flow_mods: int) -> list[str]:
+    is_kept = service.kind in (ChangeKind.CHANGED, ChangeKind.SAME)
+    return [
+        service.name,
+        # Also where the blocks are the same, and packets come to them in another way.
+        (ChangeKind.CHANGED if service.kind is ChangeKind.SAME else service.kind).value,
+        percent(service.moved) if is_kept else "-",
+        percent(service.least_moved) if is_kept else "-",
+        f"{service.blocks_before} -> {service.blocks_after}",
+        f"{service.hardware_entries_before} -> {service.hardware_entries}",
+        str(flow_mods),
+    ]
+
+
+def _label(backend: BackendShare) -> str:
+    return f"{backend.name}{' (backup)' if backend.is_backup else ''}"
+
+
+def _coloured(service: ServiceChange, cells: list[str]) -> list[str]:
+    return [click.style(cell, fg="red") for cell in cells] if service.kind is ChangeKind.REMOVED else cells
+
+
+def _show_flows(difference: Plan) -> None:
+    """Print the flows to add, change and remove; of each kind the blocks first, then the rest, ARP last."""
+    changes = [
+        *(("+", flow, "") for flow in difference.added),
+        *(("~", each.after, f"  (was: {render_actions(each.before.actions)})") for each in difference.changed),
+        *(("-", flow, "") for flow in difference.removed),
+    ]
+    echo()
+    for sign, flow, was in sorted(changes, key=lambda change: ("+~-".index(change[0]), _order(change[1]))):
+        # Without its cookie, which would make the line wrap.
+        echo(click.style(f"{sign} {render_flow(replace(flow, cookie=0))}{was}", fg=_COLOURS[sign]))
+
+
+def _order(flow: Flow) -> int:
+    if is_block(flow):
+        return 0
+    return 1 if service_of(flow.cookie) else 2
 
 
 def _show_problems_and_drains(change: Change) -> None:
@@ -193,6 +352,7 @@ def plan_document(change: Change) -> dict[str, object]:
     return {
         "bridge": change.bridge,
         "empty": difference.is_empty,
+        "summary": summary_document(summarise(change)),
         "added": [render_flow(flow) for flow in difference.added],
         "changed": [{"before": render_flow(c.before), "after": render_flow(c.after)} for c in difference.changed],
         "removed": [render_flow(flow) for flow in difference.removed],
@@ -200,6 +360,19 @@ def plan_document(change: Change) -> dict[str, object]:
         "services": [_service_document(service, flow_mods[service.service_id]) for service in change.services()],
         "problems": [problem.text for problem in change.problems],
         "drains": [drain_document(drain) for drain in change.drains],
+    }
+
+
+def summary_document(summary: Summary) -> dict[str, object]:
+    """Return a summary for JSON."""
+    return {
+        "added": list(summary.added),
+        "changed": list(summary.changed),
+        "removed": list(summary.removed),
+        "clients_moved": [{"service": name, "clients": float(share)} for name, share in summary.moved],
+        "flows_of_no_service": summary.shared,
+        "flows_before": summary.flows_before,
+        "flows_after": summary.flows_after,
     }
 
 
@@ -223,6 +396,7 @@ def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, objec
                 "target_share": None if backend.target is None else float(backend.target),
                 "before": float(backend.before),
                 "after": float(backend.after),
+                "backup": backend.is_backup,
             }
             for backend in service.backends
         ],

@@ -12,7 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from xenoovs.datapath.parse import rejoin_lines
+from xenoovs.datapath.transcript import Transcript
+from xenoovs.display import span
 from xenoovs.errors import FileUnusable
 
 MAX_DUMP_BYTES = 2 << 30
@@ -59,10 +60,10 @@ def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator
 
 
 @contextmanager
-def open_dump(path: Path) -> Iterator[Iterator[str]]:
+def open_dump(path: Path) -> Iterator[Transcript]:
     """The lines of a dump of megaflows, wrapped ones joined. Raises as `open_lines`, and for a text without any."""
     with open_lines(path) as lines:
-        yield rejoin_lines(_having_megaflows(lines, "standard input" if str(path) == "-" else str(path)))
+        yield Transcript(_having_megaflows(lines, "standard input" if str(path) == "-" else str(path)))
 
 
 def _having_megaflows(lines: Iterator[str], name: str) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _having_megaflows(lines: Iterator[str], name: str) -> Iterator[str]:
         if "actions:" in line:
             break
         if number == _MOST_WITHOUT:
-            reason = f"no megaflow is in its first {number:,} lines; `ovs-appctl dpctl/dump-flows -m` writes a dump"
+            reason = f"no megaflow is in its first {number} lines; `ovs-appctl dpctl/dump-flows -m` writes a dump"
             raise FileUnusable(file=name, reason=reason)
     yield from lines
 
@@ -104,7 +105,7 @@ def _first_of_pipe(descriptor: int, name: str) -> bytes:
         if first:
             return first
         time.sleep(_WRITER_STEP_S)
-    raise FileUnusable(file=name, reason=f"it is a pipe that no process opened to write for {_WRITER_PATIENCE_S:g} s")
+    raise FileUnusable(file=name, reason=f"it is a pipe that no process opened to write for {span(_WRITER_PATIENCE_S)}")
 
 
 def _lines(read_some: _Read, name: str, max_bytes: int) -> Iterator[str]:

@@ -7,18 +7,31 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.agent_client import Where, check_agent
-from xenoovs.cli.options import OutputFormat, load, output_option, reach, switch_options
+from xenoovs.cli.defaults import find_config
+from xenoovs.cli.options import (
+    OutputFormat,
+    bridge_option,
+    load_bridges,
+    optional_config_argument,
+    output_option,
+    reach,
+    switch_options,
+    yes_option,
+)
 from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.errors import counted
-from xenoovs.switch.api import Switch
+from xenoovs.openflow.flow import Flow
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vip_routes import VipRoutes, device_of
 
 
 @click.command("remove")
-@click.argument("config", required=False, metavar="[FILE]", type=click.Path(allow_dash=True, path_type=Path))
-@click.option("--all", "everywhere", is_flag=True, help="Remove from every bridge instead of the one of FILE.")
+@optional_config_argument
+@bridge_option
+@click.option("--all", "everywhere", is_flag=True, help="Remove from every bridge instead of those of FILE.")
 @switch_options
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.option("--force", is_flag=True, help="Remove beside a running agent, which will install the flows again.")
 @output_option
 def remove_command(
@@ -31,30 +44,41 @@ def remove_command(
     force: bool,
     output: OutputFormat,
 ) -> None:
-    """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
+    """Remove the flows of xenoovs from the bridges of the config FILE, or from every bridge (--all).
 
-    Foreign flows stay. Packets then meet what is left on the bridge: its default flow, or nothing.
+    Foreign flows stay. Packets then meet what is left on the bridge: its default flow, or nothing. Announced VIPs are
+    withdrawn before.
 
     If an agent reconciles the bridge, nothing is removed: it would install the flows again. Stop the agent first.
     """
-    if (config is None) == (not everywhere):
+    if config is not None and everywhere:
         raise click.UsageError("Give the config FILE, or --all for every bridge.")
+    if not everywhere:
+        config = config or find_config(lab, instead="--all")
     switch = reach(db, lab)
-    bridges = [state.name for state in switch.bridges()] if config is None else [load(config).uplinks.bridge]
+    if config is None:
+        bridges = [state.name for state in switch.bridges()]
+    else:
+        bridges = [balancer.uplinks.bridge for balancer in load_bridges(config).balancers]
     for bridge in bridges:
         check_agent(Where(None, None, db, lab), bridge, force=force, instead="stop the agent first")
-    removed = {bridge: _remove(bridge, switch, yes=yes) for bridge in bridges}
-    if output is OutputFormat.JSON:
-        print_json({"removed": removed})
-        return
-    for bridge, flows in removed.items():
-        echo(f"{bridge}: {counted(flows, 'flow')} removed" if flows else f"{bridge}: no flows of xenoovs to remove")
+    found = {bridge: [observed.flow for observed in switch.dump_flows(bridge)] for bridge in bridges}
+    removed, is_text = dict[str, int](), output is OutputFormat.TEXT
+    try:
+        for bridge, flows in found.items():
+            removed[bridge] = _remove(bridge, flows, switch, yes=yes)
+            if is_text:
+                count = counted(len(flows), "flow")
+                echo(f"{bridge}: {count} removed" if flows else f"{bridge}: no flows of xenoovs to remove")
+    finally:
+        if not is_text and (removed or not found):
+            print_json({"removed": removed})
 
 
-def _remove(bridge: str, switch: Switch, *, yes: bool) -> int:
-    """Return the number of flows removed. Raises click.UsageError, click.Abort, SwitchError."""
-    flows = [observed.flow for observed in switch.dump_flows(bridge)]
+def _remove(bridge: str, flows: list[Flow], switch: ManagementSwitch, *, yes: bool) -> int:
+    """Return the number of flows removed. Raises click.UsageError, Declined, SwitchError."""
     if flows:
         confirm(f"Remove {counted(len(flows), 'flow')} of xenoovs from {bridge}?", yes=yes)
+    VipRoutes(device_of(bridge, switch.endpoint)).close()
     switch.apply(bridge, bundle_of(plan((), flows)))
     return len(flows)

@@ -8,17 +8,23 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.options import OutputFormat, connect, output_option, switch_options, yes_option
-from xenoovs.cli.output import confirm, echo, print_json
+from xenoovs.cli.output import confirm, echo
+from xenoovs.display import span
 from xenoovs.errors import counted, worded
 from xenoovs.lab.lab import Lab, open_lab
 from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.offload_setting import OffloadSwitch
 from xenoovs.switch.planned_restart import PlannedRestart, check_is_service, planned_restart, restart_service
 from xenoovs.switch.vswitchd import find_process
 from xenoovs.switch.watchdog import run_detached
 
+RESTART_WARNING = """\
+A restart removes all flows and restores them, foreign ones too; packets are
+lost meanwhile, mostly for less than a second (`xenoovs restart-ovs --help`).
+Meters are not restored."""
 _STATE_DIRECTORY = Path("/run/xenoovs")
 
 
@@ -42,10 +48,7 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     order = restart_order(switch.endpoint, opened)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = restart(switch, opened, order)
-    if output is OutputFormat.JSON:
-        print_json(restart_document(done))
-    else:
-        echo("\n".join(restart_lines(done)))
+    output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
 
 
 def restart_order(endpoint: Endpoint, lab: Lab | None) -> Callable[[], None]:
@@ -61,11 +64,34 @@ def restart(switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None]
 
     When this process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow.
     """
-    # The flows are saved here until they are back on their bridges.
+    return _detached(lambda: planned_restart(switch, switch.endpoint, order, directory=_directory(lab)))
+
+
+def set_offload(
+    switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None], *, wanted: bool
+) -> PlannedRestart:
+    """Turn offload on or off by such a restart. Raises SwitchError, also if it is not in effect then."""
+
+    def restart(set_it: Callable[[], None]) -> PlannedRestart:
+        def set_and_restart() -> None:
+            set_it()
+            order()
+
+        return planned_restart(switch, switch.endpoint, set_and_restart, directory=_directory(lab))
+
+    return _detached(lambda: OffloadSwitch(switch.endpoint).change(wanted=wanted, restart=restart))
+
+
+def _directory(lab: Lab | None) -> Path:
+    """Return where the flows are saved until they are back on their bridges."""
     directory = lab.directory if lab is not None else _STATE_DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
+
+
+def _detached(work: Callable[[], PlannedRestart]) -> PlannedRestart:
     try:
-        return run_detached(lambda: planned_restart(switch, switch.endpoint, order, directory=directory))
+        return run_detached(work)
     except KeyboardInterrupt:
         echo("the restart is completed in the background", err=True)
         raise
@@ -82,7 +108,7 @@ def restart_lines(done: PlannedRestart) -> Iterator[str]:
         back = worded(flows + done.groups[bridge], "is", "are")
         groups = f" and {counted(done.groups[bridge], 'group')}" if done.groups[bridge] else ""
         yield f"{bridge}: {counted(flows, 'flow')}{groups} {back} back"
-    yield f"done: {done.gap_s:.2f} s from the order to restart until all was back"
+    yield f"done: {span(done.gap_s)} from the order to restart until all was back"
 
 
 def _restart_lab(lab: Lab, endpoint: Endpoint) -> None:

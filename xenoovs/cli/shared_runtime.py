@@ -16,8 +16,8 @@ from xenoovs.agent.snapshot import Runtime
 from xenoovs.controller.mastership import Mastership
 from xenoovs.errors import RequestRefused, StandingBy, StateUnusable
 
-_ADOPT_TIMEOUT_S = 2.0
-"""A bridge that hangs may delay a round for longer."""
+_ADOPT_TIMEOUT_S, _ROUND_TIMEOUT_S = 30.0, 2.0
+"""A bridge that hangs may delay a round for longer, but not that the state is adopted."""
 
 
 class SharedRuntimeFile(RuntimeFile):
@@ -62,6 +62,7 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
             return
         try:
             asyncio.run_coroutine_threadsafe(agent.adopt(runtime), loop).result(_ADOPT_TIMEOUT_S)
+            asyncio.run_coroutine_threadsafe(agent.next_round(), loop).result(_ROUND_TIMEOUT_S)
         except (LateError, CancelledError, RuntimeError):
             # It is adopted, or the agent ends: only the end of its last round was not seen.
             return

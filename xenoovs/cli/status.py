@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +16,18 @@ import click
 from xenoovs.agent.conditions import notices
 from xenoovs.agent.rows import BackendRow, backend_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
-from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client
-from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach
+from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, find_places
+from xenoovs.cli.defaults import environment_config, find_config
+from xenoovs.cli.each_bridge import answer_each, for_each_bridge
+from xenoovs.cli.options import (
+    OutputFormat,
+    duration_or_zero,
+    load_bridges,
+    optional_config_argument,
+    output_option,
+    reach,
+    resolved,
+)
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
 from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
@@ -42,22 +55,39 @@ _AGENT_HEADERS = [
     "PPS",
     "BPS",
     "IN HW",
+    "CHANGES",
+    "LAST CHANGE",
     "PROBE",
 ]
-_AGENT_SPARE = tuple(_AGENT_HEADERS.index(name) for name in ("BLOCKS", "BPS", "TARGET", "PPS", "IN HW"))
-_COLOURS = {BackendState.UP: "green", BackendState.DOWN: "red", BackendState.DRAINED: "yellow"}
+_AGENT_SPARE = tuple(
+    _AGENT_HEADERS.index(name) for name in ("LAST CHANGE", "CHANGES", "BLOCKS", "BPS", "TARGET", "PPS", "IN HW")
+)
+_COLOURS = {
+    BackendState.UP: "green",
+    BackendState.DOWN: "red",
+    BackendState.DRAINED: "yellow",
+    BackendState.MAINTENANCE: "yellow",
+}
 _NOTICE_COLOURS = {"bad": "red", "warn": "yellow", "note": "cyan"}
+_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|pause|reset|resume|undrain)\b[^`]*)`")
 
 
-def show_snapshot(snapshot: Snapshot) -> None:
-    """Print the backends, and below them what is wrong or temporary."""
-    age = duration(snapshot.now_s - snapshot.started_s)
-    echo(f"bridge {snapshot.bridge}: agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
-    print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 11), spare=_AGENT_SPARE)
+def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
+    """Print the backends, and below them what is wrong or temporary.
+
+    Args:
+        snapshot: What the agent has.
+        option: What suggested commands need to reach the agent, after a space.
+        is_headed: Whether a heading has named the bridge.
+    """
+    age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
+    echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
+    print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 12), spare=_AGENT_SPARE)
     for index, (text, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        print_text(text, fg=_NOTICE_COLOURS[how])
+        addressed = _AGENT_COMMAND.sub(lambda found: f"`{found[1]}{option}`", text)
+        print_text(addressed, fg=_NOTICE_COLOURS[how])
 
 
 def _agent_row(row: BackendRow) -> list[str]:
@@ -73,6 +103,8 @@ def _agent_row(row: BackendRow) -> list[str]:
         row.pps,
         row.bps,
         row.in_hw,
+        str(row.backend.changes),
+        printable(row.last_change),
         # A line feed would break the table.
         printable(row.probe),
     ]
@@ -99,17 +131,17 @@ class StatusOptions:
 
 
 @click.command("status")
-@click.argument("config", metavar="[FILE]", required=False, type=click.Path(allow_dash=True, path_type=Path))
+@optional_config_argument
 @agent_options
 @click.option("--from-bridge", is_flag=True, help="Read the bridge although an agent runs; needs FILE.")
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0),
-    default=1.0,
+    type=duration_or_zero,
+    default="1s",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time between two reads. Rates of a bridge need two reads; 0: one read, no rates.",
 )
 @output_option
@@ -117,11 +149,13 @@ class StatusOptions:
 def status_command(context: click.Context, /, **given: Any) -> None:
     """Show backends with their shares and rates, and what is wrong.
 
-    The data is from the running agent; without one, from the bridge and the config FILE.
+    The data is from the running agent; without one, from the bridge and the config FILE. Each bridge of FILE, or of the
+    agents that run, is shown.
 
     From the agent: STATE of each backend and SINCE when (`held`: down, but kept in service by `max_down`; `ramp`: in a
     slow start). WEIGHT: in use, and in the config where that differs. TARGET: share of the clients by weight. SHARE:
-    share of the clients now. PPS, BPS and IN HW: between the last two samples of the datapath.
+    share of the clients now. PPS, BPS and IN HW: between the last two samples of the datapath. CHANGES: of state,
+    weight or link since the agent started, and LAST CHANGE: when and why.
 
     From the bridge: TARGET and SHARE, and TRAFFIC, the share of the packets, from the counters of the flows. Open
     vSwitch updates those about twice a second, and counters of hardware every 2 s.
@@ -133,28 +167,50 @@ def status_command(context: click.Context, /, **given: Any) -> None:
     options = StatusOptions(**given)
     if options.watch and options.interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
-    if options.from_bridge and options.config is None:
-        raise click.UsageError("--from-bridge needs the config FILE.")
-    balancer = None if options.config is None else load_resolved(options.config)
+    lab, is_named = options.where.lab, options.where.control is not None or options.where.bridge is not None
+    config = options.config or (None if is_named else environment_config())
+    if config is None and options.from_bridge:
+        config = find_config(lab)
     try:
-        client = _agent(balancer, options)
-        if client is not None:
-            context.exit(_from_agent(client, options))
-    except AgentMissing:
-        echo("without an agent, use `xenoovs status FILE`, which reads the bridge", err=True)
-        raise
-    if balancer is not None:
-        context.exit(_from_bridge(balancer, options))
+        if config is not None:
+            context.exit(_of_config(config, options))
+        if is_named or options.watch or len(clients := find_clients(options.where)) < 2:
+            context.exit(_from_agent(find_client(options.where), options))
+        works = {name: partial(_from_agent, client, options, is_headed=True) for name, client in clients.items()}
+        context.exit(answer_each(works, options.output))
+    except AgentMissing as missing:
+        missing.hint = "Without an agent, use `xenoovs status FILE`, which reads the bridge."
+        if is_named or config is not None:
+            raise
+        try:
+            config = find_config(lab)
+        except click.UsageError:
+            raise missing from None
+    context.exit(_of_config(config, options))
 
 
-def _agent(balancer: Balancer | None, options: StatusOptions) -> Client | None:
-    """Return the agent to ask; None: read the bridge. Raises AgentMissing where only an agent will do."""
-    if balancer is None:
-        return find_client(options.where)
-    return None if options.from_bridge else agent_of(options.where, balancer.uplinks.label, balancer.uplinks.bridge)
+def _of_config(config: Path, options: StatusOptions) -> int:
+    """Show each bridge of a config, from its agent if it has one. Return the exit status."""
+
+    loaded = load_bridges(config)
+
+    def show(balancer: Balancer) -> int:
+        balancer = resolved(balancer)
+        names = balancer.uplinks.label, balancer.uplinks.bridge
+        client = None if options.from_bridge else agent_of(options.where, *names)
+        if client is None:
+            return _from_bridge(balancer, options)
+        return _from_agent(client, options, is_headed=loaded.is_listed)
+
+    return for_each_bridge(loaded, options.output, show, needs_one="--watch" if options.watch else "")
 
 
-def _from_agent(client: Client, options: StatusOptions) -> int:
+def agent_document(status: Mapping[str, object]) -> dict[str, object]:
+    """Return what an agent answered to `status`, as commands print it with -o json."""
+    return {"from": "agent", **status}
+
+
+def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
     from xenoovs.agent.conditions import is_as_desired
     from xenoovs.agent.snapshot import parse_snapshot
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
@@ -165,12 +221,19 @@ def _from_agent(client: Client, options: StatusOptions) -> int:
         if options.watch:
             clear_terminal()
         if options.output is OutputFormat.JSON:
-            print_json({"from": "agent", **document})
+            print_json(agent_document(document))
         else:
-            show_snapshot(snapshot)
+            show_snapshot(snapshot, option=_option_of(client, options.where), is_headed=is_headed)
         if not options.watch:
             return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
         time.sleep(options.interval_s)
+
+
+def _option_of(client: Client, where: Where) -> str:
+    """Return the option with which commands reach this agent, after a space; empty: they need none."""
+    if where.control is not None:
+        return f" --control {shlex.quote(str(where.control))}"
+    return f" --bridge {client.path.stem}" if len(find_places(where).sockets()) > 1 else ""
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
@@ -180,13 +243,13 @@ def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
     report: TrafficReport | None = None
     dead: tuple[str, ...] = ()
-    for report, before in _reports(balancer, switch, interval_s=options.interval_s):
+    for report, before, apart_s in _reports(balancer, switch, interval_s=options.interval_s):
         if options.watch:
             clear_terminal()
         if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
-        _show(report, before, options, dead=dead)
+        _show(report, before, options, apart_s=apart_s, dead=dead)
         if not options.watch:
             break
     return EXIT_OK if report is not None and report.is_as_configured and not dead else EXIT_DIFFERS
@@ -200,34 +263,42 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
 
 def _reports(
     balancer: Balancer, switch: Switch, *, interval_s: float
-) -> Iterator[tuple[TrafficReport, TrafficReport | None]]:
+) -> Iterator[tuple[TrafficReport, TrafficReport | None, float]]:
+    """Yield a report, the one before it, and the seconds between them: more than the interval on a slow machine."""
     from xenoovs.compile.program import compile_onto
     from xenoovs.verify.traffic import traffic_report
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
+    before_s = time.monotonic()
     program = compile_onto(balancer, observed)
     before = traffic_report(program, observed)
     if interval_s == 0:
-        yield before, None
+        yield before, None, 0.0
         return
     while True:
         time.sleep(interval_s)
         observed = switch.dump_flows(bridge)
+        now_s = time.monotonic()
         if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
             program = compile_onto(balancer, observed)
         now = traffic_report(program, observed)
-        yield now, before
-        before = now
+        yield now, before, now_s - before_s
+        before, before_s = now, now_s
 
 
 def _show(
-    report: TrafficReport, before: TrafficReport | None, options: StatusOptions, *, dead: tuple[str, ...]
+    report: TrafficReport,
+    before: TrafficReport | None,
+    options: StatusOptions,
+    *,
+    apart_s: float,
+    dead: tuple[str, ...],
 ) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    rows = [_document(now, then, options.interval_s) for now, then in zip(report.backends, earlier, strict=True)]
+    rows = [_document(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
     if options.output is OutputFormat.JSON:
         drains = [drain_document(drain) for drain in report.drains]
         counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
@@ -254,7 +325,7 @@ _CELLS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: float) -> dict[str, object]:
+def _document(now: BackendTraffic, then: BackendTraffic | None, apart_s: float) -> dict[str, object]:
     # Without an earlier read there are no rates, nor when the flows were replaced in between.
     since = then if then is not None and now.packets >= then.packets else None
     return {
@@ -266,6 +337,6 @@ def _document(now: BackendTraffic, then: BackendTraffic | None, interval_s: floa
         "packets": now.packets,
         "traffic_share": None if now.traffic_share is None else float(now.traffic_share),
         "bytes": now.bytes,
-        "rate_pps": None if since is None else (now.packets - since.packets) / interval_s,
-        "rate_bps": None if since is None else (now.bytes - since.bytes) * 8 / interval_s,
+        "rate_pps": None if since is None else (now.packets - since.packets) / apart_s,
+        "rate_bps": None if since is None else (now.bytes - since.bytes) * 8 / apart_s,
     }

@@ -15,14 +15,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from xenoovs.agent.snapshot import parse_snapshot
 from xenoovs.cli.agent_client import Where, agent_options, find_client
-from xenoovs.cli.options import duration
-from xenoovs.cli.output import echo, is_terminal
+from xenoovs.cli.options import OutputFormat, duration, output_option
+from xenoovs.cli.output import echo, is_terminal, print_json
+from xenoovs.cli.status import agent_document
 from xenoovs.cli.top_screen import Line, Order, Quit, Size, View, frame, pressed, text_of
 from xenoovs.errors import XenoovsError
 
@@ -251,10 +252,17 @@ _PAUSE_RATIO = 9
 @click.command("top")
 @agent_options
 @click.option(
-    "--interval", "interval_s", type=duration, default="2s", show_default=True, help="Time between two refreshes."
+    "--interval",
+    "interval_s",
+    type=duration,
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="Time between two refreshes.",
 )
 @click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
-def top_command(*, interval_s: float, once: bool, where: Where) -> None:
+@output_option
+def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFormat) -> None:
     """Show the backends of a running agent live: states, shares, packets, and how many are in hardware.
 
     TARGET: share of the clients by weight. TRAFFIC: share of the packets between the last two samples of the datapath.
@@ -262,10 +270,15 @@ def top_command(*, interval_s: float, once: bool, where: Where) -> None:
 
     Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q quits. With
     thousands of backends the view refreshes less often, so that it takes no more than a tenth of the time.
+
+    --once -o json prints one document, that of `xenoovs status -o json`, as soon as there are rates, after 6 s at most.
     """
+    is_once = once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb"
+    if output is OutputFormat.JSON and not is_once:
+        raise click.UsageError("-o json prints one document and ends: add --once.")
     client = find_client(where)
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
-        _print_once(client)
+    if is_once:
+        _print_once(_with_rates(client), output)
         return
 
     first = _ask(client)
@@ -324,18 +337,23 @@ def _ask(client: Client) -> Snapshot:
     return parse_snapshot(client.ask("status")["snapshot"])
 
 
-def _print_once(client: Client) -> None:
+def _with_rates(client: Client) -> dict[str, Any]:
+    """Return the status with rates; without them if there are none in time."""
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
-    snapshot = _ask(client)
-    while not _has_rates(snapshot) and time.monotonic() < deadline_s:
+    status: dict[str, Any] = client.ask("status")
+    while not _has_rates(parse_snapshot(status["snapshot"])) and time.monotonic() < deadline_s:
         time.sleep(_RETRY_S)
-        snapshot = _ask(client)
-    if is_terminal():
-        for line in frame(snapshot, View(), Size(shutil.get_terminal_size().columns)):
-            echo(painted(line))
+        status = client.ask("status")
+    return status
+
+
+def _print_once(status: dict[str, Any], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(agent_document(status))
         return
-    for line in frame(snapshot, View(), Size(_WIDTH_OF_PIPES)):
-        echo(text_of(line))
+    width = shutil.get_terminal_size().columns if is_terminal() else _WIDTH_OF_PIPES
+    for line in frame(parse_snapshot(status["snapshot"]), View(), Size(width)):
+        echo(painted(line) if is_terminal() else text_of(line))
 
 
 def _has_rates(snapshot: Snapshot) -> bool:

@@ -70,7 +70,7 @@ class Task(Enum):
     """A change that the agent is asked for; the value is the name of its route."""
 
     DRAIN = "drain"
-    UNDRAIN = "undrain"
+    RESET = "reset"
 
 
 class Quit(Enum):
@@ -106,7 +106,13 @@ class View:
     silence: str = ""
 
 
-_WORST_FIRST = (BackendState.DOWN, BackendState.DRAINED, BackendState.UP, BackendState.UNCHECKED)
+_WORST_FIRST = (
+    BackendState.DOWN,
+    BackendState.MAINTENANCE,
+    BackendState.DRAINED,
+    BackendState.UP,
+    BackendState.UNCHECKED,
+)
 
 
 def sorted_rows(snapshot: Snapshot, sort: Sort) -> tuple[BackendRow, ...]:
@@ -148,17 +154,20 @@ def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tupl
     return _asked(view, key, listed[index]), None
 
 
+_AWAY = {BackendState.DRAINED: "drained", BackendState.MAINTENANCE: "in maintenance"}
+
+
 def _asked(view: View, key: str, row: BackendRow) -> View:
-    is_drained = row.backend.state is BackendState.DRAINED
+    is_away = row.backend.state in _AWAY
     name = "/".join(row.names)
     if key in ("d", "D"):
-        if is_drained:
-            return replace(view, message=f"{name} is already drained")
+        if is_away:
+            return replace(view, message=f"{name} is already {_AWAY[row.backend.state]}")
         return replace(view, chosen=row.names, question=Order(Task.DRAIN, row.names), message="")
     if key in ("u", "U"):
-        if not is_drained and row.backend.weight == row.backend.weight_in_use:
+        if not is_away and row.backend.weight == row.backend.weight_in_use:
             return replace(view, message=f"{name} already has its weight of the config")
-        return replace(view, chosen=row.names, question=Order(Task.UNDRAIN, row.names), message="")
+        return replace(view, chosen=row.names, question=Order(Task.RESET, row.names), message="")
     return view
 
 
@@ -177,6 +186,7 @@ _STYLES = {
     BackendState.DOWN: "bad",
     BackendState.UNCHECKED: "quiet",
     BackendState.DRAINED: "note",
+    BackendState.MAINTENANCE: "note",
 }
 _STATE_WIDTH = 12
 _WEIGHT, _MIN_WEIGHT, _MAX_WEIGHT = "WEIGHT", 7, 17
@@ -234,7 +244,7 @@ def row_line(row: BackendRow, layout: Layout, *, is_chosen: bool) -> Line:
     reason = f"  {fit(one_column(probe), layout.reason)}" if layout.reason else ""
     return (
         (("▸ " if is_chosen else "  ") + name, "cursor" if is_chosen else "plain"),
-        (row.state.ljust(_STATE_WIDTH), _STYLES[row.backend.state]),
+        (fit(row.state, _STATE_WIDTH - 1).ljust(_STATE_WIDTH), _STYLES[row.backend.state]),
         (numbers, "plain"),
         (bar, "note"),
         (reason, "quiet"),

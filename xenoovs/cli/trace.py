@@ -13,9 +13,9 @@ from xenoovs.cli.options import OutputFormat, address, bridge_command, load_reso
 from xenoovs.cli.output import echo, print_json
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
-from xenoovs.errors import SwitchError
+from xenoovs.errors import SwitchError, did_you_mean, first_names
 from xenoovs.model.address import IPAddress, Mac, family_of
-from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
+from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
 from xenoovs.model.intent import service_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import ObservedFlow
@@ -97,7 +97,8 @@ def trace_command(
     if switch is not None and in_port:
         names = sorted(port.name for port in switch.describe(bridge).ports)
         if in_port not in names:
-            raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {', '.join(names) or 'no port'}")
+            there = first_names(names) or "no port"
+            raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
     outcome = tables_of(compile_onto(balancer, observed).flows).run(packet)
     if switch is not None:
         check = _check(packet, outcome, parse_trace(switch.trace(bridge, render_packet(packet))))
@@ -175,27 +176,29 @@ def _show(
     if output is OutputFormat.JSON:
         answer = None if check is None else {"agrees": check.agrees, "text": check.text}
         name = service.name if service else None
-        print_json({"service": name, "backend": backend, "copies": copies, "flows": flows, "switch": answer})
+        shown = None if backend is None else backend.name
+        print_json({"service": name, "backend": shown, "copies": copies, "flows": flows, "switch": answer})
         return
     by_port = f" from port {packet.sport}" if service is not None and service.key.field.needs_ports else ""
     echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
     echo("".join(f"  {flow}\n" for flow in flows), nl=False)
     leaves = ", ".join(f"{copy['dl_dst']} by {copy['port'] or 'NORMAL'}" for copy in copies) or "dropped"
     if service is None:
-        echo(f"packet of no service: {leaves}")
+        echo(f"matches no service -> other traffic ({leaves})")
     else:
-        chosen = click.style(backend or "none", bold=True, fg="green")
-        echo(f"service {click.style(service.name, bold=True)} -> backend {chosen} ({leaves})")
+        what = "backup" if backend is not None and backend.is_backup else "backend"
+        chosen = click.style("none" if backend is None else backend.name, bold=True, fg="green")
+        echo(f"service {click.style(service.name, bold=True)} -> {what} {chosen} ({leaves})")
     if check is not None:
         colour = {True: "green", False: "red", None: "yellow"}[check.agrees]
         echo(f"switch: {click.style(check.text, fg=colour)}")
 
 
-def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> str | None:
+def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> Backend | None:
     service = service_of(balancer, packet)
     if service is None or not outcome.copies:
         return None
     left, before = outcome.copies[0], packet.dl_dst.value
     backends = service.backends
-    found = (b.name for b in backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port, original=before))
+    found = (b for b in backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port, original=before))
     return next(found, None)

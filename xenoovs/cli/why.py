@@ -4,43 +4,71 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
+from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
-from xenoovs.cli.offload import lines_of_bridge, missing_remarks, own_mask_of
+from xenoovs.cli.offload import (
+    DatapathSampler,
+    NamedBridges,
+    growth_remarks,
+    internal_ports,
+    lines_of_bridge,
+    max_idle_of,
+    missing_remarks,
+    own_mask_of,
+)
 from xenoovs.cli.options import (
     FILE,
+    INTERVAL_S,
     OutputFormat,
     address,
-    bridge_command,
+    bridge_option,
+    check_service,
+    duration_or_zero,
+    from_dump_option,
+    from_flows_option,
+    interval_option,
     load_recorded,
     load_resolved,
+    optional_config_argument,
+    output_option,
     reach,
+    service_option,
+    switch_options,
+    version_of_option,
     where_of,
 )
-from xenoovs.cli.output import echo, print_json, print_text
+from xenoovs.cli.output import echo, print_text
 from xenoovs.cli.why_evidence import (
     Inquiry,
     Recorded,
     WhyFindings,
     find_recorded,
     finish_leftovers,
+    overrides_of,
     read_kernel_evidence,
     read_switch,
 )
+from xenoovs.compile.offloadable.table import Version
 from xenoovs.compile.program import compile_onto
+from xenoovs.datapath.host import BridgeState
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.errors import ParseError, counted
+from xenoovs.errors import ParseError, counted, first_names, worded
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.verify.answers import AnswerFinder
+from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services, index_blocks
+from xenoovs.verify.foreign import OverlapIndex, OverrideCounter
 from xenoovs.verify.why.diagnose import (
     Attribution,
     DiagnosisGroup,
@@ -57,7 +85,9 @@ from xenoovs.verify.why.reason import Likelihood, Reason
 _WHERE = {
     Verdict.PARTIAL: "the NIC matches, the CPU forwards",
     Verdict.TC_SW: "in the kernel's traffic control",
+    Verdict.IDLE_HW: "the NIC holds the rule, the CPU forwards",
     Verdict.SW: "in the software datapath",
+    Verdict.CONTRADICTED: "counted by the NIC, but the CPU got more packets than megaflows explain",
 }
 _WORD = {
     Likelihood.CONFIRMED: ("confirmed", "red"),
@@ -66,6 +96,7 @@ _WORD = {
     Likelihood.POSSIBLE: ("possible", "bright_black"),
 }
 _LISTED = 3
+_LONGEST_LISTEN_S = 300.0
 
 
 def _ufid(text: str) -> str:
@@ -75,16 +106,26 @@ def _ufid(text: str) -> str:
     return digits
 
 
-@bridge_command("why")
-@click.option("--service", metavar="NAME", help="Only megaflows of this service.")
+def _listening_time(text: str) -> float:
+    seconds = duration_or_zero(text)
+    if seconds > _LONGEST_LISTEN_S:
+        raise click.BadParameter(f"{text!r} is more than 5m.")
+    return seconds
+
+
+@click.command("why")
+@optional_config_argument
+@bridge_option
+@switch_options
+@service_option
 @click.option("--src", "source", metavar="IP", type=address, help="Only megaflows that match packets from this client.")
 @click.option("--ufid", metavar="UFID", type=_ufid, help="Only this megaflow; its first digits suffice.")
 @click.option(
     "--listen",
     "listen_s",
-    metavar="SECONDS",
-    type=click.FloatRange(0, 300),
-    default=2.0,
+    metavar="TIME",
+    type=_listening_time,
+    default="2s",
     show_default=True,
     help="How long ovs-vswitchd logs at debug level why it does not offload; 0: do not change its log levels.",
 )
@@ -100,30 +141,28 @@ def _ufid(text: str) -> str:
     help="Ask the driver: add each refused rule with skip_sw, read the error, and delete it at once. Takes one "
     "hardware entry for some milliseconds.",
 )
-@click.option(
-    "--from-dump",
-    type=FILE,
-    metavar="DUMP",
-    help="Judge the output of `ovs-appctl dpctl/dump-flows -m` in a file, - for standard input, and read no switch.",
-)
-@click.option(
-    "--from-flows",
-    type=FILE,
-    metavar="FLOWS",
-    help="With --from-dump: the output of `ovs-ofctl --names dump-flows`, which shows the blocks as they were, and "
-    "foreign flows that un-wildcard bits.",
-)
+@interval_option
+@from_dump_option
+@from_flows_option
 @click.option(
     "--from-log",
     type=FILE,
     metavar="LOG",
     help="With --from-dump: the log of the same ovs-vswitchd (ovs-vswitchd.log).",
 )
+@click.option(
+    "--ovs",
+    "version",
+    metavar="VERSION",
+    callback=lambda _context, _parameter, value: None if value is None else version_of_option(value),
+    help="With --from-dump: the version of Open vSwitch, such as 2.17; default: as the log says.",
+)
+@output_option
 @click.pass_context
 def why_command(
     context: click.Context,
     /,
-    config: Path,
+    config: Path | None,
     *,
     db: str | None,
     lab: str | None,
@@ -133,9 +172,11 @@ def why_command(
     listen_s: float,
     reinstall: bool,
     probe_driver: bool,
+    interval_s: float | None,
     from_dump: Path | None,
     from_flows: Path | None,
     from_log: Path | None,
+    version: Version | None,
     output: OutputFormat,
 ) -> None:
     """Explain why megaflows of the config FILE are not in hardware, most likely reason first.
@@ -143,38 +184,59 @@ def why_command(
     Each reason comes with its evidence and the commands that fix it. Raised log levels are restored, and trial rules
     are deleted; if a run is killed, the next one does it.
 
-    With --from-dump no switch and nothing of this host is read: the reasons come from the dump, from the offload table
-    and, with --from-log, from the log of ovs-vswitchd.
+    Where the NIC holds rules it makes two samples, 2 s apart (--interval), and judges as verify-offload does: run it
+    while traffic flows.
 
-    Exit status 0: all selected megaflows are in hardware, 2: some are not, 1: it could not check, 3: none was found.
+    With --from-dump no switch and nothing of this host is read: the reasons come from the dump, from the offload table
+    and, with --from-log, from the log of ovs-vswitchd. FILE may be left out there, as for OVN: then every megaflow
+    that belongs in hardware is explained.
+
+    Exit status 0: all selected megaflows are in hardware, 2: some are not, or a port contradicts the NIC, 1: it could
+    not check, 3: none was found, or some are UNCONFIRMED.
     """
-    live = {"--db": db, "--lab": lab, "--reinstall": reinstall, "--probe-driver": probe_driver}
+    live = {
+        "--db": db,
+        "--lab": lab,
+        "--reinstall": reinstall,
+        "--probe-driver": probe_driver,
+        "--interval": interval_s is not None,
+    }
     given = [option for option, value in live.items() if value]
-    if from_dump is None and (from_flows or from_log):
-        raise click.UsageError("--from-flows and --from-log go with --from-dump.")
+    if from_dump is None and (from_flows or from_log or version):
+        raise click.UsageError("--from-flows, --from-log and --ovs go with --from-dump.")
     if from_dump is not None and given:
         raise click.UsageError(f"--from-dump reads no switch, so {given[0]} has no use.")
     if [config, from_dump, from_flows, from_log].count(Path("-")) > 1:
         raise click.UsageError("standard input can be only one of FILE, DUMP, FLOWS and LOG.")
-    balancer = load_resolved(config) if from_dump is None else load_recorded(config)
-    selected = MegaflowFilter(service, source, ufid)
-    names = [each.name for each in balancer.services]
-    if service is not None and service not in names:
-        raise click.UsageError(f"--service {service}: the config has {', '.join(names)}")
-    if from_dump is None:
+    if config is None:
+        config = find_config(lab) if from_dump is None else environment_config()
+    if config is None and (service or from_flows):
+        raise click.UsageError(f"{'--service' if service else '--from-flows'} needs the config FILE.")
+    selected = MegaflowFilter(service, source, ufid, None if config is not None else NamedBridges())
+    balancer = None
+    if config is not None:
+        balancer = load_resolved(config) if from_dump is None else load_recorded(config)
+        check_service(balancer, service)
+    if from_dump is None and balancer is not None:
         switch = reach(db, lab)
         target = where_of(switch.endpoint, config=config, lab=lab)
-        inquiry = Inquiry(switch.endpoint, target, listen_s, reinstall, probe_driver)
+        between_s = INTERVAL_S if interval_s is None else interval_s
+        inquiry = Inquiry(switch.endpoint, target, listen_s, reinstall, probe_driver, between_s)
         with _ending_properly():
             findings = _examine(balancer, switch, selected, inquiry)
-    else:
-        recorded = Recorded(from_dump, from_flows, from_log)
+    elif from_dump is not None:
+        recorded = Recorded(from_dump, from_flows, from_log, version)
         findings = find_recorded(balancer, selected, recorded, config=config)
-    if output is OutputFormat.JSON:
-        selection = findings.selection
-        print_json(to_json(findings.diagnoses, in_hardware=selection.in_hardware, notes=findings.notes))
-    else:
-        show(findings, nothing=selected.describe_none(is_recorded=from_dump is not None))
+    selection, nothing = findings.selection, selected.describe_none(is_recorded=from_dump is not None)
+    output.show(
+        lambda: to_json(
+            findings.diagnoses,
+            in_hardware=selection.in_hardware,
+            unconfirmed=selection.unconfirmed,
+            notes=findings.notes,
+        ),
+        lambda: show(findings, nothing=nothing, has_config=config is not None),
+    )
     context.exit(_status(findings.selection))
 
 
@@ -182,41 +244,62 @@ def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFil
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
-    index = index_blocks(expected_services(program))
+    services = expected_services(program)
+    index = index_blocks(services)
+    finder = AnswerFinder(services, OverlapIndex(index))
 
-    def select() -> Selection:
-        dump = switch.dump_megaflows()
+    def select() -> tuple[Selection, tuple[str, ...]]:
         # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
-        lines = dump.splitlines() if selected.ufid is not None else lines_of_bridge(dump, bridge, switch.bridges())
+        states = switch.bridges()
+        lines_of = str.splitlines if selected.ufid is not None else partial(_lines_of, bridge, states)
+        sampler = DatapathSampler(switch, interval_s=inquiry.interval_s)
+        reading = sampler.read(lines_of, max_idle_s=max_idle_of(states))
         # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
-        megaflows = (found for found in scan_dump(lines) if not isinstance(found, ParseError))
-        return select_candidates(megaflows, find_block=index.find, is_selected=selected.selects)
+        megaflows = (found for found in scan_dump(reading.lines) if not isinstance(found, ParseError))
+        chosen = select_candidates(
+            megaflows,
+            find_block=index.find,
+            is_selected=selected.selects,
+            find_answers=partial(finder.find, internal_ports=internal_ports(states)),
+            find_overrides=partial(overrides_of, OverrideCounter(index), internal_ports=internal_ports(states)),
+            context=CheckContext(filters=reading.filters, before=reading.before, port_checks=reading.port_checks),
+        )
+        contradictions = (str(port) for port in chosen.contradicted)
+        return chosen, (*reading.remarks, *growth_remarks(chosen, reading), *contradictions)
 
     def foreign() -> tuple[Flow, ...]:
         return tuple(observed.flow for observed in switch.dump_foreign_flows(bridge))
 
     notes = (*finish_leftovers(inquiry.endpoint), *missing_remarks(program, observed))
-    selection = select()
+    selection, sampled = select()
     if not selection.candidates:
-        return WhyFindings(selection, (), notes)
+        return WhyFindings(selection, (), (*notes, *sampled))
     evidence, unread = read_switch(inquiry, selection)
     notes = (*notes, *unread)
     if inquiry.reinstall:
-        now = select()
-        if now.candidates or now.in_hardware:
-            selection = now
+        now, sampled_now = select()
+        if now.candidates or now.in_hardware or now.unconfirmed:
+            if lost := sum(each.held is not None for each in selection.candidates):
+                notes = (*notes, f"before Open vSwitch reinstalled megaflows, the NIC did not use {lost} of its rules")
+            selection, sampled = now, sampled_now
         else:
             notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
     evidence, unread = read_kernel_evidence(inquiry, selection, evidence)
     attribution = Attribution(index, bridge, own_mask_of(program), foreign)
-    return WhyFindings(selection, diagnose(attribution.attribute(selection), evidence), (*notes, *unread))
+    return WhyFindings(selection, diagnose(attribution.attribute(selection), evidence), (*notes, *sampled, *unread))
+
+
+def _lines_of(bridge: str, states: Iterable[BridgeState], dump: str) -> Iterator[str]:
+    return lines_of_bridge(dump, bridge, states)
 
 
 def _status(selection: Selection) -> int:
-    if selection.candidates:
+    if selection.candidates or selection.contradicted:
         return EXIT_DIFFERS
     if selection.unjudged:
         return EXIT_FAILED
+    if selection.unconfirmed:
+        return EXIT_NOTHING_SEEN
     return EXIT_OK if selection.in_hardware else EXIT_NOTHING_SEEN
 
 
@@ -235,16 +318,20 @@ def _ending_properly() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(findings: WhyFindings, *, nothing: str) -> None:
+def show(findings: WhyFindings, *, nothing: str, has_config: bool = True) -> None:
     """Print groups of megaflows with their reasons, then notes and totals, or `nothing` if none was selected."""
     for found in group(findings.diagnoses):
-        _show_group(found)
+        _show_group(found, has_config=has_config)
     for note in findings.notes:
         print_text(f"note: {note}", indent="      ")
     selection = findings.selection
     if selection.unjudged:
-        echo("the dump does not show where megaflows run: it was made without -m")
-    elif selection.candidates:
+        hidden = f"{counted(selection.unjudged, 'megaflow')} {worded(selection.unjudged, 'runs', 'run')}"
+        print_text(f"the dump does not show where {hidden}: it was made without -m")
+    if selection.unconfirmed:
+        megaflows = counted(selection.unconfirmed, "megaflow")
+        print_text(f"UNCONFIRMED: {megaflows}: the NIC holds the rules, no counter proves that it forwards by them")
+    if selection.candidates:
         if selection.left_out:
             print_text(
                 f"note: {selection.left_out} more are only counted; select some with --service or --src",
@@ -253,15 +340,22 @@ def show(findings: WhyFindings, *, nothing: str) -> None:
         candidates = len(selection.candidates) + selection.left_out
         text = f"{candidates} not in hardware, {selection.in_hardware} in hardware"
         echo(click.style(text, fg="yellow", bold=True))
-    elif selection.in_hardware:
+    elif selection.contradicted:
+        echo(click.style("a port contradicts the NIC, so what its rules count is not true", fg="yellow", bold=True))
+    elif selection.in_hardware and not selection.unjudged and not selection.unconfirmed:
         echo(click.style(f"{counted(selection.in_hardware, 'megaflow')}, all in hardware", fg="green", bold=True))
-    else:
+    elif not selection.unjudged and not selection.unconfirmed:
         print_text(nothing)
 
 
-def _show_group(found: DiagnosisGroup) -> None:
+def _show_group(found: DiagnosisGroup, *, has_config: bool) -> None:
     count = len(found.diagnoses)
-    of = f" of {', '.join(found.services)} ({_short(found.backends)})" if found.services else " of no service"
+    services = first_names(found.services, most=_LISTED)
+    of = f" of {services} ({first_names(found.backends, most=_LISTED)})"
+    if not has_config:
+        of = ""
+    elif not found.backends:
+        of = f" with answers of {services}" if services else " of no service"
     head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
     print_text(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:
@@ -282,8 +376,3 @@ def _show_reason(number: int, reason: Reason) -> None:
         print_text(f"       source:   {reason.source}", indent="                 ")
     for command in reason.fix:
         echo(f"       fix:      {click.style(command, fg='cyan')}")
-
-
-def _short(names: tuple[str, ...]) -> str:
-    rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + rest

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from xenoovs.cli.offload import own_mask_of, read_flows
 from xenoovs.cli.recorded import open_dump, read_text
+from xenoovs.compile.offloadable.check import check_megaflow, overall
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, Version, render_version
 from xenoovs.compile.program import compile_onto
 from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
-from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
-from xenoovs.errors import ParseError, SwitchError
+from xenoovs.errors import ParseError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign, is_ours
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.netlink import RouteSocket
-from xenoovs.switch.skip_sw_probe import SkipSwProber, TrialResult
+from xenoovs.switch.offload_setting import OffloadSwitch
+from xenoovs.switch.skip_sw_probe import SkipSwProber
 from xenoovs.switch.tc import dump_filters
 from xenoovs.switch.vlog import OffloadLog
-from xenoovs.switch.vswitchd import find_process, judge_offload, parse_history, read_log, same_namespace
+from xenoovs.switch.vswitchd import (
+    find_process,
+    judge_offload,
+    logged_version,
+    parse_history,
+    read_log,
+    same_namespace,
+)
+from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import UnparsedLines
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.foreign import OverlapIndex, OverrideCounter
+from xenoovs.verify.why.case import BlockOverride, Evidence
 from xenoovs.verify.why.diagnose import (
     Attribution,
     Candidate,
@@ -37,16 +50,22 @@ from xenoovs.verify.why.diagnose import (
     diagnose,
     select_candidates,
 )
+from xenoovs.verify.why.flows import version_or_default
 from xenoovs.verify.why.log import parse_refusals
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Files, `-` for standard input: a dump of megaflows; optionally flows, and the log of ovs-vswitchd."""
+    """Files, `-` for standard input: a dump of megaflows; optionally flows, and the log of ovs-vswitchd.
+
+    Attributes:
+        version: version of the Open vSwitch; None: that of the log, or unknown.
+    """
 
     dump: Path
     flows: Path | None
     log: Path | None
+    version: Version | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ class Inquiry:
         listen_s: how long to listen to ovs-vswitchd; 0: not at all.
         reinstall: whether Open vSwitch reinstalls all megaflows meanwhile.
         probe_driver: whether to try refused rules with skip_sw.
+        interval_s: between two samples of the datapath; 0: one sample.
     """
 
     endpoint: Endpoint
@@ -66,6 +86,7 @@ class Inquiry:
     listen_s: float
     reinstall: bool
     probe_driver: bool
+    interval_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +103,8 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
     messages = []
     if OffloadLog(endpoint).finish():
         messages.append("restored the log levels that an earlier, killed run had raised")
+    if OffloadSwitch(endpoint).finish():
+        messages.append("finished a `doctor --set` that was killed: hw-offload is as ovs-vswitchd began with it")
     process = find_process(endpoint)
     if process is not None and not same_namespace(process):
         # The rule is in another namespace, so its record must stay.
@@ -112,7 +135,7 @@ def read_kernel_evidence(
     inquiry: Inquiry, selection: Selection, evidence: Evidence
 ) -> tuple[Evidence, tuple[str, ...]]:
     """Return the evidence with that of traffic control and, if allowed, of the driver; and notes on failures."""
-    refused = tuple(candidate for candidate in selection.candidates if candidate.verdict is Verdict.TC_SW)
+    refused = tuple(candidate for candidate in selection.candidates if _is_refused(candidate))
     process = find_process(inquiry.endpoint)
     if not refused:
         return evidence, ()
@@ -129,29 +152,28 @@ def read_kernel_evidence(
         if inquiry.probe_driver:
             with RouteSocket() as netlink:
                 answers = SkipSwProber(netlink, inquiry.endpoint.local_rundir).ask(cookies)
-            evidence = replace(evidence, driver=_by_ufid(refused, answers))
+            ufids = (candidate.megaflow.ufid or "" for candidate in refused)
+            driver = {ufid: answers[cookie] for ufid in ufids if (cookie := cookie_of_ufid(ufid)) in answers}
+            evidence = replace(evidence, driver=driver)
     except SwitchError as error:
         return evidence, (str(error),)
     return evidence, ()
+
+
+def _is_refused(candidate: Candidate) -> bool:
+    """Return whether the rule is in traffic control, and not in the NIC."""
+    return candidate.verdict is Verdict.TC_SW and candidate.held is None
 
 
 def _should_listen(inquiry: Inquiry, selection: Selection, evidence: Evidence) -> bool:
     """Return whether the log may grow: Open vSwitch logs nothing about rules in traffic control or without offload."""
     if inquiry.reinstall:
         return True
-    untranslated = any(candidate.verdict is not Verdict.TC_SW for candidate in selection.candidates)
+    untranslated = any(
+        candidate.verdict is not Verdict.TC_SW and candidate.held is None for candidate in selection.candidates
+    )
     running = evidence.offload
     return bool(inquiry.listen_s and untranslated and (running is None or running.is_on))
-
-
-def _by_ufid(refused: tuple[Candidate, ...], answers: dict[str, TrialResult]) -> dict[str, DriverAnswer]:
-    found = {}
-    for candidate in refused:
-        ufid = candidate.megaflow.ufid or ""
-        answer = answers.get(cookie_of_ufid(ufid) or "")
-        if answer is not None:
-            found[ufid] = DriverAnswer(answer.error, answer.text, answer.words)
-    return found
 
 
 def _unread(evidence: Evidence) -> tuple[str, ...]:
@@ -163,32 +185,99 @@ def _unread(evidence: Evidence) -> tuple[str, ...]:
 _RECORDED = Unknown("a dump has no facts about its host")
 _HOST = "settings, ports and devices of the dump's host were not checked: run `xenoovs doctor` there"
 _LOG = "the log of ovs-vswitchd was not read: add --from-log"
+_VERSION = "the version of Open vSwitch is unknown: judged as {version}; add --ovs VERSION"
 
 
-def find_recorded(balancer: Balancer, selected: MegaflowFilter, recorded: Recorded, *, config: Path) -> WhyFindings:
-    """Judge the files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow."""
+def find_recorded(
+    balancer: Balancer | None, selected: MegaflowFilter, recorded: Recorded, *, config: Path | None
+) -> WhyFindings:
+    """Judge the files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow.
+
+    Args:
+        balancer: The config; None: every megaflow is judged by itself.
+        selected: The megaflows to explain.
+        recorded: The files.
+        config: The file of the config, for commands.
+    """
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()
-    program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
-    index = index_blocks(expected_services(program))
+    ours = [seen for seen in observed if is_ours(seen.flow.cookie)]
+    program = None if balancer is None else compile_onto(balancer, ours)
+    services = () if program is None else expected_services(program)
+    index = index_blocks(services)
+    finder = AnswerFinder(services, OverlapIndex(index))
     unparsed = UnparsedLines()
+    log = None if recorded.log is None else read_text(recorded.log)
+    logged = None if log is None else logged_version(log)
+    version = logged if recorded.version is None else render_version(recorded.version)
     with open_dump(recorded.dump) as lines:
-        selection = select_candidates(_read_whole(lines, unparsed), find_block=index.find, is_selected=selected.selects)
-    notes = tuple(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1])
+        depends = Counter[str]()
+        megaflows = _judged_without_m(_read_whole(lines, unparsed), version, depends)
+        selection = select_candidates(
+            megaflows,
+            find_block=index.find,
+            is_selected=selected.selects,
+            find_answers=finder.find,
+            find_overrides=partial(overrides_of, OverrideCounter(index)),
+        )
+    undecided = (f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED))
+    notes = (
+        *lines.remarks(),
+        *undecided,
+        *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
+    )
     if not selection.candidates:
         return WhyFindings(selection, (), notes)
 
     def foreign() -> tuple[Flow, ...] | None:
         return tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie)) if recorded.flows else None
 
-    selection = Attribution(index, balancer.uplinks.bridge, own_mask_of(program), foreign).attribute(selection)
-    log = None if recorded.log is None else read_text(recorded.log)
+    if balancer is not None and program is not None:
+        selection = Attribution(index, balancer.uplinks.bridge, own_mask_of(program), foreign).attribute(selection)
     evidence = Evidence(
         _host(log),
         refusals=parse_refusals(log or ""),
-        target=CommandTarget(config=None if str(config) == "-" else str(config)),
+        target=CommandTarget(config=None if config is None or str(config) == "-" else str(config)),
+        given_version=version,
     )
-    missing = (_HOST,) if log is not None else (_HOST, _LOG)
+    missing = [_HOST, *([_LOG] if log is None else [])]
+    if version is None:
+        missing.append(_VERSION.format(version=render_version(DEFAULT_VERSION)))
     return WhyFindings(selection, diagnose(selection, evidence), (*notes, *missing))
+
+
+def overrides_of(
+    counter: OverrideCounter, megaflow: Megaflow, internal_ports: Set[str] = frozenset()
+) -> tuple[BlockOverride, ...]:
+    """Return the blocks that a megaflow outside all blocks overrides; not those that it drops, as a blocklist does."""
+    if megaflow.actions == ("drop",):
+        return ()
+    return tuple(BlockOverride(entry.service, blocks) for entry, blocks in counter.overridden(megaflow, internal_ports))
+
+
+def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depends: Counter[str]) -> Iterator[Megaflow]:
+    """Yield the megaflows; of a dump made without -m, those that no NIC forwards as megaflows in software.
+
+    Args:
+        megaflows: of the dump.
+        version: version of Open vSwitch.
+        depends: counts what the place of others depends on, such as the offload of connection tracking.
+    """
+    known = DEFAULT_VERSION if version is None else version_or_default(version)
+    for megaflow in megaflows:
+        if verdict_of(megaflow) is not None:
+            yield megaflow
+            continue
+        found = check_megaflow(megaflow, Profile.TC, known)
+        if overall(found) is Offload.SW:
+            yield replace(megaflow, layer="ovs")
+            continue
+        for one in found:
+            if one.offload is Offload.DEPENDS:
+                depends[f"{one.topic.what}: {one.row.text}"] += 1
+        yield megaflow
+
+
+_MAX_UNDECIDED = 3
 
 
 def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaflow]:

@@ -70,23 +70,34 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Since when the old backend of each moving block has had no packets. since: packets until then, and the time."""
+    """How long the old backend of each moving block has had no packets, as far as they were counted.
+
+    Attributes:
+        since: Packets until then, and the time.
+        until_s: All packets until this time were counted.
+    """
 
     since: Mapping[BlockId, tuple[int, float]] = field(default_factory=dict)
+    until_s: float = 0.0
 
-    def after(self, packets: Mapping[BlockId, int], *, now_s: float) -> Quiet:
-        """Return what is known after `packets` (of `old_packets`) were counted."""
+    def after(self, packets: Mapping[BlockId, int], *, asked_s: float, read_s: float) -> Quiet:
+        """Return what is known after `packets` (of `old_packets`) were counted.
+
+        Args:
+            packets: All that came until `asked_s`, and some of those that came until `read_s`. On a busy switch
+                seconds are between these.
+        """
         found = {}
         for block, count in packets.items():
-            before, since_s = self.since.get(block, (-1, now_s))
-            found[block] = (count, since_s if count == before else now_s)
-        return Quiet(found)
+            before, since_s = self.since.get(block, (-1, read_s))
+            found[block] = (count, since_s if count == before else read_s)
+        return Quiet(found, asked_s)
 
-    def blocks(self, program: Program, *, now_s: float) -> frozenset[BlockId]:
+    def blocks(self, program: Program) -> frozenset[BlockId]:
         """Return the blocks that have been quiet for as long as their service asks."""
         rest_s = {made.service_id: made.service.drain.idle_timeout_ms / 1000 for made in program.services}
         known = ((block, since_s) for block, (_, since_s) in self.since.items() if block[0] in rest_s)
-        return frozenset(block for block, since_s in known if now_s - since_s >= rest_s[block[0]])
+        return frozenset(block for block, since_s in known if self.until_s - since_s >= rest_s[block[0]])
 
 
 def drains_of(

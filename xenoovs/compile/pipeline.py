@@ -15,7 +15,7 @@ from xenoovs.model.balancer import Claim
 from xenoovs.openflow.flow import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, Field, Resubmit, all_but
 
 GENERATION = 1
-"""Version of this layout. Flows of another generation are ours, and are replaced."""
+"""Version of this layout. Flows of xenoovs of another generation are replaced."""
 
 SERVICE_ID = Field.REG0
 """Carries the service's id from `classify` to `balance`. Registers lie in the first stage of the classifier's look-up

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import chain
+from operator import attrgetter
 
 from xenoovs.compile.pipeline import TO_DRAIN, Stage
-from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.compile.program import Program, ServiceProgram, sorted_flows
 from xenoovs.compile.read import is_block, stage_number
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
@@ -84,8 +85,8 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 
             blocked.append(before)
         else:
             changed.append(FlowChange(before, flow))
-    removed = sorted((flow for flow in have.values() if is_ours(flow.cookie)), key=_order)
-    return Plan(tuple(added), tuple(changed), tuple(removed), unchanged, tuple(blocked))
+    removed = sorted_flows(flow for flow in have.values() if is_ours(flow.cookie))
+    return Plan(tuple(added), tuple(changed), removed, unchanged, tuple(blocked))
 
 
 def bundle_of(difference: Plan) -> Bundle:
@@ -94,22 +95,11 @@ def bundle_of(difference: Plan) -> Bundle:
     Adds go from the last table to the first, so that no packet is sent to blocks that are not there yet, and within a
     table from the highest priority to the lowest. Deletes go in the reverse order.
     """
-    adds = (FlowMod(Command.ADD, flow) for flow in sorted(difference.added, key=_before))
+    path = attrgetter("key.table", "key.priority")
+    adds = (FlowMod(Command.ADD, flow) for flow in sorted(difference.added, key=path, reverse=True))
     changes = (FlowMod(_command(change), change.after) for change in difference.changed)
-    deletes = (FlowMod(Command.DELETE, flow) for flow in sorted(difference.removed, key=_after))
+    deletes = (FlowMod(Command.DELETE, flow) for flow in sorted(difference.removed, key=path))
     return Bundle((*adds, *changes, *deletes))
-
-
-def _before(flow: Flow) -> tuple[int, int]:
-    return -flow.table, -flow.priority
-
-
-def _after(flow: Flow) -> tuple[int, int]:
-    return flow.table, flow.priority
-
-
-def _order(flow: Flow) -> tuple[int, int, str]:
-    return flow.table, -flow.priority, render_flow(flow)
 
 
 def _command(change: FlowChange) -> Command:
@@ -177,6 +167,7 @@ class BackendShare:
     target: Fraction | None
     before: Fraction
     after: Fraction
+    is_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +256,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
         hardware_entries_before=before.entries,
         hardware_entries=hardware_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
-        ejected=tuple(one.name for one in made.service.backends if one.name in made.decision.ejected),
+        ejected=tuple(one.name for one in made.service.backends if one.weight and one.name in made.decision.ejected),
     )
 
 
@@ -292,20 +283,20 @@ def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
 
 def _windows(made: ServiceProgram, width: int) -> list[Window]:
     """Return the units that each backend may have, widened to what it has after the change."""
-    ejected = made.decision.ejected
-    weights = [0 if backend.name in ejected else backend.weight for backend in made.service.backends]
+    ejected, after = made.decision.ejected, [int(share * (1 << width)) for share in made.shares]
+    pairs = zip(made.service.backends, made.service.weights, strict=True)
+    weights = [0 if backend.name in ejected else weight for backend, weight in pairs]
     if not any(weights):
-        return [Window(0, 0) for _ in weights]
+        return [Window(units, units) for units in after]
     allowed = windows(weights, width, tolerance_of(made.service))
-    after = [int(share * (1 << width)) for share in made.shares]
     return [Window(min(lo, units), max(hi, units)) for (lo, hi), units in zip(allowed, after, strict=True)]
 
 
 def _backend_shares(made: ServiceProgram, before: dict[str, Fraction]) -> tuple[BackendShare, ...]:
-    backends, total = made.service.backends, sum(made.service.weights, Fraction(0))
+    backends = made.service.backends
     rows = [
-        BackendShare(one.name, one.next_hop, one.weight / total, before.get(one.name, Fraction(0)), share)
-        for one, share in zip(backends, made.shares, strict=True)
+        BackendShare(one.name, one.next_hop, target, before.get(one.name, Fraction(0)), share, one.is_backup)
+        for one, target, share in zip(backends, made.service.target_shares, made.shares, strict=True)
     ]
     others = before.keys() - {one.name for one in backends}
     return (*rows, *(_not_configured(owner, before[owner]) for owner in sorted(others)))

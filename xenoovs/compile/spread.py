@@ -57,16 +57,7 @@ def check_spread(made: ServiceProgram, family: Family, load: Mapping[int, int]) 
     found = analyse(load, positions)
     unusable = IPV6_NOT_USABLE if family is Family.IPV6 else ()
     candidates = (position for position in range(family.bits) if position not in unusable)
-    spread = Spread(
-        service.name,
-        family,
-        len(load),
-        sum(load.values()),
-        positions,
-        _backends(made, load),
-        found,
-        None,
-    )
+    spread = Spread(service.name, family, len(load), sum(load.values()), positions, _backends(made, load), found, None)
     return spread if spread.is_by_chance else replace(spread, suggestion=suggest(load, positions, candidates))
 
 
@@ -79,8 +70,8 @@ def _backends(made: ServiceProgram, load: Mapping[int, int]) -> tuple[BackendSpr
         owner = next((o for mask, owners in by_mask.items() if (o := owners.get(address & mask)) is not None), None)
         if owner is not None:
             sums[owner] += count
-    total, weight = sum(load.values()), sum(made.service.weights)
+    total, service = sum(load.values()), made.service
     return tuple(
-        BackendSpread(backend.name, backend.weight / weight, space, Fraction(sums[backend.name], total))
-        for backend, space in zip(made.service.backends, made.shares, strict=True)
+        BackendSpread(backend.name, target, space, Fraction(sums[backend.name], total))
+        for backend, target, space in zip(service.backends, service.target_shares, made.shares, strict=True)
     )

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from xenoovs.config.schema import BackendConfig, DrainConfig, FileConfig, HealthConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.schema import (
+    AgentCheckConfig,
+    AnnounceConfig,
+    BackendConfig,
+    DrainConfig,
+    FileConfig,
+    HealthConfig,
+    IncludedConfig,
+    NotifyConfig,
+    ServiceConfig,
+    SwitchConfig,
+)
 from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
+from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.balancer import (
     NO_QUERY,
+    AgentCheck,
+    Announce,
     Backend,
     Balancer,
     BlockKey,
     Claim,
     Drain,
     Health,
+    Notify,
     ProbeKind,
     Service,
     Uplinks,
@@ -122,6 +136,9 @@ _REMOVED = {
 }
 """Keys that earlier versions knew, by the mapping that had them, and what to write instead."""
 
+_FOR_ALL = (("health",), ("drain",), ("notify",), ("agent_check",))
+"""Paths of the parts of a file that stand for all services."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -139,27 +156,63 @@ class Checked:
     omitted: int = 0
     health: HealthConfig = field(default_factory=HealthConfig)
     drain: DrainConfig = field(default_factory=DrainConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
+    announce: AnnounceConfig | None = None
+    agent_check: AgentCheckConfig = field(default_factory=AgentCheckConfig)
     lost: Mapping[int, Lost] = field(default_factory=dict)
     lost_around: Lost = NOTHING_LOST
 
     def lost_of(self, index: int) -> Lost:
         """What is not to be judged of a service: its own wrong values, and those of the file that stand for all."""
         own = self.lost.get(index, NOTHING_LOST).paths
-        return Lost(own | {path for path in self.lost_around.paths if path[:1] in (("health",), ("drain",))})
+        return Lost(own | {path for path in self.lost_around.paths if path[:1] in _FOR_ALL})
 
 
-def check_structure(root: Value) -> Checked:
-    """Check every key, type and range. Right values stay, so that they can be checked against each other."""
+def check_structure(root: Value, is_default: Callable[[KeyPath], bool]) -> Checked:
+    """Check every key, type and range. Right values stay, so that they can be checked against each other.
+
+    Args:
+        root: The tree, with the defaults in it.
+        is_default: Returns whether the value at a path is a default: its mistakes are found where it stands.
+    """
     try:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
-        return _salvage(root, error.errors(include_url=False))
-    return Checked(config.switch, tuple(enumerate(config.services)), health=config.health, drain=config.drain)
+        return _salvage(root, error.errors(include_url=False), is_default)
+    services = tuple(enumerate(config.services))
+    return Checked(
+        config.switch,
+        services,
+        health=config.health,
+        drain=config.drain,
+        notify=config.notify,
+        announce=config.announce,
+        agent_check=config.agent_check,
+    )
 
 
-def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
-    remarks = tuple(map(_remark, errors[:MAX_REMARKS]))
-    omitted = len(errors) - len(remarks)
+def check_included(root: Value) -> Iterator[Remark]:
+    """Check what a file that is included has beside its services."""
+    alone = {**root, "services": []} if isinstance(root, dict) and isinstance(root.get("services"), list) else root
+    try:
+        IncludedConfig.model_validate(alone)
+    except ValidationError as error:
+        for each in error.errors(include_url=False)[:MAX_REMARKS]:
+            key = str(each["loc"][-1]) if len(each["loc"]) == 1 else ""
+            if each["type"] == "extra_forbidden" and key in FileConfig.model_fields:
+                instead = "remove it here"
+                if (key,) in _FOR_ALL:
+                    instead = f"write it there, or here as `defaults: {{services: {{{key}: ...}}}}`"
+                message = f"an included file has no `{key}`, only the file that includes the others has; {instead}"
+                yield Remark(each["loc"], message, at_key=True)
+            else:
+                yield _remark(each)
+
+
+def _salvage(root: Value, errors: Sequence[Any], is_default: Callable[[KeyPath], bool]) -> Checked:
+    own = [error for error in errors if error["type"] == "missing" or not is_default(error["loc"])]
+    remarks = tuple(_remark(error) for error in own[:MAX_REMARKS])
+    omitted = len(own) - len(remarks)
     # An unknown key changes nothing else: the rest of its part is checked as if it were not there.
     unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
     wrong = [error["loc"] for error in errors if error["loc"] not in unknown]
@@ -168,9 +221,13 @@ def _salvage(root: Value, errors: Sequence[Any]) -> Checked:
     around = Lost(frozenset(path for path in wrong if path[:1] != ("services",)))
     health = _valid(HealthConfig, _right(tree.get("health", {}), "health", around)) or HealthConfig()
     drain = _valid(DrainConfig, _right(tree.get("drain", {}), "drain", around)) or DrainConfig()
+    notify = _valid(NotifyConfig, _right(tree.get("notify", {}), "notify", around)) or NotifyConfig()
+    agent = _valid(AgentCheckConfig, _right(tree.get("agent_check", {}), "agent_check", around)) or AgentCheckConfig()
     switch = _valid(SwitchConfig, _right(tree.get("switch"), "switch", around, egress="unnamed"))
     services, lost = _services(tree.get("services"), [path for path in wrong if path[:1] == ("services",)])
-    return Checked(switch, services, remarks, omitted, health, drain, lost, around)
+    return Checked(
+        switch, services, remarks, omitted, health, drain, notify, agent_check=agent, lost=lost, lost_around=around
+    )
 
 
 def _right(value: Value, name: str, lost: Lost, **instead: str) -> Value:
@@ -213,8 +270,17 @@ def _valid(form: type[M], value: Value) -> M | None:
         return None
 
 
-def _remark(error: Any) -> Remark:
-    """One error of pydantic (docs.pydantic.dev, "Validation Errors"), as a remark."""
+def check_form(root: Value, form: type[M]) -> tuple[M | None, tuple[Remark, ...]]:
+    """Check the tree of another file than a config. Return its values, or None and the mistakes."""
+    try:
+        return form.model_validate(root), ()
+    except ValidationError as error:
+        errors = error.errors(include_url=False)[:MAX_REMARKS]
+        return None, tuple(_remark(each, form) for each in errors)
+
+
+def _remark(error: Any, form: type[BaseModel] = FileConfig) -> Remark:
+    """One error of pydantic (docs.pydantic.dev, "Validation Errors"), as a remark. `form`: of the whole file."""
     path: KeyPath = error["loc"]
     value = error["input"]
     match error["type"]:
@@ -223,13 +289,14 @@ def _remark(error: Any) -> Remark:
         case "missing":
             return Remark(path, f"this key is required; add `{path[-1]}:` here")
         case "extra_forbidden":
-            return Remark(path, _unknown_key(str(path[-1]), path), at_key=True)
+            return Remark(path, _unknown_key(str(path[-1]), path, form), at_key=True)
         case "model_type":
-            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {_known(path)}")
+            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {_known(path, form)}")
         case "list_type":
             return Remark(path, f"{show(value)} is not a list; write items that start with a dash")
         case "too_short":
-            return Remark(path, f"the list is empty; write at least {error['ctx']['min_length']}")
+            least = error["ctx"]["min_length"]
+            return Remark(path, f"{show(value) if value else 'the list is empty'}; write at least {least}")
         case "too_long":
             limit = error["ctx"]["max_length"]
             return Remark(path, f"{len(value)} items are more than the {limit} that are supported; split them")
@@ -237,27 +304,26 @@ def _remark(error: Any) -> Remark:
             return Remark(path, f"{show(value)} cannot be used ({other}: {error['msg']})")
 
 
-def _unknown_key(key: str, path: KeyPath) -> str:
-    form = _form_at(path[:-1])
+def _unknown_key(key: str, path: KeyPath, root: type[BaseModel]) -> str:
+    form = _form_at(path[:-1], root)
     if (form, key) in _REMOVED:
         return _REMOVED[form, key]
-    near = difflib.get_close_matches(key, list(form.model_fields), n=1)
-    advice = f"did you mean {near[0]}?" if near else f"known keys: {_known(path[:-1])}"
-    return f"unknown key; {advice}"
+    guess = did_you_mean(key, form.model_fields, "did you mean {}?")
+    return f"unknown key; {guess or f'known keys: {_known(path[:-1], root)}'}"
 
 
-def _known(path: KeyPath) -> str:
-    return ", ".join(_form_at(path).model_fields)
+def _known(path: KeyPath, root: type[BaseModel]) -> str:
+    return ", ".join(_form_at(path, root).model_fields)
 
 
-def _form_at(path: KeyPath) -> type[BaseModel]:
-    """Return what the mapping at `path` has to be."""
-    form: Any = FileConfig
+def _form_at(path: KeyPath, root: type[BaseModel]) -> type[BaseModel]:
+    """Return what the mapping at `path` of a file has to be."""
+    form: Any = root
     for step in path:
         if isinstance(step, str):
             annotation = form.model_fields[step].annotation
             form = next(iter(getattr(annotation, "__args__", (annotation,))))
-    return form  # type: ignore[no-any-return]  # the annotations of FileConfig
+    return form  # type: ignore[no-any-return]  # the annotations of a form
 
 
 # The health check of a service: its own keys over those of the file, defaults for the rest, and what must hold.
@@ -281,7 +347,9 @@ def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
     return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
 
 
-def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfig, lost: Lost) -> Iterator[Remark]:
+def check_health(
+    service: ServiceConfig, path: KeyPath, *, defaults: HealthConfig, lost: Lost, for_lab: bool = False
+) -> Iterator[Remark]:
     """Keys against each other, and backends that cannot be asked. `lost`: not to be judged."""
     if lost.has(("health", "probe")):
         return
@@ -295,7 +363,12 @@ def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfi
         yield from _check_times(health, here)
     if health.probe.has_port and health.port is None and not lost.has(("health", "port"), ("ports",)):
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
-    if health.probe is ProbeKind.ARP and health.interface is None and not lost.has(("health", "interface")):
+    if (
+        health.probe is ProbeKind.ARP
+        and health.interface is None
+        and not for_lab
+        and not lost.has(("health", "interface"))
+    ):
         yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
     if health.probe is ProbeKind.DNS and health.query == NO_QUERY and not lost.has(("health", "query")):
         yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
@@ -303,7 +376,7 @@ def check_health(service: ServiceConfig, path: KeyPath, *, defaults: HealthConfi
         yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
     if health.insecure and health.ca_file is not None:
         yield Remark((*here, "insecure"), "any certificate will do, so ca_file has no use; leave out one of them")
-    yield from _check_addresses(service, path, health.probe, lost)
+    yield from _check_addresses(service, path, health.probe, lost, for_lab=for_lab)
 
 
 def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
@@ -320,24 +393,68 @@ def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
         )
 
 
-def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, lost: Lost) -> Iterator[Remark]:
+def _check_addresses(
+    service: ServiceConfig, path: KeyPath, probe: ProbeKind, lost: Lost, *, for_lab: bool
+) -> Iterator[Remark]:
     if probe is ProbeKind.EXEC or lost.has(("vip",)) or ("backends",) in lost.paths:
         return
     unknown = lost.backends("mac", "address")
-    asks_vip = probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip)
+    needs_address = not for_lab and not (probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip))
     for index, backend in enumerate(service.backends):
         here = (*path, "backends", index)
         if index in unknown:
             continue
         if probe is ProbeKind.ARP and not isinstance(backend.mac, Mac):
             yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
-        if backend.address is None and not asks_vip:
+        if backend.address is None and needs_address:
             yield Remark(here, f"probe {probe.value} needs the server's own address; add `address:`")
         elif backend.address is not None and backend.address.version == 6 and probe is ProbeKind.ARP:
             yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
 
 
-def _given(own: BaseModel, defaults: BaseModel, model: type[Health] | type[Drain]) -> dict[str, Any]:
+def check_notify(service: ServiceConfig, path: KeyPath, *, defaults: NotifyConfig, lost: Lost) -> Iterator[Remark]:
+    """A timeout needs a command. `lost`: not to be judged."""
+    is_written = service.notify.model_fields_set and not lost.has(("notify", "command"))
+    if is_written and not (service.notify.command or defaults.command):
+        yield Remark((*path, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
+
+
+def check_agent(
+    service: ServiceConfig, path: KeyPath, *, defaults: AgentCheckConfig, lost: Lost, for_lab: bool = False
+) -> Iterator[Remark]:
+    """An agent without a port, and servers without the address at which it listens."""
+    if lost.has(("agent_check", "port")):
+        return
+    found = _agent_check(service, defaults)
+    if found is None:
+        if service.agent_check.model_fields_set:
+            yield Remark((*path, "agent_check"), "the agent has no port; add `port: 9707`")
+        return
+    if found.timeout_ms > found.interval_ms and not lost.has(("agent_check", "timeout"), ("agent_check", "interval")):
+        yield Remark(
+            (*path, "agent_check"),
+            f"the timeout of {found.timeout_ms} ms is longer than the interval of {found.interval_ms} ms; a request "
+            "must end before the next one starts",
+        )
+    if for_lab or ("backends",) in lost.paths:
+        return
+    unknown = lost.backends("address")
+    for index, backend in enumerate(service.backends):
+        if index not in unknown and backend.address is None:
+            yield Remark((*path, "backends", index), "agent_check needs the server's own address; add `address:`")
+
+
+def _agent_check(service: ServiceConfig, defaults: AgentCheckConfig) -> AgentCheck | None:
+    given = _given(service.agent_check, defaults, AgentCheck)
+    return AgentCheck(**given) if "port" in given else None
+
+
+def _notify(service: ServiceConfig, defaults: NotifyConfig) -> Notify | None:
+    given = _given(service.notify, defaults, Notify)
+    return Notify(**given) if "command" in given else None
+
+
+def _given(own: BaseModel, defaults: BaseModel, model: type[Health | Drain | Notify | AgentCheck]) -> dict[str, Any]:
     """Return the keys that are written, those of the service before those of the file, by their names in the model."""
     values = {}
     for name in model.__dataclass_fields__:
@@ -367,16 +484,16 @@ def claim_of(service: ServiceConfig) -> Claim:
     return Claim(families_of(service), tuple(service.vip), service.protocol, tuple(service.ports))
 
 
-def build_balancer(
-    switch: SwitchConfig, services: Iterable[tuple[int, ServiceConfig]], *, health: HealthConfig, drain: DrainConfig
-) -> Balancer:
-    """`services`: with their index in the file, in its order. `health`, `drain`: what the file says for all of them."""
+def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
+    """Return what a config says that has no mistake."""
     ports = tuple(switch.ingress), switch.egress
     uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
-    return Balancer(uplinks, tuple(_service(service, switch.egress, health, drain) for _, service in services))
+    services = tuple(_service(service, switch.egress, checked) for _, service in checked.services)
+    announce = checked.announce
+    return Balancer(uplinks, services, None if announce is None else Announce(announce.bgp, announce.on_agent_exit))
 
 
-def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, drain: DrainConfig) -> Service:
+def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> Service:
     return Service(
         name=service.name,
         claim=claim_of(service),
@@ -387,8 +504,11 @@ def _service(service: ServiceConfig, default_egress: str, health: HealthConfig, 
         vip_mac=service.vip_mac,
         source_mac=_source_mac(service),
         churn=service.churn,
-        health=health_of(service, health),
-        drain=Drain(**_given(service.drain, drain, Drain)),
+        health=health_of(service, checked.health),
+        drain=Drain(**_given(service.drain, checked.drain, Drain)),
+        notify=_notify(service, checked.notify),
+        announced=service.announce,
+        agent_check=_agent_check(service, checked.agent_check),
     )
 
 
@@ -399,6 +519,7 @@ def _backend(backend: BackendConfig, default_egress: str) -> Backend:
         backend.weight,
         backend.address,
         follows=backend.mac is None,
+        is_backup=backend.backup,
     )
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 
-from xenoovs.config.build import NOTHING_LOST, Checked, Lost, check_health, claim_of, families_of, key_of
-from xenoovs.config.schema import ServiceConfig, SwitchConfig
-from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
+from xenoovs.config.build import (
+    NOTHING_LOST,
+    Checked,
+    Lost,
+    check_agent,
+    check_health,
+    check_notify,
+    claim_of,
+    families_of,
+    key_of,
+)
+from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.values import HIGHEST_BIT, OTHER, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
@@ -212,7 +221,7 @@ def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress
 
 
 def _check_weights(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
-    active = sum(backend.weight > 0 for backend in service.backends)
+    active = max(map(len, _pools(service)), default=0)
     if active == 0:
         yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")
     if service.max_flows is not None and service.max_flows < active:
@@ -221,6 +230,12 @@ def _check_weights(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             f"{service.max_flows} cannot serve {active} backends with a weight, of which each needs a flow; "
             f"write at least {active}",
         )
+
+
+def _pools(service: ServiceConfig) -> list[list[BackendConfig]]:
+    """Return the backends with a weight that share the clients: first those that are no backups, then the backups."""
+    pools = ([b for b in service.backends if b.weight and b.backup is backup] for backup in (False, True))
+    return [pool for pool in pools if pool]
 
 
 # What must hold between services, and between services and the switch.
@@ -290,7 +305,8 @@ def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
     for i, service in services:
         other = first.setdefault(service.name, i)
         if other != i:
-            yield Remark(("services", i, "name"), f"'{service.name}' is already services[{other}]; name each once")
+            message = f"'{service.name}' is already {OTHER}; name each once"
+            yield Remark(("services", i, "name"), message, other=("services", other))
 
 
 def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
@@ -300,10 +316,11 @@ def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> I
         clash = occupancy.add(claim_of(service), owner=i)
         if clash is not None:
             one, other = sorted((i, clash.owner))
-            who, whose = names.get(other, "this service"), f"services[{one}]{_called(names, one)}"
+            who, whose = names.get(other, "this service"), f"{OTHER}{_called(names, one)}"
             yield Remark(
                 ("services", other),
                 f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
+                other=("services", one),
             )
 
 
@@ -321,8 +338,9 @@ def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
             if mac != service.vip_mac:
                 yield Remark(
                     ("services", i, "vip_mac"),
-                    f"{service.vip_mac} answers for {vip}, for which services[{other}] answers {mac}; "
+                    f"{service.vip_mac} answers for {vip}, for which {OTHER} answers {mac}; "
                     "write one MAC for one address",
+                    other=("services", other),
                 )
                 break
 
@@ -332,10 +350,14 @@ def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
 
 def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
     """Check weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
-    weights = [backend.weight for backend in service.backends if backend.weight]
-    if not weights or lost.has(("backends", None, "weight"), ("match", "bits")):
+    if lost.has(("backends", None, "weight"), ("backends", None, "backup"), ("match", "bits")):
         return
-    width = key_of(service).max_width
+    for pool in _pools(service):
+        yield from _check_pool(service, pool, path, lost)
+
+
+def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: KeyPath, lost: Lost) -> Iterator[Remark]:
+    weights, width = [backend.weight for backend in pool], key_of(service).max_width
     classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
     if len(weights) > 1 << width:
         yield Remark(
@@ -346,12 +368,12 @@ def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterat
     elif lost.has(("tolerance",), ("max_flows",)):
         return
     elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
-        yield Remark((*path, "tolerance"), _out_of_reach(service, weights, width))
+        yield Remark((*path, "tolerance"), _out_of_reach(service, pool, width))
 
 
-def _out_of_reach(service: ServiceConfig, weights: list[Fraction], width: int) -> str:
-    least = least_tolerance(weights, width)
-    smallest = min((backend for backend in service.backends if backend.weight), key=lambda backend: backend.weight)
+def _out_of_reach(service: ServiceConfig, pool: Sequence[BackendConfig], width: int) -> str:
+    least = least_tolerance([backend.weight for backend in pool], width)
+    smallest = min(pool, key=lambda backend: backend.weight)
     tolerance, label = decimal(service.tolerance * 100), service.match.field.key.label
     problem = f"{tolerance}% cannot be met with {_bits(width)} of the {label}"
     remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
@@ -366,8 +388,8 @@ def _bits(number: int) -> str:
     return counted(number, "bit")
 
 
-def check_parts(checked: Checked) -> Iterator[Remark]:
-    """Find every mistake that two or more right values make together."""
+def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
+    """Find every mistake that two or more right values make together. `for_lab`: as parse_config."""
     lost_switch = Lost(frozenset(path[1:] for path in checked.lost_around.paths if path[:1] == ("switch",)))
     is_egress_known = checked.switch is not None and not lost_switch.has(("egress",))
     default_egress = checked.switch.egress if checked.switch is not None and is_egress_known else None
@@ -378,5 +400,7 @@ def check_parts(checked: Checked) -> Iterator[Remark]:
         lost = checked.lost_of(i)
         yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)
         yield from check_shares(service, ("services", i), lost=lost)
-        yield from check_health(service, ("services", i), defaults=checked.health, lost=lost)
+        yield from check_health(service, ("services", i), defaults=checked.health, lost=lost, for_lab=for_lab)
+        yield from check_notify(service, ("services", i), defaults=checked.notify, lost=lost)
+        yield from check_agent(service, ("services", i), defaults=checked.agent_check, lost=lost, for_lab=for_lab)
     yield from check_between(checked.services, checked.lost)

@@ -12,7 +12,20 @@ from typing import Any
 
 from xenoovs.config.values import parse_plain_scalar
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import NO_QUERY, Backend, Balancer, Claim, Drain, Health, KeyField, Service, usual_positions
+from xenoovs.model.balancer import (
+    NO_QUERY,
+    AgentCheck,
+    Announce,
+    Backend,
+    Balancer,
+    Claim,
+    Drain,
+    Health,
+    KeyField,
+    Notify,
+    Service,
+    usual_positions,
+)
 from xenoovs.model.next_hop import mac_and_port
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
@@ -32,12 +45,14 @@ def _lines(balancer: Balancer) -> Iterator[str]:
     uplinks = balancer.uplinks
     yield "version: 1"
     yield "switch:"
-    yield f"  bridge: {_text(uplinks.bridge)}"
+    yield f"  bridge: {render_text(uplinks.bridge)}"
     if uplinks.datapath_id is not None:
         yield f'  datapath_id: "{uplinks.datapath_id:016x}"'
-    yield f"  ingress: {_list(map(_text, uplinks.ingress))}"
-    yield f"  egress: {_text(uplinks.egress)}"
+    yield f"  ingress: {_list(map(render_text, uplinks.ingress))}"
+    yield f"  egress: {render_text(uplinks.egress)}"
     yield f"  other_traffic: {uplinks.other_traffic.value}"
+    if balancer.announce is not None:
+        yield f"announce: {json.dumps(settings_of(balancer.announce))}"
     yield "services:" if balancer.services else "services: []"
     for service in balancer.services:
         for index, line in enumerate(_service(service)):
@@ -45,12 +60,12 @@ def _lines(balancer: Balancer) -> Iterator[str]:
 
 
 def _service(service: Service) -> Iterator[str]:
-    yield f"name: {_text(service.name)}"
+    yield f"name: {render_text(service.name)}"
     yield from _claim(service.claim)
     if service.vip_mac is not None:
         yield f"vip_mac: {service.vip_mac}"
     yield f"match: {{field: {_field(service)}, bits: {_bits(service)}}}"
-    yield f"tolerance: {_decimal(service.tolerance * 100)}%"
+    yield f"tolerance: {render_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
         yield f"max_flows: {service.max_flows}"
     yield f"rewrite_source_mac: {service.source_mac or 'false'}"
@@ -59,21 +74,27 @@ def _service(service: Service) -> Iterator[str]:
         yield "health:"
         yield from (f"  {key}: {json.dumps(value)}" for key, value in settings_of(service.health).items())
     yield f"drain: {json.dumps(settings_of(service.drain))}"
+    if service.notify is not None:
+        yield f"notify: {json.dumps(settings_of(service.notify))}"
+    if not service.announced:
+        yield "announce: false"
+    if service.agent_check is not None:
+        yield f"agent_check: {json.dumps(settings_of(service.agent_check))}"
     yield "backends:"
     yield from map(_backend, service.backends)
 
 
 def _claim(claim: Claim) -> Iterator[str]:
     if claim.vips:
-        yield f"vip: {_list(map(_text, map(str, claim.vips)))}"
+        yield f"vip: {_list(map(render_text, map(str, claim.vips)))}"
     if claim.protocol is not None:
         yield f"protocol: {claim.protocol.value}"
     if claim.ports:
         yield f"ports: {_list(map(str, claim.ports))}"
 
 
-def settings_of(part: Health | Drain) -> dict[str, bool | int | str | list[str]]:
-    """Return the keys of `health:` or `drain:` with their values, without those that have none."""
+def settings_of(part: Health | Drain | Notify | Announce | AgentCheck) -> dict[str, bool | int | str | list[str]]:
+    """Return the keys of a part such as `health:` or `notify:` with their values, without those that have none."""
     values = ((field.name, getattr(part, field.name)) for field in fields(part))
     given = {name: value for name, value in values if value not in (None, ()) and (name, value) != ("query", NO_QUERY)}
     return {name.removesuffix("_ms"): _setting(value, is_time=name.endswith("_ms")) for name, value in given.items()}
@@ -84,7 +105,7 @@ def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
         case Enum():
             return str(value.value)
         case Fraction():
-            return f"{_decimal(value * 100)}%"
+            return f"{render_decimal(value * 100)}%"
         case (int(first), int(last)):
             return f"{first}-{last}"
         case tuple():
@@ -96,12 +117,13 @@ def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
 
 
 def _backend(backend: Backend) -> str:
-    address = "" if backend.address is None else f", address: {_text(str(backend.address))}"
+    address = "" if backend.address is None else f", address: {render_text(str(backend.address))}"
+    backup = ", backup: true" if backend.is_backup else ""
     hop = backend.next_hop
     mac = "" if backend.follows else f"mac: {mac_and_port(hop)[0]}, "
     return (
-        f"  - {{name: {_text(backend.name)}, {mac}"
-        f"weight: {_decimal(backend.weight)}, egress: {_text(hop.port)}{address}}}"
+        f"  - {{name: {render_text(backend.name)}, {mac}"
+        f"weight: {render_decimal(backend.weight)}, egress: {render_text(hop.port)}{address}{backup}}}"
     )
 
 
@@ -126,13 +148,14 @@ def _list(items: Iterator[str]) -> str:
     return f"[{', '.join(items)}]"
 
 
-def _text(text: str) -> str:
-    """Without quotes where it then still is text. Names hold nothing that quotes would have to escape."""
-    return text if _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text else f'"{text}"'
+def render_text(text: str) -> str:
+    """Return text as YAML, without quotes where it then still is text."""
+    is_plain = _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
-def _decimal(value: Fraction) -> str:
-    """Exact: 5, 22.5. Raises ValueError for 1/3."""
+def render_decimal(value: Fraction) -> str:
+    """Return the exact number: 5, 22.5. Raises ValueError for 1/3."""
     digits = next((digits for digits in range(12) if (value * 10**digits).denominator == 1), None)
     if digits is None:
         raise ValueError(f"{value} has no decimal form of at most 11 digits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -69,7 +70,8 @@ def _below(prefix: str, section: ConfigSection, by_name: dict[str, ConfigSection
 
 
 def _section(name: str, definition: dict[str, Any]) -> ConfigSection:
-    required = definition.get("required", [])
+    # Of the file: what the first one has to have.
+    required = definition.get("required") or definition.get("then", {}).get("required", [])
     keys = (
         ConfigKey(
             key,
@@ -86,7 +88,7 @@ def _section(name: str, definition: dict[str, Any]) -> ConfigSection:
 
 
 def _section_name(definition: str) -> str:
-    return definition.removesuffix("Config").lower()
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", definition.removesuffix("Config")).lower()
 
 
 def _section_of(value: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Reads a config file as a Balancer, or reports every mistake in it at once."""
+"""Reads a config, with the files that it includes, as a Balancer, or reports every mistake in it at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import yaml
 
+from xenoovs.config.bridges import BridgeTree, choose_bridge, split_bridges
+from xenoovs.config.include import (
+    MAX_FILES,
+    MAX_NESTING,
+    MAX_SIZE_BYTES,
+    ConfigPart,
+    ConfigSources,
+    JoinedConfig,
+    included_paths,
+    reason_of,
+    services_of,
+    with_defaults,
+)
 from xenoovs.config.values import (
+    OTHER,
     KeyPath,
     Mark,
-    Position,
     Positions,
     Remark,
     Value,
@@ -21,14 +34,16 @@ from xenoovs.config.values import (
     position_of,
     render_path,
     show,
+    weight,
 )
-from xenoovs.errors import ConfigError, ConfigUnreadable, Finding, counted
+from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
 from xenoovs.model.balancer import Balancer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 # Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
 
-
-MAX_SIZE_BYTES = 32 * 1024 * 1024
 
 # YAML 1.2.2, section 5.1 (c-printable), less the Unicode line breaks that libyaml takes for line ends and YAML 1.2 does
 # not (section 5.4), and less the byte order mark.
@@ -112,18 +127,27 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `findings`: mistakes in spite of which it can be read (duplicate keys)."""
+    """One YAML document.
+
+    Attributes:
+        findings: Mistakes in spite of which it can be read (duplicate keys).
+        count: How many values it has, with those of documents before it.
+    """
 
     root: Value
     places: Positions
     findings: tuple[Finding, ...]
+    count: int
 
 
-def compose(text: str | bytes, *, file: str) -> Document:
-    """Read one YAML document. Raises ConfigError for text that is not YAML or uses what a config may not use."""
+def compose(text: str | bytes, *, file: str, count: int = 0) -> Document:
+    """Read one YAML document. `count`: how many values other files of the config have.
+
+    Raises ConfigError for text that is not YAML or uses what a config may not use.
+    """
     parser = _Loader(decode(text, file=file))
     try:
-        return _Composer(parser.get_event, file).document()
+        return _Composer(parser.get_event, file, count).document()
     except yaml.YAMLError as error:
         raise ConfigError([explain_yaml_error(error, file=file)]) from None
     finally:
@@ -134,10 +158,10 @@ def compose(text: str | bytes, *, file: str) -> Document:
 class _Composer:
     next_event: Callable[[], Any]
     file: str
+    count: int
     values: dict[KeyPath, Mark] = field(default_factory=dict)
     keys: dict[KeyPath, Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    count: int = 0
 
     def document(self) -> Document:
         self.next_event()  # the start of the stream
@@ -149,7 +173,7 @@ class _Composer:
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
             self._stop(after, (), "a second YAML document starts here; keep one document in the file")
-        return Document(root, Positions(self.values, self.keys), tuple(self.findings))
+        return Document(root, Positions(self.values, self.keys), tuple(self.findings), self.count)
 
     def _value(self, event: Any, path: KeyPath) -> Value:
         self._refuse_excess(event, path, depth=len(path))
@@ -225,7 +249,7 @@ class _Composer:
         if depth > MAX_DEPTH:
             self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
         if self.count > MAX_VALUES:
-            self._stop(event, path, f"the file holds more than {MAX_VALUES} values; split it over several bridges")
+            self._stop(event, path, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
 
     def _stop(self, event: Any, path: KeyPath, message: str) -> NoReturn:
         raise ConfigError([*self.findings, self._finding(event, path, message)])
@@ -241,62 +265,291 @@ def _name(event: Any) -> str:
 
 MAX_FINDINGS = 100
 
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A balancer with the place of each of its services, in their order, for messages of later stages."""
-
-    balancer: Balancer
-    file: str
-    services: tuple[Position, ...]
+Weights = dict[str, Value]
+"""By name of backend, as a file has them."""
 
 
-def load_config(path: Path) -> Balancer:
-    """Read a config file. Raises ConfigUnreadable, or ConfigError with all findings."""
-    return load_located(path).balancer
+def load_config(path: Path, *, bridge: str | None = None, for_lab: bool = False) -> Balancer:
+    """Read what a config file, and those that it includes, say about one bridge. As parse_config.
+
+    Raises ConfigUnreadable, BridgeNotChosen, or ConfigError with all findings.
+    """
+    return parse_config(read_config(path), file=str(path), sources=ConfigSources(path), bridge=bridge, for_lab=for_lab)
 
 
-def parse_config(text: str | bytes, *, file: str) -> Balancer:
-    """Read a config; `file` is its name in messages. Raises ConfigError with all findings."""
-    return parse_located(text, file=file).balancer
-
-
-def load_located(path: Path) -> Located:
-    """As load_config, with the places of services."""
+def read_config(path: Path) -> bytes:
+    """Return the start of a file, as much of it as a config may have and a byte more. Raises ConfigUnreadable."""
     try:
+        # A pipe too: `xenoovs validate <(make-config)`.
         with path.open("rb") as stream:
-            data = stream.read(MAX_SIZE_BYTES + 1)
+            return stream.read(MAX_SIZE_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise ConfigUnreadable(file=str(path), reason=_reason(error)) from None
-    return parse_located(data, file=str(path))
+        raise ConfigUnreadable(file=str(path), reason=reason_of(error)) from None
 
 
-def parse_located(text: str | bytes, *, file: str) -> Located:
-    """As parse_config, with the places of services."""
-    document = compose(text, file=file)
-    balancer = _balancer(document, file)
-    places = tuple(document.places.of_value(("services", i)) for i in range(len(balancer.services)))
-    return Located(balancer, file, places)
+def parse_config(
+    text: str | bytes,
+    *,
+    file: str,
+    sources: ConfigSources | None = None,
+    bridge: str | None = None,
+    for_lab: bool = False,
+) -> Balancer:
+    """Read what a config says about one bridge; the other bridges may have mistakes.
+
+    Args:
+        file: Its name in messages.
+        sources: Reads what it includes; None: it must not include anything.
+        bridge: The name or the label of the bridge; None: the config has only one.
+        for_lab: Whether health checks need neither addresses of backends nor a device, which a lab has by itself.
+
+    Raises:
+        ConfigError: With all findings.
+        BridgeNotChosen: The config has no such bridge, or several.
+    """
+    tree = choose_bridge(split_config(text, file=file, sources=sources), bridge, file=file)
+    return _balancer(tree.joined, for_lab=for_lab)
 
 
-def _balancer(document: Document, file: str) -> Balancer:
+def split_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> tuple[BridgeTree, ...]:
+    """Return the trees of the bridges of a config, unchecked. As parse_config."""
+    joined = _Joiner(sources or ConfigSources(None)).join(compose(text, file=file), file)
+    return split_bridges(joined)
+
+
+def check_bridges(trees: Iterable[BridgeTree], *, for_lab: bool = False) -> tuple[Balancer, ...]:
+    """Return what a config says about each of its bridges. Raises ConfigError with the findings of all."""
+    findings, balancers = set[Finding](), list[Balancer]()
+    for tree in trees:
+        try:
+            balancers.append(_balancer(tree.joined, for_lab=for_lab))
+        except ConfigError as error:
+            findings.update(error.findings)
+    if findings:
+        raise ConfigError(_capped(findings, omitted=0))
+    return tuple(balancers)
+
+
+M = TypeVar("M", bound="BaseModel")
+
+
+def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] = lambda _values: ()) -> M:
+    """Read another YAML or JSON file than a config, with line and column of every mistake.
+
+    Args:
+        path: Of the file.
+        form: What it has to be. Mappings of other keys than the fields are not supported.
+        check: Returns the mistakes between values that have the right form.
+
+    Raises:
+        FileUnusable: It cannot be read.
+        ConfigError: With all findings.
+    """
+    from xenoovs.config.build import check_form
+
+    try:
+        data = ConfigSources(path).read(path)
+    except ConfigUnreadable as error:
+        raise FileUnusable(file=str(path), reason=f"it cannot be read: {error.reason}") from None
+    document = compose(data, file=str(path))
+    part = ConfigPart(str(path), document.root, document.places)
+    values, remarks = check_form(document.root, form)
+    remarks = remarks if values is None else tuple(check(values))
+    findings = {*document.findings, *(part.finding(each.path, each.message, at_key=each.at_key) for each in remarks)}
+    if values is None or findings:
+        raise ConfigError(_capped(findings, omitted=0))
+    return values
+
+
+class _Joiner:
+    """Reads the included files, depth first."""
+
+    def __init__(self, sources: ConfigSources) -> None:
+        self._sources = sources
+        self._findings: list[Finding] = []
+        self._services: list[Value] = []
+        self._origins: list[tuple[ConfigPart, int]] = []
+        self._included: list[ConfigPart] = []
+        self._seen: dict[Path, str] = {}
+        self._weights: dict[Path, Weights | None] = {}
+        self._values = 0
+
+    def join(self, document: Document, file: str) -> JoinedConfig:
+        main = ConfigPart(file, document.root, document.places)
+        self._findings.extend(document.findings)
+        self._values = document.count
+        if not isinstance(main.root, dict):
+            return JoinedConfig(main.root, main, findings=self._findings)
+        path = self._sources.main
+        chain = () if path is None else (path.resolve(),)
+        self._seen |= dict.fromkeys(chain, file)
+        self._add(main, main.root, {}, chain)
+        root = dict(main.root)
+        if isinstance(root.get("services"), list) or ("services" not in root and "include" in root):
+            root["services"] = self._services
+        return JoinedConfig(root, main, self._included, self._origins, self._findings)
+
+    def _add(self, part: ConfigPart, root: dict[str, Value], outer: Value, chain: tuple[Path, ...]) -> None:
+        defaults = with_defaults(root.get("defaults", {}), outer)
+        for index, service in enumerate(services_of(root, defaults)):
+            self._services.append(self._weighted(part, index, service))
+            self._origins.append((part, index))
+        for path, text in included_paths(root):
+            if self._sources.main is None:
+                self._refuse(part, path, "a config that is no file includes none; name the config by its path")
+                continue
+            # Relative to the file that names it; a path that is absolute stays so.
+            found = Path(part.file).parent / text
+            for file in self._files(part, path, found):
+                self._include(part, path, file, defaults, chain)
+
+    def _weighted(self, part: ConfigPart, index: int, service: Value) -> Value:
+        """Return a service with the weights of the file that its `weights` names."""
+        if not isinstance(service, dict) or "weights" not in service:
+            return service
+        backends, path = service.get("backends"), ("services", index)
+        if not isinstance(backends, list):
+            return service
+        named = service["weights"]
+        name = named.get("from") if isinstance(named, dict) else None
+        weights = self._named_weights(part, (*path, "weights", "from"), name) if isinstance(name, str) else None
+        if weights is None:
+            # That no backend has a weight follows from the one mistake.
+            return {**service, "backends": [_with_weight(backend, 1) for backend in backends]}
+        weighted = [
+            self._weigh(part, (*path, "backends", number), backend, weights, str(name))
+            for number, backend in enumerate(backends)
+        ]
+        known = {backend.get("name") for backend in backends if isinstance(backend, dict)}
+        for unused in sorted(each for each, value in weights.items() if value != 0 and each not in known):
+            message = (
+                f"{name} has a weight of {unused}, which is no backend here; add it, or give it the weight 0 there"
+            )
+            self._refuse(part, (*path, "weights", "from"), message)
+        return {**service, "backends": weighted}
+
+    def _named_weights(self, part: ConfigPart, path: KeyPath, name: str) -> Weights | None:
+        """Return the weights of a file; None: there is a mistake, which is reported."""
+        if self._sources.main is None:
+            self._refuse(part, path, "a config that is no file takes no weights from one; name the config by its path")
+            return None
+        file = Path(part.file).parent / name
+        if file not in self._weights:
+            self._weights[file] = None if "\0" in name else self._read_weights(part, path, file)
+        return self._weights[file]
+
+    def _weigh(self, part: ConfigPart, path: KeyPath, backend: Value, weights: Weights, file: str) -> Value:
+        """Return a backend with its weight of a file. One that is not in the file needs a weight of its own."""
+        name = backend.get("name") if isinstance(backend, dict) else None
+        has_own = (*path, "weight") in part.places.values
+        if isinstance(name, str) and name in weights:
+            if has_own:
+                self._refuse(part, (*path, "weight"), f"{file} has a weight of {name} too; remove one of them")
+            return _with_weight(backend, weights[name])
+        if isinstance(name, str) and not has_own:
+            listed = first_names(sorted(weights))
+            self._refuse(part, path, f"{name} has no weight in {file}, which has {listed}; add `weight:` here or there")
+            return _with_weight(backend, 1)
+        return backend
+
+    def _read_weights(self, part: ConfigPart, path: KeyPath, file: Path) -> Weights | None:
+        try:
+            document = compose(self._sources.read(file), file=str(file), count=self._values)
+        except ConfigUnreadable as error:
+            self._refuse(part, path, f"{file} cannot be read: {error.reason}")
+            return None
+        except ConfigError as error:
+            self._findings.extend(error.findings)
+            return None
+        self._values = document.count
+        self._findings.extend(document.findings)
+        return self._checked_weights(ConfigPart(str(file), document.root, document.places))
+
+    def _checked_weights(self, inner: ConfigPart) -> Weights | None:
+        """Return the weights by name of backend; of other keys the file may have any."""
+        listed = inner.root.get("weights") if isinstance(inner.root, dict) else None
+        if not isinstance(listed, dict) or not listed:
+            self._refuse(inner, ("weights",), 'it has no weights; write such as {"weights": {"fips2": 3, "fips3": 1}}')
+            return None
+        weights = Weights()
+        for name, value in listed.items():
+            try:
+                weight(value)
+                weights[name] = value
+            except ValueError as error:
+                self._refuse(inner, ("weights", name), str(error))
+                weights[name] = 1
+        return weights
+
+    def _files(self, part: ConfigPart, path: KeyPath, found: Path) -> list[Path]:
+        try:
+            return self._sources.files_in(found) if found.is_dir() else [found]
+        except ConfigUnreadable as error:
+            self._refuse(part, path, f"{error.file} cannot be read: {error.reason}")
+            return []
+
+    def _include(self, part: ConfigPart, path: KeyPath, file: Path, defaults: Value, chain: tuple[Path, ...]) -> None:
+        real = file.resolve()
+        if real in chain:
+            self._refuse(part, path, f"{file} includes itself, directly or through other files; remove it here")
+        elif real in self._seen:
+            self._refuse(part, path, f"{file} is included already, by {self._seen[real]}; remove one")
+        elif len(chain) > MAX_NESTING:
+            self._refuse(part, path, f"files are included more than {MAX_NESTING} deep; include {file} further up")
+        elif len(self._seen) > MAX_FILES:
+            self._refuse(part, path, f"more than {MAX_FILES} files are included; join some of them")
+        else:
+            self._seen[real] = part.file
+            self._read(part, path, file, defaults, (*chain, real))
+
+    def _read(self, part: ConfigPart, path: KeyPath, file: Path, defaults: Value, chain: tuple[Path, ...]) -> None:
+        try:
+            document = compose(self._sources.read(file), file=str(file), count=self._values)
+        except ConfigUnreadable as error:
+            self._refuse(part, path, f"{file} cannot be read: {error.reason}")
+        except ConfigError as error:
+            self._findings.extend(error.findings)
+        else:
+            self._values = document.count
+            self._findings.extend(document.findings)
+            inner = ConfigPart(str(file), document.root, document.places)
+            self._included.append(inner)
+            if isinstance(inner.root, dict):
+                self._add(inner, inner.root, defaults, chain)
+
+    def _refuse(self, part: ConfigPart, path: KeyPath, message: str) -> None:
+        self._findings.append(part.finding(path, message))
+
+
+def _with_weight(backend: Value, share: Value) -> Value:
+    return {**backend, "weight": share} if isinstance(backend, dict) else backend
+
+
+def _balancer(joined: JoinedConfig, *, for_lab: bool) -> Balancer:
     # pydantic takes a quarter of a second to import, and only commands that read a config need it.
-    from xenoovs.config.build import build_balancer, check_structure
+    from xenoovs.config.build import build_balancer, check_included, check_structure
     from xenoovs.config.check import check_parts
 
-    checked = check_structure(document.root)
-    remarks = (*checked.remarks, *check_parts(checked))
-    if remarks or document.findings or checked.switch is None:
-        findings = {*document.findings, *_findings(remarks, document.places, file)}
+    checked = check_structure(joined.root, joined.is_default)
+    findings = {*joined.findings, *_findings((*checked.remarks, *check_parts(checked, for_lab=for_lab)), joined)}
+    if joined.stray is not None:
+        apart = check_structure(joined.stray.root, joined.stray.is_default)
+        # What contradicts another service may be on another bridge.
+        remarks = (*apart.remarks, *check_parts(apart, for_lab=for_lab))
+        own = (each for each in remarks if each.path[:1] == ("services",) and each.other is None)
+        findings.update(_findings(own, joined.stray))
+    for part in joined.included:
+        findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in check_included(part.root))
+    if findings or checked.switch is None:
         raise ConfigError(_capped(findings, omitted=checked.omitted))
-    return build_balancer(checked.switch, checked.services, health=checked.health, drain=checked.drain)
+    return build_balancer(checked.switch, checked)
 
 
-def _findings(remarks: Iterable[Remark], places: Positions, file: str) -> Iterable[Finding]:
+def _findings(remarks: Iterable[Remark], joined: JoinedConfig) -> Iterable[Finding]:
     for remark in remarks:
-        path = places.nearest(remark.path)
-        place = places.of_key(path) if remark.at_key else places.of_value(path)
-        yield Finding(file, place.line, place.column, render_path(path), remark.message)
+        part, path = joined.locate(remark.path)
+        other = "" if remark.other is None else joined.render(remark.other, beside=part)
+        yield part.finding(path, remark.message.replace(OTHER, other), at_key=remark.at_key)
 
 
 def _capped(findings: Iterable[Finding], *, omitted: int) -> list[Finding]:
@@ -307,7 +560,3 @@ def _capped(findings: Iterable[Finding], *, omitted: int) -> list[Finding]:
         return shown
     more = f"and {counted(len(rest) + omitted, 'more mistake')}, the next one here; correct those above first"
     return [*shown, Finding(rest[0].file, rest[0].line, rest[0].column, "", more)]
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -5,23 +5,29 @@ Importing this imports pydantic (a quarter of a second): do it only where a conf
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from xenoovs.config import values
+from xenoovs.config.bridges import MAX_BRIDGES
 from xenoovs.config.emit import settings_of
 from xenoovs.config.values import MatchField
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import (
+    AgentCheck,
+    AgentExit,
     AllDown,
+    BgpSpeaker,
     Churn,
     Drain,
     DrainMode,
     Health,
     Initial,
+    Notify,
     OtherTraffic,
     PortRange,
     ProbeKind,
@@ -56,6 +62,7 @@ class _OneOrMany:
 _MOST, _LISTED = Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many)
 PortNames = Annotated[list[Annotated[str, values.port_name]], _MOST, _LISTED, _OneOrMany(values.port_name)]
 Vips = Annotated[list[Annotated[IPAddress, values.vip]], _MOST, _LISTED, _OneOrMany(values.vip)]
+BridgeNames = Annotated[list[Annotated[str, values.device]], _MOST, _LISTED, _OneOrMany(values.device)]
 Ports = Annotated[list[Annotated[PortRange, values.ports]], _MOST, _LISTED, _OneOrMany(values.ports)]
 
 
@@ -117,10 +124,11 @@ class HealthConfig(_Mapping):
         "State of a new backend: up (the first result decides) or down (ejected until `rise` good results)."
     )
     max_down: Annotated[Fraction | None, values.part] = _key(
-        "At most this part of the backends is ejected at once, rounded down; others that are down keep their clients."
+        "At most this part of the backends is ejected at once, rounded down; others that are down keep their clients. "
+        "Not while a backup is up."
     )
     on_all_down: Annotated[AllDown | None, values.choice(AllDown)] = _key(
-        "When no backend answers: keep (max_down applies, clients stay) or drop (their packets)."
+        "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets)."
     )
 
 
@@ -137,6 +145,50 @@ class DrainConfig(_Mapping):
     )
     idle_timeout: Annotated[int | None, values.duration_ms] = _key(
         "They move earlier when the old backend has received no packet of them for this time."
+    )
+
+
+class AgentCheckConfig(_Mapping):
+    """Servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
+
+    A key of a service goes before the one of the file.
+    """
+
+    # The defaults are those of `model.AgentCheck`.
+    port: Annotated[int | None, values.port] = _key("Port of the agent on every server.", 9707)
+    send: Annotated[str | None, values.text] = _key("Text that is sent to the agent first.", "web\n")
+    interval: Annotated[int | None, values.duration_ms] = _key("Time from one request to the next.")
+    timeout: Annotated[int | None, values.duration_ms] = _key("A request without a reply by then has failed.")
+    interface: Annotated[str | None, values.device] = _key("Device to ask through.", "en3f0pf0sf0")
+    netns: Annotated[str | None, values.name] = _key("Network namespace to ask from (see ip-netns(8)).", "probes")
+    min_change: Annotated[Fraction | None, values.part] = _key(
+        "An advertised weight that differs by less than this from the one in use does not change it."
+    )
+
+
+class NotifyConfig(_Mapping):
+    """A command that `xenoovs agent` runs when a backend or a service changes its state. A key of a service goes before
+    the one of the file."""
+
+    # The defaults are those of `model.Notify`.
+    command: Annotated[tuple[str, ...] | None, values.command] = _key(
+        "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and UP, "
+        "DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
+        "--allow-exec.",
+        ["/usr/local/bin/page-me"],
+    )
+    timeout: Annotated[int | None, values.duration_ms] = _key("The program is killed after this time.")
+
+
+class AnnounceConfig(_Mapping):
+    """The announcement of VIPs by the routing daemon of this host, made by `xenoovs agent`."""
+
+    bgp: Annotated[BgpSpeaker, values.choice(BgpSpeaker)] = Field(
+        description="frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes."
+    )
+    on_agent_exit: Annotated[AgentExit, values.choice(AgentExit)] = Field(
+        default=AgentExit.KEEP,
+        description="When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.",
     )
 
 
@@ -188,21 +240,51 @@ class BackendConfig(_Mapping):
         "02:00:5e:10:00:02",
     )
     weight: Annotated[Fraction, values.weight] = Field(
-        description="Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing.",
+        description="Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing. Required, "
+        "here, in `defaults`, or in the file of `weights`.",
         examples=[50, 0.5],
     )
     egress: Annotated[str | None, values.port_name] = _key(
-        "Port of the bridge towards it; left out: switch.egress.", "pf0hpf"
+        "Port of the bridge towards it; left out: `egress` of the bridge.", "pf0hpf"
     )
     address: Annotated[IPAddress | None, values.server_address] = _key(
         "Its own address, to which health probes go, and by which a MAC that is left out is found.", "192.0.2.21"
     )
+    backup: Annotated[bool, values.flag] = Field(
+        default=False,
+        description="A sorry server: it gets clients only while no other backend serves, then all of them. Backups "
+        "share them by weight. While one is up, max_down does not keep clients with backends that are down.",
+        examples=[True],
+    )
+
+
+WeightsConfig = create_model(
+    "WeightsConfig",
+    __base__=_Mapping,
+    __doc__="Weights of the backends from a file, so that another program can write them.",
+    # `from` is no name in Python.
+    **{
+        "from": (
+            Annotated[str, values.included],
+            Field(
+                description="JSON or YAML file with `weights`, a mapping of backends to weights; its other keys "
+                "are ignored. A path counts from the directory of the file that names it.",
+                examples=["paths.json"],
+            ),
+        )
+    },  # type: ignore[call-overload]
+)
 
 
 class ServiceConfig(_Mapping):
     """What clients connect to, and the servers that answer."""
 
-    name: Annotated[str, values.name] = Field(description="Unique in the file.", examples=["dns"])
+    name: Annotated[str, values.name] = Field(description="Unique on its bridge.", examples=["dns"])
+    bridge: BridgeNames = Field(
+        default_factory=list,
+        description="Bridge, or bridges, of the file that have the service; left out: every one.",
+        examples=["ovsbr1", ["ovsbr1", "ovsbr2"]],
+    )
     vip: Vips = Field(
         default_factory=list,
         description="Address, or addresses, that clients connect to; left out: every packet of the family that enters.",
@@ -235,6 +317,7 @@ class ServiceConfig(_Mapping):
         default=False,
         description="Rewrite the Ethernet source: true to vip_mac, or to a MAC; multiplies hardware entries by the "
         "number of client-side MACs.",
+        examples=[True, "02:00:5e:10:00:01"],
     )
     churn: Annotated[Churn, values.choice(Churn)] = Field(
         default=Churn.BALANCED,
@@ -245,34 +328,115 @@ class ServiceConfig(_Mapping):
     drain: DrainConfig = Field(
         default_factory=DrainConfig, description="Open connections of clients that get another backend."
     )
+    notify: NotifyConfig = Field(
+        default_factory=NotifyConfig, description="Command to run when a backend or the service changes its state."
+    )
+    announce: Annotated[bool, values.flag] = Field(
+        default=True, description="Whether its VIPs are announced where the file has `announce`.", examples=[False]
+    )
+    agent_check: AgentCheckConfig = Field(
+        default_factory=AgentCheckConfig, description="Weight and state that servers advertise."
+    )
+    weights: WeightsConfig = _key(  # type: ignore[valid-type]  # made by a call
+        "Weights from a file. Backends that it names have no `weight` of their own; others need one."
+    )
     backends: list[BackendConfig] = Field(
         min_length=1, max_length=MAX_BACKENDS, description="The servers, at least one with a weight."
     )
 
 
+def _defaults_for(form: type[BaseModel], *own: str) -> dict[str, Any]:
+    """Return the keys of a form for `create_model`, none of them required, without those that each has for itself."""
+    fields = {}
+    for name, declared in form.model_fields.items():
+        if name not in own:
+            optional = copy(declared)
+            optional.default, optional.default_factory = None, None
+            fields[name] = (declared.rebuild_annotation(), optional)
+    return fields
+
+
+ServiceDefaults = create_model(
+    "ServiceDefaultsConfig",
+    __base__=_Mapping,
+    __doc__="Keys of services that do not have them.",
+    **_defaults_for(ServiceConfig, "name", "backends", "weights"),
+)
+BackendDefaults = create_model(
+    "BackendDefaultsConfig",
+    __base__=_Mapping,
+    __doc__="Keys of backends that do not have them.",
+    **_defaults_for(BackendConfig, "name", "address"),
+)
+
+
+class DefaultsConfig(_Mapping):
+    """Keys that services and backends of this file, and of files that it includes, have unless they say otherwise. Of a
+    mapping such as `health`, single keys. The defaults of the nearest file go first."""
+
+    services: ServiceDefaults = _key("For all services.")  # type: ignore[valid-type]  # made of the form of a service
+    backends: BackendDefaults = _key("For all backends of these services.")  # type: ignore[valid-type]
+
+
+Includes = Annotated[list[Annotated[str, values.included]], _MOST, _LISTED, _OneOrMany(values.included)]
+_INCLUDE = _key(
+    "Files with more services, or directories whose *.yaml and *.yml files are read by name. A path counts from the "
+    "directory of the file that names it; symbolic links are followed. Included files have `services`, `include` and "
+    "`defaults`.",
+    "conf.d",
+    ["web.yaml", "/etc/xenoovs/conf.d"],
+)
 _FOR_ALL = "For all services without keys of their own."
+
+
+class IncludedConfig(_Mapping):
+    """A file that another one includes."""
+
+    version: Annotated[int | None, values.version] = None
+    services: list[Any] = []
+    include: Includes = _INCLUDE
+    defaults: DefaultsConfig = Field(default_factory=DefaultsConfig)
 
 
 class FileConfig(_Mapping):
     """A xenoovs config."""
 
     version: Annotated[int, values.version] = Field(description="Form of this file.")
-    switch: SwitchConfig
-    health: HealthConfig = Field(
-        default_factory=HealthConfig, description="For all services without keys of their own."
+    switch: SwitchConfig = Field(description="The bridge and its ports; a file with several has `bridges` instead.")
+    # Never set: each bridge is checked as the `switch` of a tree of its own (config/bridges.py).
+    bridges: list[SwitchConfig] = Field(
+        default_factory=list,
+        min_length=1,
+        max_length=MAX_BRIDGES,
+        description="Bridges with their ports, instead of `switch`. A service is on all of them, unless it has "
+        "`bridge`.",
     )
+    health: HealthConfig = Field(default_factory=HealthConfig, description=_FOR_ALL)
     drain: DrainConfig = Field(default_factory=DrainConfig, description=_FOR_ALL)
+    notify: NotifyConfig = Field(default_factory=NotifyConfig, description=_FOR_ALL)
+    # None where it is left out, which is no value that a file can have.
+    announce: AnnounceConfig = _key("Announce the VIPs by BGP; left out: they are not announced.")
+    agent_check: AgentCheckConfig = Field(default_factory=AgentCheckConfig, description=_FOR_ALL)
     services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
+    include: Includes = _INCLUDE
+    defaults: DefaultsConfig = Field(default_factory=DefaultsConfig)
 
 
 def json_schema() -> dict[str, Any]:
     """Return the form as JSON Schema, draft 2020-12, for editors."""
     form = _without_noise(FileConfig.model_json_schema())
-    for name, defaults in (("HealthConfig", Health(ProbeKind.NONE)), ("DrainConfig", Drain())):
-        settings = settings_of(defaults)
-        for key, described in form["$defs"][name]["properties"].items():
+    for part in (Health(ProbeKind.NONE), Drain(), Notify(()), AgentCheck(0)):
+        settings = settings_of(part)
+        for key, described in form["$defs"][f"{type(part).__name__}Config"]["properties"].items():
             if key in settings and "examples" not in described:
                 described["default"] = settings[key]
+    # What a backend need not have if `defaults` have it.
+    form["$defs"]["BackendConfig"]["required"].remove("weight")
+    # Included files have the same schema. They are known by having none of the keys that only the first file has.
+    del form["required"]
+    only_first = [{"required": [key]} for key in FileConfig.model_fields if key not in IncludedConfig.model_fields]
+    form["if"] = {"anyOf": only_first}
+    form["then"] = {"required": ["version"], "oneOf": [{"required": ["switch"]}, {"required": ["bridges"]}]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xenoovs config", **form}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 _SUFFIX = ".yaml"
+FORMER_NAMES = {"source-port": "nat-clients", "thesis": "minimal", "weighted": "hardware-budget"}
+"""Templates by their names before."""
 _NO_CONFIGS = frozenset({"prometheus-alerts"})
 
 
@@ -13,6 +15,11 @@ def template_names() -> tuple[str, ...]:
     entries = (entry.name for entry in _folder().iterdir())
     names = {name.removesuffix(_SUFFIX) for name in entries if name.endswith(_SUFFIX)}
     return tuple(sorted(names - _NO_CONFIGS))
+
+
+def describe_templates() -> dict[str, str]:
+    """Return the first line of each template, which says what it is for, by its name."""
+    return {name: read_template(name).partition("\n")[0].removeprefix("# ") for name in template_names()}
 
 
 def read_template(name: str) -> str:

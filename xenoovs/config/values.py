@@ -158,11 +158,21 @@ def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """`at_key`: the mistake is the key, not its value."""
+    """A mistake.
+
+    Attributes:
+        message: With OTHER in place of the path `other`.
+        at_key: The mistake is the key, not its value.
+        other: What it contradicts.
+    """
 
     path: KeyPath
     message: str
     at_key: bool = False
+    other: KeyPath | None = None
+
+
+OTHER = "{other}"
 
 
 # Single values of the config: what is accepted, and what is said about the rest.
@@ -286,6 +296,14 @@ file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "wri
 text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
 
 
+@_accepts(**_written("path", r"^[^\x00-\x1f\x7f]{1,4096}$"))
+def included(value: object) -> str:
+    """Read the path of a file or a directory to include."""
+    if not isinstance(value, str) or not re.fullmatch(r"[^\x00-\x1f\x7f]{1,4096}", value):
+        raise ValueError(f"{show(value)} is not a path; write one such as conf.d or web.yaml")
+    return value
+
+
 @_accepts(**_written("name", NAME_PATTERN))
 def name(value: object) -> str:
     """Read the name of a service or backend: a label that is safe in tables, file names and metrics."""
@@ -392,12 +410,24 @@ def ports(value: object) -> PortRange:
 @_accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
 def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
+    too_large = "only ratios of weights count, so write smaller ones"
+    return _from_zero(value, below="write 0 for a backend that gets nothing", above=too_large)
+
+
+@_accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
+def amount(value: object) -> Fraction:
+    """Read a capacity, a cost or a time from 0 to 10^9 with at most 9 decimals, exactly."""
+    return _from_zero(value, below=f"write one from 0 to {MAX_WEIGHT}", above="write it in a larger unit")
+
+
+def _from_zero(value: object, *, below: str, above: str) -> Fraction:
+    """Return a number from 0 to 10^9. `below`, `above`: what to do about a number outside."""
     quoted = isinstance(value, str) and not isinstance(parse_plain_scalar(value), str)
     number = _number(value, "write it without quotes" if quoted else f"write one from 0 to {MAX_WEIGHT}")
     if number < 0:
-        raise ValueError(f"{show(value)} is below 0; write 0 for a backend that gets nothing")
+        raise ValueError(f"{show(value)} is below 0; {below}")
     if number > MAX_WEIGHT:
-        raise ValueError(f"{show(value)} is above {MAX_WEIGHT}; only ratios of weights count, so write smaller ones")
+        raise ValueError(f"{show(value)} is above {MAX_WEIGHT}; {above}")
     return Fraction(value) if isinstance(value, int) else _exact(number, value)
 
 

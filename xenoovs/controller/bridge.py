@@ -56,6 +56,7 @@ class ExpectedBridge:
         connection: Its connection, once it may be used.
         generation: Changes when the bridge has lost its flows.
         is_shared: Other controllers may be master.
+        receive_packet: Gets each packet-in, in the reading thread of its connection.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ExpectedBridge:
         self._lost: str | None = None
         self._changed = Condition()
         self._wake: Callable[[], None] = lambda: None
-        self._receive_packet: Callable[[BridgeConnection, bytes], None] = lambda _connection, _frame: None
+        self.receive_packet: Callable[[BridgeConnection, bytes], None] = lambda _connection, _frame: None
         self.flows_changed = Throttle(self.wake)
         self._port_events = full_bucket(rate=PORT_EVENTS_PER_S, size=PORT_EVENTS, now_s=monotonic())
         self._is_limited = False
@@ -96,14 +97,6 @@ class ExpectedBridge:
     def on_change(self, wake: Callable[[], None]) -> None:
         """Set what is called, in any thread, when the bridge connected or one of its ports changed."""
         self._wake = wake
-
-    def on_packet(self, receive: Callable[[BridgeConnection, bytes], None]) -> None:
-        """Set what gets the packets that the bridge sends here, in its reading thread."""
-        self._receive_packet = receive
-
-    def receive_packet(self, connection: BridgeConnection, frame: bytes) -> None:
-        """Pass on a packet-in."""
-        self._receive_packet(connection, frame)
 
     def wait(self, *, timeout_s: float) -> None:
         """Wait until it may be changed, or is refused for what it is, or time is up."""

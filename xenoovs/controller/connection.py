@@ -10,6 +10,7 @@ from threading import Lock, RLock
 
 from xenoovs.controller.session import Session
 from xenoovs.datapath.host import BridgeState
+from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
 from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
 from xenoovs.openflow.text import render_name
@@ -46,7 +47,7 @@ class ConnectionExchange:
         try:
             answer = self._answers.get(timeout=timeout_s)
         except Empty:
-            reason = f"no answer within {timeout_s:g} s; is ovs-vswitchd busy or hung?"
+            reason = f"no answer within {span(timeout_s)}; is ovs-vswitchd busy or hung?"
             raise self._connection.unreachable(reason) from None
         if answer is None:
             raise self._connection.lost()
@@ -162,6 +163,17 @@ def count(connection: BridgeConnection, only: Cookies) -> int:
     """Return how many flows have these cookies, likewise."""
     with connection.well_formed(), connection.exchange() as exchange:
         return sum(openflow.count_flows(exchange, only))
+
+
+def wait_in_step(connection: BridgeConnection) -> None:
+    """Wait for two seconds in which the bridge answers. Raises SwitchUnreachable, MalformedOpenFlow."""
+
+    def barrier() -> None:
+        with connection.exchange() as exchange:
+            openflow.request_barrier(exchange)
+
+    with connection.well_formed():
+        openflow.wait_in_step(barrier)
 
 
 def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:

@@ -261,7 +261,8 @@ class Certificates:
         context.verify_mode = ssl.CERT_REQUIRED
         pair = f"{self.certificate} with the key {self.key}"
         with _reading(pair):
-            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            # Without a password OpenSSL prompts at the terminal.
+            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         with _reading(str(self.authority)):
             context.load_verify_locations(self.authority)
         return context
@@ -425,8 +426,3 @@ def _reading(file: str) -> Iterator[None]:
         raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
     except OSError as error:
         raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None
-
-
-def _no_password() -> str:
-    # Without this OpenSSL prompts at the terminal.
-    return ""

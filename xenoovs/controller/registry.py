@@ -54,10 +54,6 @@ class Registry:
                 self._expected = (*self._expected, expected)
         return expected
 
-    def connection(self, bridge: str, *, timeout_s: float = 0.0) -> BridgeConnection:
-        """Return the connection of a bridge, and expect it. Raises SwitchUnreachable, OpenFlowVersionDisabled."""
-        return self.expect(bridge).connected(timeout_s=timeout_s)
-
     @property
     def connections(self) -> tuple[BridgeConnection, ...]:
         """Those that are in use, by the labels of their bridges."""

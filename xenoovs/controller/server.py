@@ -51,7 +51,7 @@ class ServedBridge:
 def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridge:
     """Start to serve a bridge."""
     proxy = NeighbourProxy(lambda: expected.connections, log=log)
-    expected.on_packet(proxy.receive)
+    expected.receive_packet = proxy.receive
     return ServedBridge(expected, proxy, Mastership(expected, log=log) if expected.is_shared else None)
 
 
@@ -119,12 +119,7 @@ class Server:
 
     def _serve(self, stream: Stream, accepted: Accepted) -> None:
         session = Session(
-            stream,
-            accepted.peer,
-            self.registry,
-            self._timeouts,
-            accepted_s=accepted.at_s,
-            admitted=accepted.admitted,
+            stream, accepted.peer, self.registry, self._timeouts, accepted_s=accepted.at_s, admitted=accepted.admitted
         )
         self._sessions.add(session)
         try:

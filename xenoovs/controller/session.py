@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from socket import SHUT_RDWR
@@ -11,6 +11,7 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
+from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, WireError
 from xenoovs.openflow.wire.frame import (
     ECHO_REPLY,
@@ -66,35 +67,6 @@ def old_name(ports: bytes, version: int) -> str:
 
 _MOST_PORTS = 0xFF00
 """Open vSwitch numbers its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport)."""
-
-
-class PortTable:
-    """The ports of a bridge as it described them in OpenFlow 1.4, and as they changed since."""
-
-    def __init__(self) -> None:
-        self._ports: dict[int, Port] = {}
-
-    @property
-    def ports(self) -> tuple[Port, ...]:
-        return tuple(self._ports.values())
-
-    def describe(self, frame: bytes) -> None:
-        """Add the ports of one reply. Raises WireError."""
-        self._ports.update((port.number, port) for port in decode_ports(frame))
-        self._check(frame)
-
-    def change(self, frame: bytes) -> None:
-        """Apply a port status. Raises WireError."""
-        reason, port = decode_port_status(frame)
-        if reason is PortReason.DELETE:
-            self._ports.pop(port.number, None)
-        else:
-            self._ports[port.number] = port
-            self._check(frame)
-
-    def _check(self, frame: bytes) -> None:
-        if len(self._ports) > _MOST_PORTS:
-            raise WireError(data=frame, offset=HEADER.size, expected=f"at most {_MOST_PORTS} ports")
 
 
 class Transport(Protocol):
@@ -183,19 +155,20 @@ class Session:
         self.accepted_s = self._begun_s if accepted_s is None else accepted_s
         self.version, self.datapath_id = 0, 0
         self.spoken: frozenset[int] = frozenset()
-        self._state, self._table, self._old_name = _State.HELLO, PortTable(), ""
+        self._state, self._old_name = _State.HELLO, ""
+        self._ports: dict[int, Port] = {}
         self.is_settled = self._is_abandoned = False
         self.end = ""
 
     @property
     def name(self) -> str:
         """The name of the bridge, which is that of its local port; empty: it has none."""
-        return next((port.name for port in self._table.ports if port.is_local), self._old_name)
+        return next((port.name for port in self.ports if port.is_local), self._old_name)
 
     @property
     def ports(self) -> tuple[Port, ...]:
         """As described at the beginning and changed since; empty for versions before OpenFlow 1.4."""
-        return self._table.ports
+        return tuple(self._ports.values())
 
     def settle(self) -> None:
         """Admit the bridge."""
@@ -262,7 +235,7 @@ class Session:
             self.send(message(ECHO_REPLY, frame[HEADER.size :], xid=xid, version=version))
         elif self._state is _State.OPEN:
             if kind == PORT_STATUS and version == VERSION:
-                self._table.change(frame)
+                self._change_port(frame)
             if kind not in (HELLO, ECHO_REPLY):
                 self._handler.session_received(self, frame)
         elif kind == ERROR:
@@ -302,7 +275,7 @@ class Session:
 
     def _describe(self, frame: bytes) -> None:
         if self.version == VERSION:
-            self._table.describe(frame)
+            self._add_ports(frame, decode_ports(frame))
             is_last = not has_more(frame)
         else:
             start = HEADER.size + _MULTIPART_SIZE
@@ -310,6 +283,18 @@ class Session:
             is_last = len(frame) < start or not frame[HEADER.size + 3] & 1
         if is_last:
             self._open()
+
+    def _change_port(self, frame: bytes) -> None:
+        reason, port = decode_port_status(frame)
+        if reason is PortReason.DELETE:
+            self._ports.pop(port.number, None)
+        else:
+            self._add_ports(frame, (port,))
+
+    def _add_ports(self, frame: bytes, ports: Iterable[Port]) -> None:
+        self._ports.update((port.number, port) for port in ports)
+        if len(self._ports) > _MOST_PORTS:
+            raise WireError(data=frame, offset=HEADER.size, expected=f"at most {_MOST_PORTS} ports")
 
     def _open(self) -> None:
         self._state = _State.OPEN
@@ -319,11 +304,11 @@ class Session:
         now_s, timeouts = monotonic(), self._timeouts
         if not self.is_settled and self._state is not _State.CLOSED:
             if now_s - self._begun_s > timeouts.handshake_s:
-                self.abandon(f"no OpenFlow handshake within {timeouts.handshake_s:g} s")
+                self.abandon(f"no OpenFlow handshake within {span(timeouts.handshake_s)}")
             return
         silent_s = now_s - self._received_s
         if silent_s > timeouts.silence_s:
-            self.abandon(f"the switch has sent nothing for {timeouts.silence_s:g} s, not even to an echo request")
+            self.abandon(f"the switch has sent nothing for {span(timeouts.silence_s)}, not even to an echo request")
         elif silent_s > timeouts.echo_s and now_s - self._asked_s > timeouts.echo_s:
             self._asked_s = now_s
             self.send(message(ECHO_REQUEST, xid=_XID, version=self.version or VERSION))

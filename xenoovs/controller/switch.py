@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle
+from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.registry import Registry
 from xenoovs.datapath.host import BridgeState, Controller, PortState
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
@@ -81,6 +81,14 @@ class ControllerSwitch:
             raise StandingBy(bridge=bridge)
         send_bundle(connection, bundle)
 
+    def wait_revalidated(self, bridge: str) -> None:
+        """Wait for the fact where the switch is local; OpenFlow reports none, so else for a switch that answers."""
+        connection = self._connection(bridge)
+        if self.local is not None and self._is_here(connection):
+            self.local.wait_revalidated(bridge)
+        else:
+            wait_in_step(connection)
+
     def dump_megaflows(self) -> str:
         return self._host("megaflows").dump_megaflows()
 
@@ -140,5 +148,4 @@ def _state(connection: BridgeConnection) -> BridgeState:
         states,
         datapath_id=f"{connection.datapath_id:016x}",
         controllers=(Controller(connection.session.peer, is_connected=True),),
-        protocols=("OpenFlow14",),
     )

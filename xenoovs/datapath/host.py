@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias, TypeVar
+
+from xenoovs.datapath.tc import TcFilter
 
 T = TypeVar("T")
 
@@ -23,7 +26,6 @@ class Unknown:
 class Unresponsive(Unknown):
     """A fact that is unknown because a process does not answer. `fix`: commands that make it answer again."""
 
-    process: str
     fix: tuple[tuple[str, ...], ...] = ()
 
 
@@ -63,15 +65,30 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
+class Mirror:
+    """A row of table Mirror: packets of some ports are copied.
+
+    Attributes:
+        output: the port that copies leave by; None: the VLAN `output_vlan`, if any.
+        snaplen: copies are shortened to so many bytes; None: they are whole.
+    """
+
+    name: str
+    output: str | None = None
+    output_vlan: int | None = None
+    snaplen: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BridgeState:
     """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
 
     Attributes:
         ports: Sorted by name; among them the bridge's own, of the bridge's name.
-        protocols: OpenFlow versions allowed, e.g. `OpenFlow14`; empty: all that Open vSwitch has.
         hw_offload: other_config:hw-offload; None where it is not set, which means no.
         max_idle_ms: other_config:max-idle; None where it is not set.
         max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
+        exporters: columns that are set of `sflow`, `ipfix` and `netflow`.
     """
 
     name: str
@@ -80,11 +97,11 @@ class BridgeState:
     datapath_id: str | None = None
     fail_mode: str = "standalone"
     controllers: tuple[Controller, ...] = ()
-    protocols: tuple[str, ...] = ()
     hw_offload: bool | None = None
     max_idle_ms: int | None = None
     max_revalidator_ms: int | None = None
-    ovs_version: str | None = None
+    exporters: tuple[str, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
 
     def port(self, name: str) -> PortState | None:
         return next((port for port in self.ports if port.name == name), None)
@@ -108,7 +125,6 @@ class Database:
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     bridges: tuple[BridgeState, ...] = ()
     datapath_types: tuple[str, ...] = ()
-    ovs_version: str | None = None
     doca_initialized: bool | None = None
     doca_version: str | None = None
 
@@ -199,11 +215,13 @@ class TcRules:
     Attributes:
         stale: rules of Open vSwitch without a megaflow.
         foreign: rules of other programs.
+        filters: all rules, if some are of other programs.
     """
 
     total: int
     stale: int = 0
     foreign: int = 0
+    filters: tuple[TcFilter, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +317,22 @@ class BackendFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Bgp:
+    """The bgpd of this host.
+
+    Attributes:
+        established: Neighbours with a session.
+        others: Neighbours without one.
+        refused: VIPs that its configuration would not announce: it has neither `redistribute kernel` for their family
+            nor a `network` statement for them.
+    """
+
+    established: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """All facts about a host.
 
@@ -308,6 +342,7 @@ class HostFacts:
         devices: existing devices by name.
         learned: bridge -> MAC -> port, from MAC learning.
         leftovers: changes that killed runs of xenoovs left behind.
+        bgp: None: the config announces no VIP.
     """
 
     is_local: bool
@@ -319,7 +354,24 @@ class HostFacts:
     neighbours: Fact[tuple[Neighbour, ...]] = NOT_READ
     learned: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     leftovers: tuple[str, ...] = ()
+    bgp: Fact[Bgp] | None = None
 
     def eswitch(self, pci: str | None) -> Eswitch | None:
         """Return the eSwitch of a PCI device."""
         return next((eswitch for eswitch in self.eswitches if eswitch.pci == pci), None)
+
+
+class CpuCounter(Enum):
+    """What a counter of a port counts. ALL: perhaps also what the NIC forwards itself; the driver decides."""
+
+    CPU = "cpu"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class PortPackets:
+    """Packets that a port received for the CPU. `source`: the command or file that shows them."""
+
+    packets: int
+    counter: CpuCounter
+    source: str

@@ -238,6 +238,12 @@ class KeyTextError(ValueError):
         super().__init__(expected)
 
 
+def is_matched(inner: str) -> bool:
+    """Return whether any bit is in a mask of `value`, `value/mask` or `name=value/mask,..`."""
+    items = inner.split(",") if inner else ()
+    return any("/" not in item or item.rpartition("/")[2].strip("0:.x") for item in items)
+
+
 def attributes_of(inner: str) -> dict[str, str]:
     """Return the attributes of a key without nesting, such as `src=..,dst=..`."""
     return dict(item.partition("=")[::2] for item in inner.split(","))
@@ -332,19 +338,27 @@ def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
 
 
 class Verdict(Enum):
-    """Where a megaflow runs, from best to worst. ABSENT is neither good nor bad.
+    """Where a megaflow runs. ABSENT is neither good nor bad.
 
-    HW:      the NIC forwards it (`offloaded:yes` with any layer but `dummy`).
-    PARTIAL: the NIC matches and marks, the CPU acts (`offloaded:partial`).
-    TC_SW:   in the kernel's traffic control, but not in the driver (`dp:tc` without `offloaded`).
-    SW:      in the software datapath; also `dp:dummy`, the simulated NIC in tests of OVS.
-    ABSENT:  there is no megaflow: no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
+    HW:           the NIC forwards it (`offloaded:yes` with any layer but `dummy`).
+    UNCONFIRMED:  the NIC holds it, but its counters do not show that it forwards by it.
+    PARTIAL:      the NIC matches and marks, the CPU acts (`offloaded:partial`).
+    TC_SW:        in the kernel's traffic control, but not in the driver (`dp:tc` without `offloaded`).
+    IDLE_HW:      the NIC holds it, but the packets that came were counted in software alone.
+    SW:           in the software datapath; also `dp:dummy`, the simulated NIC in tests of OVS.
+    CONTRADICTED: the NIC counts its packets, but the port gave the CPU more packets than the megaflows explain.
+    ABSENT:       there is no megaflow: no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
+
+    Open vSwitch alone shows HW, PARTIAL, TC_SW and SW. The others need the counters of traffic control and of ports.
     """
 
     HW = "HW"
+    UNCONFIRMED = "UNCONFIRMED"
     PARTIAL = "PARTIAL"
     TC_SW = "TC_SW"
+    IDLE_HW = "IDLE_HW"
     SW = "SW"
+    CONTRADICTED = "CONTRADICTED"
     ABSENT = "ABSENT"
 
     # Enum hashes its name in Python at each look-up; members are singletons, so identity serves.
@@ -353,12 +367,19 @@ class Verdict(Enum):
     @property
     def badness(self) -> int:
         """0 for ABSENT; higher is worse."""
-        order = (Verdict.ABSENT, Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW)
-        return order.index(self)
+        return _BY_BADNESS.index(self)
+
+    @property
+    def is_software(self) -> bool:
+        """Whether the CPU forwards such packets, or some."""
+        return self not in (Verdict.HW, Verdict.UNCONFIRMED, Verdict.ABSENT)
+
+
+_BY_BADNESS = (Verdict.ABSENT, *(verdict for verdict in Verdict if verdict is not Verdict.ABSENT))
 
 
 def verdict_of(megaflow: Megaflow) -> Verdict | None:
-    """Return where a megaflow runs, never ABSENT; None if the dump was made without `-m`, which hides it."""
+    """Return where a megaflow runs by the dump alone, never ABSENT; None if it was made without `-m`."""
     if megaflow.layer == "dummy":
         return Verdict.SW
     if megaflow.offloaded is Offloaded.YES:

@@ -290,18 +290,25 @@ def _offloaded(text: str | None) -> Offloaded | None:
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` is about miniflows, not about offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
+_TAG = re.compile(r"\bvlan\((vid=[^)]*)\)")
 _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000
 
 
 @dataclass(slots=True)
 class Hints:
-    """Collects remarks from lines on their way to the parser. `cores`: CPU cores of the PMD threads in the dump."""
+    """Collects remarks from lines on their way to the parser.
+
+    Attributes:
+        cores: CPU cores of the PMD threads in the dump.
+        tags: VLANs and priorities that megaflows of tagged packets match, as text.
+    """
 
     megaflows: int = 0
     offloaded: int = 0
     cores: list[int] = field(default_factory=list)
     dummies: int = 0
+    tags: dict[str, int] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
@@ -311,6 +318,8 @@ class Hints:
                 self.megaflows += 1
                 self.offloaded += ", offloaded:yes" in line
                 self.dummies += ", dp:dummy" in line
+                if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
+                    self.tags[found[1]] = self.tags.get(found[1], 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])
             elif (found := _PMD.match(line)) and len(self.cores) < _MAX_COUNTED:
@@ -342,6 +351,12 @@ class Hints:
             yield (
                 f"{counted(self.dummies, 'megaflow')} of the dummy offload provider, which simulates a NIC in tests of "
                 "Open vSwitch: counted as SW"
+            )
+        if self.tags:
+            tagged, shown = sum(self.tags.values()), "; ".join(list(self.tags)[:_MAX_REASONS_SHOWN])
+            yield (
+                f"{counted(tagged, 'megaflow')} of tagged packets ({shown}): each VLAN and priority of clients takes "
+                "hardware entries of its own, and drivers that match no tags refuse them"
             )
         if len(self.cores) > 1:
             yield f"the dump has {len(self.cores)} PMD threads, each with its own copy of a megaflow"

@@ -1,17 +1,18 @@
-"""Parses filters of the kernel's traffic control, as `tc -s filter show` prints them.
+"""Parses filters of the kernel's traffic control, as `tc -j -s filter show` prints them.
 
-JSON (`tc -j -s`) is read as iproute2 4.19 to 7.1 writes it (tc/tc_filter.c, tc/f_flower.c). Text (`tc -s`) is the
-fallback, as old releases print invalid JSON for some actions, such as `police`.
+JSON is read as iproute2 4.19 to 7.1 writes it (tc/tc_filter.c, tc/f_flower.c); before 5.14 it is invalid if a filter
+has the action `police`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xenoovs.datapath.tc_foreign import ForeignRule, foreign_rule
 from xenoovs.errors import ParseError
 
 _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -24,14 +25,19 @@ class TcCounters:
     Software counts frames without the 14 bytes of their Ethernet header, which act_mirred does not see at ingress; NICs
     count them. So packets can be compared, bytes cannot.
 
-    tc omits hardware counters that are 0 (iproute2, tc/tc_util.c, print_tcstats_basic_hw). Linux and iproute2 before
-    4.20 never print them.
+    Attributes:
+        hw_packets: None: unknown, because the kernel or iproute2 has no such counter (`with_known_counters`).
     """
 
     packets: int
     bytes: int
-    hw_packets: int = 0
+    hw_packets: int | None = 0
     hw_bytes: int = 0
+
+    @property
+    def sw_packets(self) -> int:
+        """Packets that traffic control forwarded in software, as far as that is known."""
+        return self.packets - (self.hw_packets or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,10 @@ class TcFilter:
     Attributes:
         cookie: 32 hexadecimal digits of the first action with a cookie, where Open vSwitch stores the ufid.
         in_hw: whether a NIC holds it; None: the kernel prints neither in_hw nor not_in_hw (Linux before 4.13).
-        in_hw_count: how many NICs hold it (several for shared blocks).
         counters: None for a filter without statistics.
+        foreign: what a filter without a cookie matches and does; None: it is of Open vSwitch.
+        has_hw_stats: whether tc printed something of hardware statistics, so that kernel and iproute2 know them.
+        active_s: seconds from its installation to its last packet; None: tc does not print it in seconds.
     """
 
     protocol: str
@@ -51,8 +59,27 @@ class TcFilter:
     handle: int
     cookie: str | None
     in_hw: bool | None
-    in_hw_count: int
     counters: TcCounters | None
+    foreign: ForeignRule | None = field(default=None, compare=False)
+    has_hw_stats: bool = False
+    active_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAnswer:
+    """The kernel's answer to the rule of a megaflow, tried with skip_sw.
+
+    Attributes:
+        error: errno(3), e.g. 28 for ENOSPC; None: the rule was accepted.
+        text: strerror(3) of the error.
+        message: the driver's message from the extended acknowledgement; None: it gave none.
+        is_about_trial: the message is about the preference of the trial, so it does not explain the rule.
+    """
+
+    error: int | None
+    text: str = ""
+    message: str | None = None
+    is_about_trial: bool = False
 
 
 def cookie_of_ufid(ufid: str) -> str | None:
@@ -71,7 +98,7 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
     """Parse `tc -j -s filter show dev X ingress`, or of a block. Entries without a handle are skipped.
 
     Raises:
-        ParseError: also for the text that old releases print inside JSON.
+        ParseError: also for what old releases print inside JSON.
     """
     if not text.strip():
         return ()
@@ -83,10 +110,15 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
     except RecursionError:
         raise ParseError(text=text, offset=0, expected="JSON of a moderate depth") from None
     try:
-        return tuple(_filter(row, row["options"]) for row in rows if "handle" in row.get("options", {}))
+        return tuple(_filter(row, row["options"]) for row in rows if _is_rule(row.get("options", {})))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         expected = f"filters as `tc -j -s filter show` prints them ({type(error).__name__}: {error})"
         raise ParseError(text=text, offset=0, expected=expected) from None
+
+
+def _is_rule(options: dict[str, Any]) -> bool:
+    """Return whether a row is a rule, not the head of a preference; u32 has `fh`, for its hash tables too."""
+    return "handle" in options or ("fh" in options and ("match" in options or "actions" in options))
 
 
 def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
@@ -94,7 +126,9 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
     marked = next((action for action in actions if "cookie" in action), None)
     counted = marked or (actions[-1] if actions else {})
     in_hw = True if options.get("in_hw") else False if options.get("not_in_hw") else None
-    handle = options["handle"]
+    handle = options.get("handle", 0)
+    # Since iproute2 5.7 and Linux 5.7; older releases print times in other units than seconds.
+    has_used = any("used_hw_stats" in action for action in actions)
     return TcFilter(
         protocol=str(row["protocol"]),
         pref=int(row["pref"]),
@@ -102,85 +136,79 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
         handle=int(handle, 0) if isinstance(handle, str) else int(handle),
         cookie=None if marked is None else str(marked["cookie"]),
         in_hw=in_hw,
-        in_hw_count=int(options.get("in_hw_count", 0)),
         counters=_counters(counted["stats"]) if "stats" in counted else None,
+        foreign=foreign_rule(row) if marked is None else None,
+        has_hw_stats=has_used or any("hw_packets" in action.get("stats", {}) for action in actions),
+        # tc omits times of 0.
+        active_s=int(counted.get("installed", 0)) - int(counted.get("last_used", 0)) if has_used else None,
     )
+
+
+_WRAP = 1 << 32
+"""iproute2 before 6.14 prints the hardware packets modulo this, beside a total of 64 bits (tc/tc_util.c)."""
 
 
 def _counters(stats: dict[str, Any]) -> TcCounters:
-    return TcCounters(
-        packets=int(stats["packets"]),
-        bytes=int(stats["bytes"]),
-        hw_packets=int(stats.get("hw_packets", 0)),
-        hw_bytes=int(stats.get("hw_bytes", 0)),
+    packets, size = int(stats["packets"]), int(stats["bytes"])
+    if "hw_packets" not in stats:
+        return TcCounters(packets, size, None, int(stats.get("hw_bytes", 0)))
+    hw_packets, hw_bytes = int(stats["hw_packets"]), int(stats.get("hw_bytes", 0))
+    return TcCounters(packets, size, unwrapped(hw_packets, hw_bytes, packets=packets, size=size), hw_bytes)
+
+
+def unwrapped(hw_packets: int, hw_bytes: int, *, packets: int, size: int) -> int:
+    """Return the hardware packets of which `hw_packets` may be the lower 32 bits.
+
+    Several numbers of packets can have these lower bits. Their bytes have 64 bits and decide: the software packets are
+    the number that comes closest to the software bytes by the mean size of all packets.
+
+    Args:
+        hw_packets: as tc prints it.
+        hw_bytes: bytes by the NIC.
+        packets: by the NIC and in software.
+        size: bytes of these packets.
+    """
+    if packets < _WRAP or hw_packets >= _WRAP:
+        return hw_packets
+    least = (packets - hw_packets) % _WRAP
+    expected = (size - hw_bytes) * packets // size if size else 0
+    software = least + max(0, round((expected - least) / _WRAP)) * _WRAP
+    return packets - software if software <= packets else packets - least
+
+
+def with_known_counters(filters: Iterable[TcFilter], *, is_known: bool = False) -> tuple[TcFilter, ...]:
+    """Return the filters with the hardware counters that tc left out because they are 0.
+
+    tc omits them then (iproute2, tc/tc_util.c, print_tcstats_basic_hw). Linux and iproute2 before 4.20 have none and
+    omit them always: there they stay unknown.
+
+    Args:
+        filters: all that were read from one host.
+        is_known: whether kernel and iproute2 have the counters, by their versions; not needed if a filter shows it.
+    """
+    listed = tuple(filters)
+    if not is_known and not any(each.has_hw_stats for each in listed):
+        return listed
+    return tuple(
+        replace(each, counters=replace(each.counters, hw_packets=0))
+        if each.counters is not None and each.counters.hw_packets is None
+        else each
+        for each in listed
     )
 
 
-_FILTER = re.compile(
-    r"^filter (?:.* )?protocol (\S+) pref ([0-9]+) flower(?: chain ([0-9]+))? handle 0x([0-9a-f]+)", re.ASCII
-)
-_ACTION = re.compile(r"^[ \t]*action order ([0-9]+):", re.ASCII | re.MULTILINE)
-_COOKIE = re.compile(r"^\s*cookie ([0-9a-f]{1,32})\s*$", re.ASCII | re.MULTILINE)
-_IN_HW = re.compile(r"^\s*(in_hw|not_in_hw)(?: in_hw_count ([0-9]+))?\s*$", re.ASCII | re.MULTILINE)
-_SENT = re.compile(r"^\s*Sent (?:(software|hardware) )?([0-9]+) bytes ([0-9]+) pkt", re.ASCII | re.MULTILINE)
+_KERNEL = re.compile(r"([0-9]+)\.([0-9]+)", re.ASCII)
+_IPROUTE2 = re.compile(r"iproute2-(?:ss([0-9]{6})|v?([0-9]+)\.([0-9]+))", re.ASCII)
+_SNAPSHOT_4_20 = 190101
+"""Releases before 5.9 call themselves by the day of their snapshot: 4.19 is ss181023, 4.20 ss190107."""
 
 
-def parse_tc_text(text: str) -> tuple[TcFilter, ...]:
-    """Parse `tc -s filter show dev X ingress`. Raises ParseError for text that does not start with a filter."""
-    return tuple(map(_text_filter, _text_blocks(text)))
+def has_hw_counters(kernel: str, iproute2: str) -> bool:
+    """Return whether a kernel (`uname -r`) and iproute2 (`tc -V`) have counters of hardware: from 4.20 on.
 
-
-def _text_blocks(text: str) -> Iterator[str]:
-    """Yield one block of lines for each filter with a handle."""
-    block: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.startswith("filter "):
-            if block:
-                yield "\n".join(block)
-            block = [line] if _FILTER.match(line) else []
-        elif line.strip() and not block and not line[:1].isspace():
-            raise ParseError(text=line, offset=0, expected="'filter protocol ...' of tc", line=number)
-        elif block:
-            block.append(line)
-    if block:
-        yield "\n".join(block)
-
-
-def _text_filter(block: str) -> TcFilter:
-    head = _require(_FILTER.match, block)
-    actions = [block[found.start() :] for found in _ACTION.finditer(block)]
-    actions = [action[: _end(action)] for action in actions]
-    marked = next((action for action in actions if _COOKIE.search(action)), None)
-    counted = marked or (actions[-1] if actions else "")
-    cookie = _COOKIE.search(marked) if marked else None
-    where = _IN_HW.search(block)
-    return TcFilter(
-        protocol=head[1],
-        pref=int(head[2]),
-        chain=int(head[3] or 0),
-        handle=int(head[4], 16),
-        cookie=cookie[1] if cookie else None,
-        in_hw=None if where is None else where[1] == "in_hw",
-        in_hw_count=int(where[2] or 0) if where else 0,
-        counters=_text_counters(counted),
-    )
-
-
-def _end(action: str) -> int:
-    """Return where the text of an action ends: at the next action."""
-    following = _ACTION.search(action, 1)
-    return following.start() if following else len(action)
-
-
-def _text_counters(action: str) -> TcCounters | None:
-    sent = {found[1]: (int(found[3]), int(found[2])) for found in _SENT.finditer(action)}
-    if None not in sent:
-        return None
-    return TcCounters(*sent[None], *sent.get("hardware", (0, 0)))
-
-
-def _require(match: Callable[[str], re.Match[str] | None], text: str) -> re.Match[str]:
-    found = match(text)
-    if found is None:
-        raise ParseError(text=text, offset=0, expected="'filter protocol ...' of tc")
-    return found
+    A distribution may have added them to an older kernel; then a filter shows it (`TcFilter.has_hw_stats`).
+    """
+    running, tool = _KERNEL.match(kernel), _IPROUTE2.search(iproute2)
+    if running is None or tool is None or (int(running[1]), int(running[2])) < (4, 20):
+        return False
+    return int(tool[1]) >= _SNAPSHOT_4_20 if tool[1] else (int(tool[2]), int(tool[3])) >= (4, 20)

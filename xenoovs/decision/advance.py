@@ -30,9 +30,12 @@ from xenoovs.partition.block import Block
 BlockId = tuple[int, Block]
 """A service id and one of its blocks."""
 
+ServiceMove = tuple[int, BlockMove]
+"""A service id and a move of one of its blocks."""
+
 SETTLE_S = 2.0
-"""Until Open vSwitch has revalidated all megaflows: four times max-revalidator, which is 500 ms unless it is set
-(ovs-vswitchd.conf.db(5))."""
+"""How long a block settles at least: four times max-revalidator, which is 500 ms unless it is set
+(ovs-vswitchd.conf.db(5)). On a slow switch revalidation takes longer, so time alone does not prove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +46,19 @@ class Progress:
         now_s: The time, on the clock of the transition.
         ports: Names of the ports that the bridge has. No connection is left at a port that is gone.
         quiet: Blocks whose old backend gets no packets any more.
-        settle_s: How long a block settles; None: drains do not advance, new connections go where they go now.
+        settle_s: How long a block settles at least; None: drains do not advance, new connections go where they go now.
+        revalidated: Moves that the switch had before Open vSwitch revalidated all megaflows; None: assume it of all.
     """
 
     now_s: float
     ports: Collection[str]
     quiet: Collection[BlockId] = field(default_factory=frozenset)
     settle_s: float | None = SETTLE_S
+    revalidated: Collection[ServiceMove] | None = None
 
 
 def settle_s(max_revalidator_ms: int | None) -> float:
-    """Return how long blocks settle with this max-revalidator; None: it is not set, or not known."""
+    """Return how long blocks settle at least with this max-revalidator; None: it is not set, or not known."""
     return max(SETTLE_S, SETTLE_S * (max_revalidator_ms or 0) / 500)
 
 
@@ -140,10 +145,14 @@ class _Drain:
     def _is_open(self, held: _Held) -> bool:
         if not self._learns:
             return True
-        move, settle_s = held.move, self._progress.settle_s
-        if move is None:
+        move, settle_s, revalidated = held.move, self._progress.settle_s, self._progress.revalidated
+        if move is None or move.old == held.new:
+            # A block that came back is open, but perhaps it had not settled before.
             return False
-        return move.phase is Phase.OPEN or (settle_s is not None and self._age_s(move) >= settle_s)
+        if move.phase is Phase.OPEN:
+            return True
+        is_seen = revalidated is None or (self._id, move) in revalidated
+        return is_seen and settle_s is not None and self._age_s(move) >= settle_s
 
     def _is_quiet(self, held: _Held) -> bool:
         return (self._id, held.block) in self._progress.quiet

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision
-from xenoovs.model.balancer import Churn, Service, service_ids
+from xenoovs.errors import ToleranceUnreachable
+from xenoovs.model.balancer import Balancer, Churn, Service, service_ids
 from xenoovs.partition.block import MAX_WIDTH, Assignment
 from xenoovs.partition.change import STEPS, Goal, failover, part_of, slow_start, start, update
 from xenoovs.partition.solve import Partition, partition
@@ -40,6 +41,16 @@ def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | Non
     return Decision.of(services, version=previous.version)
 
 
+def require_decidable(balancer: Balancer) -> None:
+    """Check that flows can have the weights of every service, also those of its backups while no other backend serves.
+
+    Raises:
+        ToleranceUnreachable, BudgetUnreachable: As `decide`.
+    """
+    others = {each.name: frozenset(b.name for b in each.backends if not b.is_backup) for each in balancer.services}
+    decide(Decision(), DesiredState(balancer, ejected=others))
+
+
 def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
     """Return `desired` with the ejections and slow starts that `previous` shows.
 
@@ -55,6 +66,8 @@ def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
         parts = parts_served(found)
         displaced = {name: part for name, part in parts.items() if part < 1 and name in _weighted(service)}
         ejected[service.name] = frozenset(name for name, part in displaced.items() if not part)
+        if service.backups is not None and _weighted(service) <= ejected[service.name]:
+            ejected[service.name] |= _weighted(service.backups) - found.active.owners
         ramps |= {(service.name, name): part for name, part in displaced.items() if part}
     return replace(desired, ejected=ejected, ramps=ramps)
 
@@ -93,31 +106,63 @@ def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
 def _decide_service(service: Service, before: ServiceDecision | None, desired: DesiredState) -> ServiceDecision:
     if before is not None and not before.key.agrees(service.key):
         before = None
-    home = _home(service, None if before is None else before.home)
-    ejected = desired.ejected.get(service.name, frozenset()) & _weighted(service)
-    active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
+    ejected = desired.ejected.get(service.name, frozenset())
+    try:
+        home = _home(service, before)
+        active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
+    except ToleranceUnreachable as problem:
+        raise problem.naming(f"{service.name}/{service.backends[problem.smallest].name}") from None
     return ServiceDecision(service.key, home, active)
 
 
-def _home(service: Service, before: Blocks | None) -> Blocks:
-    """Return the blocks for the weights, near those of before."""
+def _home(service: Service, before: ServiceDecision | None) -> Blocks:
+    """Return the blocks for the weights, near those of before.
+
+    A backend without a weight that served nothing before keeps the home that it has, while the others need no change.
+    """
+    if before is not None and _is_met_without_idle(service, before):
+        return before.home
     names = tuple(backend.name for backend in service.backends)
-    near = None if before is None or not before.rows else _near(service, before)
+    near = None if before is None or not before.home.rows else _near(service, before)
     return Blocks.of_assignment(near or _fewest(service).assignment, names)
 
 
-def _near(service: Service, before: Blocks) -> Assignment | None:
+def _is_met_without_idle(service: Service, before: ServiceDecision) -> bool:
+    """Return whether home blocks belong to idle backends, and the rest of them meets the weights without these."""
+    weights = {b.name: weight for b, weight in zip(service.backends, service.weights, strict=True)}
+    weighted, shares = _weighted(service), before.home.shares()
+    idle = before.ejected & weights.keys() - weighted
+    is_whole = sum(shares.values()) == 1 and before.home.depth <= service.key.max_width
+    if not idle or not weighted or not is_whole or shares.keys() - idle != weighted:
+        return False
+    parts, tolerance = [shares[name] / weights[name] for name in weighted], tolerance_of(service)
+    return max(parts) * (1 - tolerance) <= min(parts) * (1 + tolerance)
+
+
+def _near(service: Service, before: ServiceDecision) -> Assignment | None:
     """Return None where the key is too short for the blocks of before, or the result exceeds the budget of flows."""
     goal = goal_of(service)
-    if before.depth > goal.max_width:
+    if max(before.home.depth, before.active.depth) > goal.max_width:
         return None
-    old, names = before.assignment()
-    owners = _heirs(service, old, names)
+    old, names = before.home.assignment()
+    heirs = dict(zip(names, _heirs(service, old, names), strict=True))
+    leaving = {name for name, heir in heirs.items() if name is not None and (heir is None or not goal.weights[heir])}
+    if leaving & before.displaced:
+        old, names = _as_served(before, leaving, _weighted(service)).assignment()
+    configured = dict(zip(names, _indices(service, names), strict=True))
+    owners = [heirs.get(name, configured[name]) for name in names]
     begin = start(old, goal, owners=owners)
     if not begin.least_moved and _fits(held := begin.table.assignment(len(service.backends)), service):
         return held
     near = update(old, goal, owners=owners)
     return near if _fits(near, service) else None
+
+
+def _as_served(before: ServiceDecision, leaving: Collection[Owner], weighted: Collection[Owner]) -> Blocks:
+    """Return the home blocks; those of owners that leave belong to the backends that serve their clients now."""
+    staying = Blocks.of((block, owner) for block, owner in before.home.rows if owner not in leaving)
+    serving = Blocks.of((block, owner) for block, owner in before.active.rows if owner in weighted)
+    return staying.over(serving).over(before.home)
 
 
 def _fits(blocks: Assignment, service: Service) -> bool:
@@ -134,9 +179,10 @@ def _heirs(service: Service, old: Assignment, names: tuple[Owner | None, ...]) -
     found = _indices(service, names)
     spaces = old.spaces()
     gone = [i for i, owner in enumerate(found) if owner is None and names[i] is not None]
-    idle = [i for i, weight in enumerate(service.weights) if weight and i not in found]
+    weights = service.weights
+    idle = [i for i, weight in enumerate(weights) if weight and i not in found]
     gone.sort(key=lambda i: -spaces[i])
-    idle.sort(key=lambda i: -service.weights[i])
+    idle.sort(key=lambda i: -weights[i])
     for left, heir in zip(gone, idle, strict=False):
         found[left] = heir
     return found
@@ -149,17 +195,25 @@ def _active(
     ejected: frozenset[str],
     ramps: Mapping[str, Fraction],
 ) -> Blocks:
-    """Return the assignment while `ejected` serve no clients and `ramps` serve a part; no other clients move."""
-    if not _weighted(service) - ejected:
-        return Blocks()
+    """Return the assignment while `ejected` serve no clients and `ramps` serve a part; no other clients move.
+
+    While no other backend serves, backups have all clients, by their weights.
+    """
+    names, serving = tuple(backend.name for backend in service.backends), _weighted(service) - ejected
+    if not serving:
+        backups = service.backups
+        if backups is None:
+            return Blocks()
+        return _active(backups, Blocks.of_assignment(_fewest(backups).assignment, names), before, ejected, {})
+    ejected = ejected & _weighted(service) | home.owners - _weighted(service)
     if not ejected and not ramps:
         return home
-    names = tuple(backend.name for backend in service.backends)
     numbers = {name: number for number, name in enumerate(names)}
     whole = Assignment.of(home.depth, ((block, numbers[owner]) for block, owner in home.rows), len(names))
     goal = goal_of(service)
     down = {numbers[name] for name in (*ejected, *ramps)}
-    if before is None or before.active.depth > goal.max_width or not before.active.rows:
+    # Clients that come back from backups, or go to them, go where they would go on a switch without a past.
+    if before is None or before.active.depth > goal.max_width or not before.active.owners & serving:
         active = failover(whole, whole, goal=goal, down=down)
     else:
         last, owners = before.active.assignment()
@@ -193,7 +247,8 @@ def _indices(service: Service, owners: tuple[Owner | None, ...]) -> list[int | N
 
 
 def _weighted(service: Service) -> frozenset[str]:
-    return frozenset(backend.name for backend in service.backends if backend.weight)
+    pairs = zip(service.backends, service.weights, strict=True)
+    return frozenset(backend.name for backend, weight in pairs if weight)
 
 
 def _fewest(service: Service) -> Partition:

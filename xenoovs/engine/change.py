@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.drains import Draining
-from xenoovs.compile.plan import Plan, ServiceChange, bundle_of, plan, summarise
+from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
-from xenoovs.decision.advance import BlockId, Progress, advance, settle_s
+from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide, undisturbed
-from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, follow, next_hops
+from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
 from xenoovs.openflow.text import recognise, render_flow
@@ -56,8 +56,10 @@ class Change:
         touched: Ids of the services that differ; 0 for the flows of no service.
         before: What the flows of these say now; `observed`: the flows.
         drains: Drains that begin or go on; `next_s`: after how many seconds they need another round, None: never.
+        settled: Blocks whose new connections go to their new backends from this change on.
         problems: What cannot be made right.
         foreign: How many flows of xenoovs were changed by other programs.
+        names: Names of services that the config lacks, where they are known, by id.
         lost: Whether the bridge was recreated.
         dump: The text of all flows that the bridge has; empty where they were not read.
         incarnation: Of the bridge, as of `Switch`.
@@ -72,11 +74,13 @@ class Change:
     observed: tuple[Flow, ...]
     drains: tuple[Draining, ...] = ()
     next_s: float | None = None
+    settled: frozenset[BlockId] = frozenset()
     problems: tuple[Problem, ...] = ()
     foreign: int = 0
     lost: bool = False
     dump: str = ""
     incarnation: str | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -86,10 +90,18 @@ class Change:
     def bundle(self) -> Bundle:
         return bundle_of(self.difference)
 
-    def services(self) -> Iterator[ServiceChange]:
-        """Yield what the change means for each service that differs."""
-        same = {made.service_id for made in self.program.services} - self.touched
-        return summarise(self.program, self.before, self.observed, same=same)
+    @property
+    def new(self) -> frozenset[int]:
+        """The ids of the services of which the bridge has nothing yet."""
+        present = by_service(self.observed)
+        return frozenset(made.service_id for made in self.program.services) & self.touched - present
+
+    def services(self, *, but: frozenset[int] = frozenset()) -> Iterator[ServiceChange]:
+        """Yield what the change means for each service that differs, except those of the ids in `but`."""
+        same = {made.service_id for made in self.program.services} - (self.touched - but)
+        for each in summarise(self.program, self.before, self.observed, same=same):
+            is_named = each.kind is ChangeKind.REMOVED and each.service_id in self.names
+            yield replace(each, name=self.names[each.service_id]) if is_named else each
 
 
 def texts_of(program: Program, *, without: frozenset[str], like: Target | None = None) -> dict[int, Mapping[str, Flow]]:
@@ -162,12 +174,15 @@ class PlanOptions:
         drain: Let services drain as their config says; False: all clients move at once.
         partial: Leave out what cannot be made right and report it; False: raise an error for it.
         as_found: Keep the ejections and slow starts that the bridge shows, for callers without health checks.
+        decision: The decision that the bridge is to have, made earlier for the same config; None: decide now. Only
+            what ports make impossible is decided again, and `as_found` is what this decision shows.
     """
 
     rebalance: bool = False
     drain: bool = True
     partial: bool = False
     as_found: bool = False
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +217,7 @@ class Circumstances:
         now_s: The time on a clock that never goes back.
         ports: The ports of the bridge.
         quiet: Blocks whose old backend gets no packets any more.
+        revalidated: As of `Progress`.
         remembers: Whether the guess is what this engine left on the bridge, and goes before what is found there.
         lost: Whether the bridge was recreated since.
     """
@@ -209,6 +225,7 @@ class Circumstances:
     now_s: float
     ports: PortCheck
     quiet: frozenset[BlockId] = field(default_factory=frozenset)
+    revalidated: frozenset[ServiceMove] | None = None
     remembers: bool = False
     lost: bool = False
 
@@ -242,9 +259,11 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
     on_bridge = read(found.seen, desired.balancer, now_s=at.now_s)
     before = _remembered(desired.balancer, found, at) if at.remembers else _read(on_bridge, found)
     if options.as_found:
-        desired = undisturbed(before[0], desired)
+        desired = undisturbed(options.decision or before[0], desired)
     wanted, problems = reachable(desired, at.ports.reasons if options.partial else {})
-    target = _target(wanted, before, found, options, at)
+    previous = options.decision or (Decision() if options.rebalance else before[0])
+    met = desired if options.decision else _met(before[0], found, at)
+    target = _target(decide(previous, wanted, met=met), wanted, before, found, options, at)
     changed = found.touched | _differing(found.guess, target)
     expected = (flow for i in sorted(changed - found.touched) for flow in found.guess.texts.get(i, {}).values())
     observed = (*found.flows, *expected)
@@ -258,9 +277,11 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
         touched=changed,
         before=Decision.of(decided | dict(on_bridge[0].services)),
         observed=observed,
+        settled=_settling(before[1]) - _settling(target.transition) if options.drain else frozenset(),
         problems=problems,
         foreign=found.foreign if at.remembers and not at.lost else 0,
         lost=at.lost,
+        names={made.service_id: made.service.name for made in found.guess.program.services},
     )
 
 
@@ -269,6 +290,15 @@ def beside(change: Change, foreign: Iterable[Flow]) -> Change:
     wanted = _wanted(change.target, change.touched)
     untouched = sum(len(texts) for i, texts in change.target.texts.items() if i not in change.touched)
     return replace(change, difference=plan(wanted, (*change.observed, *foreign), untouched=untouched))
+
+
+def settling_moves(transition: Transition) -> frozenset[ServiceMove]:
+    """Return the moves whose new connections still go to the old backend."""
+    return frozenset((i, move) for i, moves in transition.services for move in moves if move.phase is Phase.SETTLING)
+
+
+def _settling(transition: Transition) -> frozenset[BlockId]:
+    return frozenset((i, move.block) for i, move in settling_moves(transition))
 
 
 def _remembered(balancer: Balancer, found: Comparison, at: Circumstances) -> tuple[Decision, Transition]:
@@ -296,16 +326,17 @@ def _met(before: Decision, found: Comparison, at: Circumstances) -> DesiredState
 
 
 def _target(
+    decision: Decision,
     desired: DesiredState,
     before: tuple[Decision, Transition],
     found: Comparison,
     options: PlanOptions,
     at: Circumstances,
 ) -> Target:
-    decision = decide(Decision() if options.rebalance else before[0], desired, met=_met(before[0], found, at))
     state, transition = at.ports.state, Transition()
     if options.drain:
-        progress = Progress(at.now_s, state.ofports.keys(), at.quiet, settle_s(state.max_revalidator_ms))
+        least_s = settle_s(state.max_revalidator_ms)
+        progress = Progress(at.now_s, state.ofports.keys(), at.quiet, least_s, at.revalidated)
         transition = advance(before, decision, desired, progress)
     ofports, guess = state.ofports, found.guess
     program = compile_program(desired.balancer, decision, transition, ofports=ofports, before=guess.program)

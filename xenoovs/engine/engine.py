@@ -21,7 +21,7 @@ from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read
 from xenoovs.datapath.megaflow import MAX_IDLE_S
-from xenoovs.decision.advance import settle_s
+from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, next_hops
 from xenoovs.engine.change import (
@@ -36,6 +36,7 @@ from xenoovs.engine.change import (
     compare,
     flattened,
     fresh,
+    settling_moves,
     step,
 )
 from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
@@ -144,12 +145,13 @@ class Engine:
         self.switch, self.ports_down = switch, ports_down
         self.is_held = False
         self.timed: list[Callable[[str, float], None]] = []
-        self._resolve = resolve or (lambda balancer: balancer)
+        self.resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
         self._is_sure = True
         """Whether the bridge has what `_memory` says, unless another program changed it: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
+        self._revalidated = frozenset[ServiceMove]()
         self._ports = Ports(switch)
         self._lock = Lock()
 
@@ -169,20 +171,25 @@ class Engine:
 
     def decision(self, balancer: Balancer) -> tuple[Decision, Transition]:
         """Return what the flows of the bridge say now. Raises SwitchError."""
-        balancer = self._resolve(balancer)
+        balancer = self.resolve(balancer)
         return read(self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM), balancer)
 
     def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
-        """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError."""
-        balancer = self._resolve(balancer)
+        """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError.
+
+        Args:
+            balancer: The config with the weights of operators: a backend without one has no clients for that reason.
+        """
+        balancer = self.resolve(balancer)
         decided = dict(self.decision(balancer)[0].services)
         ids = service_ids(service.claim for service in balancer.services)
+        idle = {service.name: {b.name for b in service.backends if not b.weight} for service in balancer.services}
         return {
             (service.name, owner): part
             for service in balancer.services
             if (found := decided.get(ids[service.claim])) is not None
             for owner, part in parts_served(found).items()
-            if owner in next_hops(service)
+            if owner in next_hops(service) and owner not in idle.get(service.name, ())
         }
 
     def plan(self, balancer: Balancer, options: PlanOptions, *, now_s: float = 0.0) -> Change:
@@ -194,12 +201,17 @@ class Engine:
             CompileError, ToleranceUnreachable: No flows can do that.
         """
         with self._lock:
-            desired = DesiredState(self._resolve(balancer))
+            desired = DesiredState(self.resolve(balancer))
             return self._planned(desired, replace(options, as_found=True), now_s, counted=True)
 
     def apply(self, change: Change) -> None:
-        """Send a change and read it back. Raises SwitchError, ReadBackDiffers."""
+        """Send a change and read it back. Wait before it for megaflows that would cut connections.
+
+        Raises SwitchError, ReadBackDiffers.
+        """
         with self._lock:
+            if not change.settled <= {(i, move.block) for i, move in self._revalidated}:
+                self.switch.wait_revalidated(change.bridge)
             self._apply(change)
 
     def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False, strict: bool = False) -> Change:
@@ -215,7 +227,7 @@ class Engine:
             SwitchError, CompileError, ToleranceUnreachable, ChangesHeld.
         """
         with self._lock:
-            desired = replace(desired, balancer=self._resolve(desired.balancer))
+            desired = replace(desired, balancer=self.resolve(desired.balancer))
             self._follow(desired.balancer)
             change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent)
             if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
@@ -231,28 +243,41 @@ class Engine:
                 self._apply(change)
             return change
 
-    def look(self, *, now_s: float) -> None:
-        """Count what drains depend on: the packets of old backends. Delete learned flows that have to go.
+    def count_drains(self, *, now_s: float) -> float:
+        """Observe what drains depend on: revalidation, and the packets of old backends. Delete learned flows that
+        have to go.
 
-        With many connections the dumps take seconds; no round waits for them. What was read is judged by the program of
-        that time: a round may have begun or ended drains meanwhile. Raises SwitchError.
+        With many connections the dumps take seconds, and revalidation does on a slow switch; no round waits for them.
+        What was read is judged by the program of that time: a round may have begun or ended drains meanwhile.
+
+        Returns:
+            For how many seconds the switch was kept busy with dumps.
+
+        Raises:
+            SwitchError.
         """
         memory = self._memory
         if memory is None or not memory.target.transition.services:
-            return
-        bridge = memory.bridge
+            return 0.0
+        begun_s, bridge, settling = time.monotonic(), memory.bridge, settling_moves(memory.target.transition)
+        # Counters of flows are those of the last revalidation: without one, silence proves nothing.
+        self.switch.wait_revalidated(bridge)
+        dumping_s = time.monotonic()
         learned = self.switch.dump_flows(bridge, only=LEARNED)
         seen = (*self.switch.dump_flows(bridge, only=PROGRAM), *learned)
         with self._lock:
             memory = self._memory_of(bridge)
+            read_s = time.monotonic()
             if memory is None or not memory.target.transition.services:
-                return
+                return read_s - dumping_s
+            self._revalidated = settling & settling_moves(memory.target.transition)
             program = memory.target.program
             self._opened = opened_connections(program, (each.flow for each in learned))
-            self._quiet = self._quiet.after(old_packets(program, seen), now_s=now_s)
+            self._quiet = self._quiet.after(old_packets(program, seen), asked_s=now_s, read_s=now_s + read_s - begun_s)
             left = leftover(program, (each.flow for each in learned), _dead(memory.target.desired))
             if left:
                 self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
+        return read_s - dumping_s
 
     def _planned(
         self, desired: DesiredState, options: PlanOptions, now_s: float, *, urgent: bool = False, counted: bool = False
@@ -271,8 +296,10 @@ class Engine:
                 if memory is not None and not lost and memory.is_met(desired, dump):
                     return _unchanged(memory)
                 found = self._aged(compare(dump, guess), bridge) if memory is None else compare(dump, guess)
-            quiet = self._quiet.blocks(found.guess.program, now_s=now_s)
-            at = Circumstances(now_s, ports, quiet, remembers=memory is not None, lost=lost)
+            quiet = self._quiet.blocks(found.guess.program)
+            # `apply` waits for revalidation; a round does not, as clients of other backends may wait for it.
+            revalidated = None if counted else self._revalidated
+            at = Circumstances(now_s, ports, quiet, revalidated, remembers=memory is not None, lost=lost)
             change = replace(step(desired, found, options, at), dump=dump, incarnation=incarnation)
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
@@ -340,7 +367,7 @@ class Engine:
         self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
         self._is_sure = True
         if not change.target.transition.services:
-            self._quiet, self._opened = Quiet(), {}
+            self._quiet, self._opened, self._revalidated = Quiet(), {}, frozenset()
 
     def _read_back(self, change: Change) -> str:
         """Compare the services that were changed; return the text of all flows if all were read. Raises."""

@@ -1,6 +1,7 @@
 """The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
 
-Needs nothing but the standard library, as it starts often.
+At a given pace it prints a line of counts each second, until its time is over, it gets SIGINT, or nobody reads. Needs
+nothing but the standard library, as it starts often.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -73,15 +75,35 @@ class AnswerCounts:
         self.failures += other.failures
 
 
-def render_round(flights: Sequence[Flight], *, lost: int) -> str:
-    """Return the input of the program. `lost`: packets lost in earlier rounds, which shorten its timeouts."""
-    return json.dumps([[asdict(flight) for flight in flights], lost])
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A steady rate.
+
+    Attributes:
+        rate: Packets a second, > 0.
+        for_s: How long; the packets are sent again and again. None: each packet once.
+    """
+
+    rate: float
+    for_s: float | None
 
 
-def parse_round(text: str) -> tuple[list[Flight], int]:
-    """Return the inverse of `render_round`: flights, packets lost before."""
-    flights, lost = json.loads(text)
-    return [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in flights], lost
+def render_round(flights: Sequence[Flight], *, lost: int, pace: Pace | None = None) -> str:
+    """Return the input of the program.
+
+    Args:
+        flights: What to send.
+        lost: Packets lost in earlier rounds, which shorten its timeouts.
+        pace: How fast; None: as answers come.
+    """
+    return json.dumps([[asdict(flight) for flight in flights], lost, None if pace is None else asdict(pace)])
+
+
+def parse_round(text: str) -> tuple[list[Flight], int, Pace | None]:
+    """Return the inverse of `render_round`: flights, packets lost before, pace."""
+    rows, lost, pace = json.loads(text)
+    flights = [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in rows]
+    return flights, lost, None if pace is None else Pace(**pace)
 
 
 def render_counts(counts: AnswerCounts) -> str:
@@ -146,6 +168,12 @@ class SendWindow:
 
 _LINGER_S = 0.05
 _COLLECT_EVERY = 16
+_REPORT_S = 1.0
+_BUSY_S = 0.005
+_MOST_UNANSWERED = 500
+"""Fewer than select(2) can wait for, as each TCP connection is a socket."""
+_MOST_MISSING = 100_000
+"""Packets whose late answers count; an answer to an earlier one counts as a duplicate."""
 _NO_ARP = "packets pile up in the kernel; does anything answer ARP for the destination?"
 
 
@@ -168,7 +196,11 @@ class TrafficChannel(Protocol):
 
 
 class TrafficExchange:
-    """Sends the packets of some flights by a channel, as quickly as answers come, and counts into `counts`."""
+    """Sends the packets of some flights by a channel, and counts.
+
+    Attributes:
+        is_stopped: Set to end a paced exchange early.
+    """
 
     def __init__(self, channel: TrafficChannel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
         self._channel, self._flights, self._counts = channel, flights, counts
@@ -179,10 +211,13 @@ class TrafficExchange:
             for source in flight.sources
         ]
         self._window = channel.new_window()
-        self._missing: set[int] = set()
+        # In the order in which they were sent.
+        self._missing: dict[int, None] = {}
+        self._sent = 0
+        self.is_stopped = False
 
     def run(self, *, lost: int) -> None:
-        """`lost`: packets lost in earlier rounds."""
+        """Send each packet once, as quickly as answers come. `lost`: packets lost in earlier rounds."""
         self._window.lost = lost
         for key in range(len(self._packets)):
             while self._window.is_full:
@@ -190,19 +225,67 @@ class TrafficExchange:
             self._send(key)
             if key % _COLLECT_EVERY == 0:
                 self._collect(0)
+        self._finish()
+
+    def run_paced(self, pace: Pace, report: Callable[[AnswerCounts], None]) -> None:
+        """Send at a pace, the flights in turn. `report` gets the counts of each second."""
+        # Where servers do not answer, the pace stays the same.
+        size = int(pace.rate * self._window.timeout_s * 2)
+        self._window = SendWindow(min(max(self._window.size, size), _MOST_UNANSWERED), self._window.timeout_s, 0.1)
+        self._interleave()
+        begun_s = time.monotonic()
+        end_s = begun_s + (len(self._packets) / pace.rate if pace.for_s is None else pace.for_s)
+        reported_s = begun_s
+        while not self.is_stopped and (now_s := time.monotonic()) < end_s:
+            due = int((now_s - begun_s) * pace.rate) + 1
+            while self._sent < due and not self._window.is_full and (pace.for_s or self._sent < len(self._packets)):
+                self._send(self._sent)
+                if self._sent % _COLLECT_EVERY == 0:
+                    self._collect(0)
+            if now_s - reported_s >= _REPORT_S:
+                reported_s = now_s
+                self._report(report)
+            next_s = min(begun_s + self._sent / pace.rate, reported_s + _REPORT_S, end_s)
+            self._collect(max(0.0, next_s - time.monotonic()) if not self._window.is_full else _BUSY_S)
+            self._expire()
+        self._finish()
+        self._report(report)
+
+    def _interleave(self) -> None:
+        sizes = Counter(number for number, _ in self._packets)
+        turns = Counter[int]()
+        ordered = []
+        for number, source in self._packets:
+            ordered.append((turns[number] / sizes[number], number, source))
+            turns[number] += 1
+        self._packets = [(number, source) for _, number, source in sorted(ordered, key=lambda packet: packet[:2])]
+
+    def _report(self, report: Callable[[AnswerCounts], None]) -> None:
+        counts, self._counts = self._counts, AnswerCounts([0] * len(self._flights))
+        report(counts)
+
+    def _finish(self) -> None:
+        """Wait for the answers under way."""
         while self._window.under_way:
             self._progress()
-        # A second answer to the last packets may still be on its way.
-        while self._collect(_LINGER_S):
+        # Late answers to packets that do not count any more, and second ones to the last, may still be on their way.
+        while self._collect(self._window.timeout_s if self._missing else _LINGER_S):
             pass
 
     def _progress(self) -> None:
         self._collect(self._window.wait_s(now_s=time.monotonic()))
+        self._expire()
+
+    def _expire(self) -> None:
         for key in self._window.expire(now_s=time.monotonic()):
             self._channel.expire(key)
 
+    def _packet(self, key: int) -> tuple[int, str]:
+        return self._packets[key % len(self._packets)]
+
     def _send(self, key: int) -> None:
-        number, source = self._packets[key]
+        self._sent = key + 1
+        number, source = self._packet(key)
         try:
             self._channel.send(key, self._flights[number], source)
         except OSError as error:
@@ -210,7 +293,9 @@ class TrafficExchange:
             self._counts.failures[reason] += 1
             return
         self._counts.sent[number] += 1
-        self._missing.add(key)
+        self._missing[key] = None
+        if len(self._missing) > _MOST_MISSING:
+            del self._missing[next(iter(self._missing))]
         self._window.add(key, now_s=time.monotonic())
 
     def _collect(self, timeout_s: float) -> bool:
@@ -222,15 +307,15 @@ class TrafficExchange:
         return bool(ready)
 
     def _count(self, key: int, client: str, responder: str) -> None:
-        if key >= len(self._packets) or client != self._packets[key][1]:
+        if key >= self._sent or client != self._packet(key)[1]:
             return
         if key not in self._missing:
             self._counts.duplicates += 1
             return
-        self._missing.remove(key)
+        del self._missing[key]
         self._window.remove(key)
         if responder:
-            number, source = self._packets[key]
+            number, source = self._packet(key)
             self._counts.answers[number, source, responder] += 1
 
 
@@ -436,16 +521,30 @@ _CHANNELS: dict[str, Callable[[], TrafficChannel]] = {"udp": UdpChannel, "tcp": 
 
 def main() -> int:
     """Send everything, wait for the answers, print the counts."""
-    flights, lost = parse_round(sys.stdin.read())
+    flights, lost, pace = parse_round(sys.stdin.read())
     counts = AnswerCounts([0] * len(flights))
     try:
-        for protocol in dict.fromkeys(flight.protocol for flight in flights):
-            TrafficExchange(_CHANNELS[protocol](), flights, protocol, counts).run(lost=lost)
+        for protocol in dict.fromkeys(flight.protocol for flight in flights if flight.sources):
+            exchange = TrafficExchange(_CHANNELS[protocol](), flights, protocol, counts)
+            if pace is not None:
+                signal.signal(signal.SIGINT, lambda *_, exchange=exchange: setattr(exchange, "is_stopped", True))
+                exchange.run_paced(pace, _print_counts)
+            else:
+                exchange.run(lost=lost)
+    except BrokenPipeError:
+        # The caller was killed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         print(f"cannot send: {error}", file=sys.stderr)
         return 1
-    print(render_counts(counts))
+    if pace is None:
+        _print_counts(counts)
     return 0
+
+
+def _print_counts(counts: AnswerCounts) -> None:
+    print(render_counts(counts), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import is_namespace_of
-from xenoovs.switch.process import Completed, run, try_run
+from xenoovs.switch.process import PACKAGES, Completed, missing_programs, run, try_run
 
 Progress = Callable[[str, int, int], None]
 """Called with the current step, the number of steps done, and the number of steps in all."""
@@ -23,17 +22,7 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
-TOOLS: Mapping[str, str] = {
-    "ip": "iproute2",
-    "ethtool": "ethtool",
-    "tee": "coreutils",
-    "ovs-vswitchd": "openvswitch-switch",
-    "ovsdb-server": "openvswitch-switch",
-    "ovsdb-tool": "openvswitch-common",
-    "ovs-vsctl": "openvswitch-switch",
-}
-"""Program -> Debian package."""
-
+_TOOLS = ("ip", "ethtool", "tee", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl")
 _TUN = Path("/dev/net/tun")
 _IPV6 = Path("/proc/sys/net/ipv6")
 
@@ -52,7 +41,7 @@ def probe_host() -> Host:
     """Return the facts of this machine."""
     return Host(
         is_root=os.geteuid() == 0,
-        missing=tuple(tool for tool in TOOLS if shutil.which(tool) is None),
+        missing=tuple(missing_programs(_TOOLS)),
         has_tun=_TUN.exists() and os.access(_TUN, os.R_OK | os.W_OK),
         has_ipv6=_IPV6.exists(),
     )
@@ -68,7 +57,7 @@ def check_host(host: Host, *, needs_ipv6: bool) -> None:
     """Raises LabError with the first thing that is missing and the command that adds it."""
     check_root(host)
     if host.missing:
-        packages = " ".join(sorted({TOOLS[tool] for tool in host.missing}))
+        packages = " ".join(sorted({PACKAGES.get(tool, tool) for tool in host.missing}))
         raise LabError(f"{', '.join(host.missing)} not found; on Debian: `apt-get install {packages}`")
     if not host.has_tun:
         raise LabError(
@@ -79,7 +68,7 @@ def check_host(host: Host, *, needs_ipv6: bool) -> None:
         raise LabError("the config has IPv6 services and the kernel's IPv6 is off: boot without `ipv6.disable=1`")
 
 
-_STOP_TIMEOUT_S = 5.0
+_STOP_TIMEOUT_S = 30.0
 _STEP_S = 0.005
 
 _PROC = Path("/proc")

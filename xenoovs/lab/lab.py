@@ -11,26 +11,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xenoovs.errors import LabError
+from xenoovs.errors import LabError, did_you_mean, first_names
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-MARK = "XENOOVS_LAB"
+MARK = "XENOOVS_LAB_PROCESS"
 """Environment variable of every process of a lab; its value is the lab's directory."""
 
 DIRECTORY_VARIABLE = "XENOOVS_LAB_DIRECTORY"
 DEFAULT_DIRECTORY = Path("/run/xenoovs/lab")
 
 CONFIG = "config.yaml"
-"""The config that a lab was built for, in its directory."""
+"""The config that a lab was built for, or that the last agent in it ran with; in its directory."""
+
+CONFIG_SOURCE = "config.link"
+"""A link to the file of that config, if there is one."""
 
 _STATE = "lab.json"
 _MACHINE = "vm"
 _LOCK_PATIENCE_S = 1.0
 _LOCK_STEP_S = 0.01
+
+
+class UnreadableLab(LabError):
+    """A lab whose file cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,17 @@ def directory_of(name: str, directory: Path | None) -> Path:
     return base.absolute() / name
 
 
+def lab_names(directory: Path | None = None) -> tuple[str, ...]:
+    """Return the names of the labs here, sorted. Raises LabError when they may not be listed."""
+    base = directory_of("any", directory).parent
+    try:
+        return tuple(sorted(entry.name for entry in base.iterdir() if (entry / _STATE).exists()))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except PermissionError:
+        raise LabError(f"{base} belongs to root: run the same command with `sudo`") from None
+
+
 def machine_directory(place: Path) -> Path:
     """Return the directory of the virtual machine of a lab in `place`."""
     return place / _MACHINE
@@ -93,11 +111,13 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     place = directory_of(name, directory)
     state = read_state(place)
     if state is None:
-        raise LabError(f"there is no lab {name} ({place}); make it with `xenoovs lab up --name {name}`")
+        names = lab_names(directory)
+        others = f"; labs here: {first_names(names)}{did_you_mean(name, names, ' (did you mean {}?)')}" if names else ""
+        raise LabError(f"there is no lab {name} ({place}){others}; make it with `xenoovs lab up --lab {name}`")
     if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --name {name}`")
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
     if state.nic:
-        raise LabError(f"lab {name} is in a virtual machine: `xenoovs lab exec --name {name} -- COMMAND` runs in it")
+        raise LabError(f"lab {name} is in a virtual machine: `xenoovs lab exec --lab {name} -- COMMAND` runs in it")
     return Lab(place, state.topology)
 
 
@@ -109,7 +129,7 @@ def _state_adapter() -> TypeAdapter[LabState]:
 
 
 def read_state(place: Path) -> LabState | None:
-    """Read the file of the lab in `place`; None when there is no lab. Raises LabError when it cannot be read."""
+    """Read the file of the lab in `place`; None when there is no lab. Raises UnreadableLab, LabError (without root)."""
     try:
         return _state_adapter().validate_json((place / _STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -117,8 +137,8 @@ def read_state(place: Path) -> LabState | None:
     except PermissionError:
         raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
     except ValueError:
-        raise LabError(
-            f"{place / _STATE} is not readable as the state of a lab; `xenoovs lab down --name {place.name}` removes it"
+        raise UnreadableLab(
+            f"{place / _STATE} is not the state of a lab; `xenoovs lab down --lab {place.name}` removes the lab"
         ) from None
 
 
@@ -133,12 +153,12 @@ def write_state(place: Path, state: LabState) -> None:
 def sole_owner(place: Path) -> Iterator[None]:
     """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)).
 
-    Raises LabError when another process builds or removes this lab now.
+    Raises LabError when another process builds, changes or removes this lab now.
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not _lock(descriptor):
-            raise LabError(f"lab {place.name} is being built or removed at this moment; try again")
+            raise LabError(f"lab {place.name} is being built, changed or removed at this moment; try again")
         yield
     finally:
         os.close(descriptor)

@@ -1,10 +1,8 @@
-"""Builds a lab, removes it, and says what of it is alive."""
+"""Builds a lab and removes it."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,6 +26,8 @@ from xenoovs.lab.host import (
 )
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.servers import follow_config
 from xenoovs.lab.topology import ClientHost, End, Link, Machine, Topology, families_of, plan_topology
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
@@ -42,7 +42,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     topology = plan_topology(name, balancer)
     check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
     with new_lab(topology, directory=directory) as lab:
-        LabBuilder(lab, progress).build()
+        LabBuilder(lab, balancer, progress).build()
     return lab
 
 
@@ -67,7 +67,7 @@ def new_lab(topology: Topology, *, directory: Path | None = None, nic: bool = Fa
 
 
 def _make_directory(name: str, place: Path) -> None:
-    again = f"`xenoovs lab down --name {name}` removes it, another --name makes a second one"
+    again = f"`xenoovs lab down --lab {name}` removes it, another --lab makes a second one"
     if place.exists():
         raise LabError(f"lab {name} exists already ({place}); {again}")
     if left := namespaces_of(name):
@@ -91,8 +91,9 @@ _IPV4_OFF = tuple(f"ipv4/conf/{scope}/{key}" for scope in ("all", "default") for
 class LabBuilder:
     """Builds what a topology describes: on this host, with veth pairs and the userspace datapath of Open vSwitch."""
 
-    def __init__(self, lab: Lab, progress: Progress) -> None:
+    def __init__(self, lab: Lab, balancer: Balancer, progress: Progress) -> None:
         self.lab, self.topology, self.progress = lab, lab.topology, progress
+        self.balancer = in_lab(balancer, lab.topology)
         self.netns = LabNetns(lab.marks)
 
     def build(self) -> None:
@@ -101,6 +102,7 @@ class LabBuilder:
             ("links", self.add_links),
             ("Open vSwitch", self.start_switch),
             ("clients", self._configure_clients),
+            ("health checks", self._configure_probes),
         ]
         for machine in self.topology.machines:
             steps.append((f"backend {'/'.join(machine.names)}", partial(self._start_machine, machine)))
@@ -145,7 +147,7 @@ class LabBuilder:
     def compute_checksums(self, ends: Iterable[End]) -> None:
         """Let senders compute checksums, which packets that stay inside the machine lack otherwise (ethtool(8))."""
         for end in ends:
-            if end.namespace != self.topology.switch_namespace:
+            if end.namespace != self.topology.switch_namespace or end.bridge is None:
                 self.netns.execute(end.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
 
     def start_switch(self) -> None:
@@ -166,6 +168,18 @@ class LabBuilder:
         ]
         self.netns.batch(lines, namespace=clients.namespace)
 
+    def _configure_probes(self) -> None:
+        """Let the namespace of the switch reach the backends' own addresses, as a host in their network would."""
+        switch = self.topology.switch_namespace
+        for device in self.topology.probe_devices:
+            if any(":" in address for address in self.topology.probe_addresses):
+                self.netns.write_sysctls(switch, [f"ipv6/conf/{device.interface}/disable_ipv6"], value=0)
+            lines = [_address_line(address, device.interface) for address in self.topology.probe_addresses]
+            for machine in self.topology.machines:
+                if machine.egress == device.egress:
+                    lines += [f"route replace {address} dev {device.interface}" for address in machine.own_addresses]
+            self.netns.batch(lines, namespace=switch)
+
     def _start_machine(self, machine: Machine) -> None:
         """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP.
 
@@ -178,18 +192,22 @@ class LabBuilder:
         vips = (f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}" for vip in machine.addresses)
         families = (*machine.addresses, *machine.nets)
         routes = _route_lines("eth0", machine.gateway_mac, nets=machine.nets, families=families)
-        self.netns.batch((*vips, *routes), namespace=machine.namespace)
-        start_responder(self.netns, machine, log=self.lab.directory / f"{machine.label}.log")
+        self.netns.batch((*vips, *routes, *self._probe_lines(machine)), namespace=machine.namespace)
+        follow_config(self.lab, self.balancer, [machine])
+
+    def _probe_lines(self, machine: Machine) -> Iterator[str]:
+        """Yield the commands for a backend's own addresses, and for the way of its answers to health checks."""
+        families = {":" in address for address in machine.own_addresses}
+        (device,) = (device for device in self.topology.probe_devices if device.egress == machine.egress)
+        yield from (_address_line(address, "eth0") for address in machine.own_addresses)
+        for address in self.topology.probe_addresses:
+            if (":" in address) in families:
+                yield f"neigh replace {address} lladdr {device.mac} dev eth0 nud permanent"
+                yield f"route add {address} dev eth0"
 
 
-def start_responder(netns: LabNetns, machine: Machine, *, log: Path) -> None:
-    """Start the process that answers in a machine and wait until it listens. Raises LabError with its message."""
-    job = {"label": machine.label, "names": list(machine.names), "listen": list(machine.listen), "log": str(log)}
-    argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
-    try:
-        netns.execute(machine.namespace, argv, stdin=json.dumps(job))
-    except CommandFailed as error:
-        raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
+def _address_line(address: str, dev: str) -> str:
+    return f"addr add {address}/{'128' if ':' in address else '32'} dev {dev}{' nodad' if ':' in address else ''}"
 
 
 def link_line(link: Link) -> str:
@@ -276,62 +294,3 @@ def _remove_empty(base: Path) -> None:
         with suppress(OSError):
             base.rmdir()
             base.parent.rmdir()
-
-
-@dataclass(frozen=True, slots=True)
-class MachineStatus:
-    """A backend machine. `is_up`: its namespace is there and a process answers in it."""
-
-    label: str
-    names: tuple[str, ...]
-    namespace: str
-    mac: str
-    egress: str
-    is_up: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LabStatus:
-    """What of a lab is alive. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
-
-    name: str
-    directory: str
-    bridge: str
-    ports: tuple[str, ...]
-    db: str
-    ovs_pids: tuple[int, ...]
-    missing: tuple[str, ...]
-    machines: tuple[MachineStatus, ...]
-
-    @property
-    def is_healthy(self) -> bool:
-        return len(self.ovs_pids) == 2 and not self.missing and all(machine.is_up for machine in self.machines)
-
-
-def lab_status(lab: Lab) -> LabStatus:
-    """Return what of a lab is alive. Raises LabError without root."""
-    check_root(probe_host())
-    topology = lab.topology
-    present = namespaces_of(lab.name)
-    processes = set(marked_processes(MARK, str(lab.directory)))
-    machines = tuple(
-        MachineStatus(
-            machine.label,
-            machine.names,
-            machine.namespace,
-            machine.mac,
-            machine.egress,
-            is_up=machine.namespace in present and not processes.isdisjoint(processes_in(machine.namespace)),
-        )
-        for machine in topology.machines
-    )
-    return LabStatus(
-        lab.name,
-        str(lab.directory),
-        topology.bridge,
-        topology.bridges[0].ports,
-        lab.ovs.db,
-        lab.ovs.pids(),
-        missing=tuple(namespace for namespace in topology.namespaces if namespace not in present),
-        machines=machines,
-    )

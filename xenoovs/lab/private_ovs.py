@@ -20,7 +20,7 @@ from xenoovs.switch.process import run
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 # Emulated machines are slow.
 _START_TIMEOUT_S = 120.0
-_LOCK_PATIENCE_S, _LOCK_STEP_S = 2.0, 0.02
+_LOCK_PATIENCE_S, _LOCK_STEP_S = 20.0, 0.02
 _ORPHANED_S = 5
 _STARTED = "started.json"
 _DAEMONS = ("ovs-vswitchd", "ovsdb-server")

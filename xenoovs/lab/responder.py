@@ -1,54 +1,110 @@
 """The program that answers in a backend machine: `python -m xenoovs.lab.responder`, its job on stdin.
 
-UDP: it returns the request with the machine's label and names behind it. TCP: it sends label and names and closes. The
-kernel answers ICMP. It goes to the background once it listens. Needs nothing but the standard library.
+To clients, who ask for a VIP: by UDP it returns the request with the machine's label and names behind it, by TCP it
+sends label and names and closes. To health checks, which ask for the machine's own address: what they expect. The
+kernel answers ICMP and ARP. It goes to the background once it listens. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import selectors
 import socket
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import count
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from xenoovs.lab.sockets import ECHOED_BYTES, destination_of, from_address, udp_socket
 
+if TYPE_CHECKING:
+    import ssl
+
+STATUS_PORT = 7
+"""Port at which a machine answers with its names, by UDP at its own address: echo (RFC 862)."""
+
 _BURST = 64
+_MAX_REQUEST_BYTES = 16384
+_HTTP_TIMEOUT_S = 10.0
+_DNS_HEADER_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """The answer that one kind of health check expects.
+
+    Attributes:
+        kind: `udp`, `dns`, `http` or `https`.
+        path, status: Of HTTP: the path with its query, and the status of the answer.
+        text: Part of the answer.
+    """
+
+    kind: str
+    port: int
+    path: str = "/"
+    status: int = 200
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`listen`: pairs of protocol and port. `log`: file for what goes wrong later."""
+    """What a machine answers.
+
+    Attributes:
+        listen: Pairs of protocol and port.
+        own_addresses: Where health checks are answered.
+        delay_s: How late every answer is.
+        certificate: PEM file with key and certificate, for https.
+        log: File for what goes wrong later.
+    """
 
     label: str
     names: tuple[str, ...]
     listen: tuple[tuple[str, int], ...]
     log: str
+    own_addresses: tuple[str, ...] = ()
+    checks: tuple[CheckAnswer, ...] = ()
+    delay_s: float = 0.0
+    certificate: str | None = None
 
     @property
     def greeting(self) -> bytes:
         return f"{self.label} {'/'.join(self.names)}\n".encode()
 
 
+def render_job(job: Job) -> str:
+    return json.dumps(asdict(job))
+
+
+def parse_job(text: str) -> Job:
+    """Return the inverse of `render_job`."""
+    facts = json.loads(text)
+    for key in ("names", "own_addresses"):
+        facts[key] = tuple(facts[key])
+    facts["listen"] = tuple((str(protocol), int(port)) for protocol, port in facts["listen"])
+    facts["checks"] = tuple(CheckAnswer(**check) for check in facts["checks"])
+    return Job(**facts)
+
+
 def main() -> int:
     """Listen, return to the caller, and answer in the background until killed."""
-    facts = json.load(sys.stdin)
-    listen = tuple((str(protocol), int(port)) for protocol, port in facts["listen"])
-    job = Job(facts["label"], tuple(facts["names"]), listen, facts["log"])
+    job = parse_job(sys.stdin.read())
     try:
-        sockets = open_sockets(job.listen)
+        responder = Responder(job, open_sockets(job.listen))
     except OSError as error:
         print(f"cannot listen: {error}", file=sys.stderr)
         return 1
     if os.fork():
         return 0
     detach(job.log)
-    serve(sockets, job.greeting)
+    responder.serve()
     return 0
 
 
@@ -68,18 +124,117 @@ def detach(log: str) -> None:
         os.dup2(file.fileno(), 2)
 
 
-def serve(sockets: Iterable[socket.socket], greeting: bytes) -> None:
-    """Answer forever."""
-    with selectors.DefaultSelector() as selector:
-        for sock in sockets:
-            answer = _answer_tcp if sock.type == socket.SOCK_STREAM else _answer_udp
-            selector.register(sock, selectors.EVENT_READ, partial(answer, sock, greeting))
-        while True:
-            for key, _ in selector.select():
-                # Until there is nothing more to read, or the client of this one has gone away.
-                with suppress(OSError):
-                    for _ in range(_BURST):
-                        key.data()
+@dataclass(slots=True)
+class Responder:
+    """Answers at all sockets of a machine."""
+
+    job: Job
+    sockets: list[socket.socket]
+    _tls: ssl.SSLContext | None = None
+    _late: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
+    _numbers: count[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        if self.job.certificate is not None:
+            # Imported here: `lab --help` would wait for it.
+            import ssl
+
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(self.job.certificate)
+
+    def serve(self) -> None:
+        """Answer forever."""
+        with selectors.DefaultSelector() as selector:
+            for sock in self.sockets:
+                answer = self._accept if sock.type == socket.SOCK_STREAM else self._receive
+                selector.register(sock, selectors.EVENT_READ, partial(answer, sock))
+            while True:
+                for key, _ in selector.select(self._pause_s()):
+                    # Until there is nothing more to read, or the client of this one has gone away.
+                    with suppress(OSError):
+                        for _ in range(_BURST):
+                            key.data()
+                while self._late and self._late[0][0] <= time.monotonic():
+                    with suppress(OSError):
+                        heapq.heappop(self._late)[2]()
+
+    def _pause_s(self) -> float | None:
+        return max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
+
+    def _answer(self, send: Callable[[], object]) -> None:
+        """Send an answer, late where the job says so."""
+        if self.job.delay_s:
+            heapq.heappush(self._late, (time.monotonic() + self.job.delay_s, next(self._numbers), send))
+        else:
+            send()
+
+    def _receive(self, sock: socket.socket) -> None:
+        # The answer must come from the address that was asked, which is one of many on this machine.
+        request, ancillary, _, client = sock.recvmsg(2048, 256)
+        asked = destination_of(ancillary)
+        if self._is_own(sock.family, asked):
+            answer = self._check_answer(request, sock.getsockname()[1])
+        else:
+            answer = request[:ECHOED_BYTES] + b" " + self.job.greeting
+        self._answer(lambda: sock.sendmsg([answer], from_address(asked), 0, client))
+
+    def _check_answer(self, request: bytes, port: int) -> bytes:
+        check = next((check for check in self.job.checks if check.port == port and check.kind in ("udp", "dns")), None)
+        if check is None and port == STATUS_PORT:
+            return self.job.greeting
+        if check is not None and check.kind == "dns":
+            return dns_answer(request)
+        return request + b" " + self.job.greeting + (check.text.encode() if check is not None else b"")
+
+    def _accept(self, sock: socket.socket) -> None:
+        connection, _ = sock.accept()
+        asked, port = connection.getsockname()[:2]
+        checks = [check for check in self.job.checks if check.port == port and check.kind in ("http", "https")]
+        if checks and self._is_own(sock.family, socket.inet_pton(sock.family, asked)):
+            Thread(target=self._serve_http, args=(connection, checks), daemon=True).start()
+        else:
+            self._answer(partial(_greet, connection, self.job.greeting))
+
+    def _serve_http(self, connection: socket.socket, checks: list[CheckAnswer]) -> None:
+        with suppress(OSError), connection:
+            connection.settimeout(_HTTP_TIMEOUT_S)
+            if checks[0].kind == "https" and self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            request = b""
+            while b"\r\n\r\n" not in request and len(request) < _MAX_REQUEST_BYTES:
+                if not (piece := connection.recv(4096)):
+                    return
+                request += piece
+            time.sleep(self.job.delay_s)
+            connection.sendall(http_answer(request, checks, self.job.greeting))
+            connection.close()
+
+    def _is_own(self, family: socket.AddressFamily, packed: bytes) -> bool:
+        return socket.inet_ntop(family, packed) in self.job.own_addresses
+
+
+def http_answer(request: bytes, checks: Iterable[CheckAnswer], greeting: bytes) -> bytes:
+    """Return the answer to an HTTP request: that of the check of its path, else 404."""
+    words = request.split(b"\r\n", 1)[0].split()
+    path = words[1].decode("ascii", errors="replace") if len(words) > 1 else ""
+    check = next((check for check in checks if check.path == path), None)
+    status, body = (404, b"no health check asks for this path\n") if check is None else (check.status, greeting)
+    body += check.text.encode() if check is not None else b""
+    head = (
+        f"HTTP/1.1 {status} lab\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def dns_answer(query: bytes) -> bytes:
+    """Return the answer to a query with one question (RFC 1035, section 4.1): an A record 192.0.2.1."""
+    end = _DNS_HEADER_BYTES
+    while end < len(query) and query[end]:
+        end += query[end] + 1
+    question = query[_DNS_HEADER_BYTES : end + 5]
+    # QR, RD as in the query, RA, NOERROR; one question, one answer. The name is a pointer to that of the question.
+    header = query[:2] + bytes([0x80 | (query[2] & 0x79 if len(query) > 2 else 0), 0x80, 0, 1, 0, 1, 0, 0, 0, 0])
+    return header + question + b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x01"
 
 
 def _open(protocol: str, port: int, family: socket.AddressFamily) -> socket.socket:
@@ -97,14 +252,7 @@ def _open(protocol: str, port: int, family: socket.AddressFamily) -> socket.sock
     return sock
 
 
-def _answer_udp(sock: socket.socket, greeting: bytes) -> None:
-    # The answer must come from the address that was asked, which is one of many on this machine.
-    request, ancillary, _, client = sock.recvmsg(2048, 256)
-    sock.sendmsg([request[:ECHOED_BYTES], b" ", greeting], from_address(destination_of(ancillary)), 0, client)
-
-
-def _answer_tcp(sock: socket.socket, greeting: bytes) -> None:
-    connection, _ = sock.accept()
+def _greet(connection: socket.socket, greeting: bytes) -> None:
     with connection:
         connection.send(greeting)
 

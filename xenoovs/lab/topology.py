@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import accumulate
 
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.next_hop import UNCHANGED, mac_and_port, mac_of
 
 MAX_NAME_LENGTH = 16
@@ -67,6 +67,12 @@ _CLIENT_NETS: dict[Family, tuple[str, ...]] = {
 # RFC 5737 (TEST-NET-1) and RFC 3849: where services without a VIP are sought.
 _SERVER_NETS = {Family.IPV4: "192.0.2.0/24", Family.IPV6: "2001:db8:5::/64"}
 
+# Private (RFC 1918) and shared (RFC 6598) addresses; RFC 4193 for IPv6.
+_PROBE_NETS: dict[Family, tuple[str, ...]] = {
+    Family.IPV4: ("192.168.255.0/24", "172.31.255.0/24", "100.127.255.0/24"),
+    Family.IPV6: ("fd00:f::/120", "fd00:e::/120"),
+}
+
 _WHOLE = {Family.IPV4: "0.0.0.0/0", Family.IPV6: "2000::/3"}
 """All unicast addresses that clients of the Internet have (RFC 4291, section 2.4, for IPv6)."""
 
@@ -77,16 +83,21 @@ _FEW = 4096
 _TRIES = 1000
 
 
-def client_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
-    """Return the net whose addresses all belong to the lab's clients: the first candidate that holds no VIP.
+def client_net(family: Family, used: Collection[IPAddress]) -> IPNetwork:
+    """Return the net whose addresses all belong to the lab's clients. Raises LabError when no candidate is free."""
+    return _free_net(_CLIENT_NETS[family], used, purpose="clients")
 
-    Raises LabError when VIPs lie in all of them.
-    """
-    for text in _CLIENT_NETS[family]:
-        net = ip_network(text)
-        if not any(vip in net for vip in vips):
+
+def probe_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
+    """Return the net of the addresses that health checks use in a lab. Raises LabError when no candidate is free."""
+    return _free_net(_PROBE_NETS[family], vips, purpose="health checks")
+
+
+def _free_net(candidates: Sequence[str], used: Collection[IPAddress], *, purpose: str) -> IPNetwork:
+    for net in map(ip_network, candidates):
+        if not any(address in net for address in used):
             return net
-    raise LabError(f"there are VIPs in each of {', '.join(_CLIENT_NETS[family])}, which the lab needs for its clients")
+    raise LabError(f"the config has addresses in each of {', '.join(candidates)}; the lab needs one for its {purpose}")
 
 
 def server_net(family: Family) -> IPNetwork:
@@ -178,6 +189,7 @@ class Machine:
         nets: Nets of which it has every address (services without VIP).
         listen: Pairs of protocol (`udp`, `tcp`) and port.
         gateway_mac: The next hop of its answers.
+        own_addresses: Its own addresses, to which health checks go.
     """
 
     label: str
@@ -190,37 +202,70 @@ class Machine:
     nets: tuple[str, ...]
     listen: tuple[tuple[str, int], ...]
     gateway_mac: str
+    own_addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """A service that a machine serves, as which backend."""
+
+    service: Service
+    backend: Backend
+
+
+def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
+    """Return the MAC of a backend's machine; `gateway_mac`: to which clients send what has no VIP with a MAC."""
+    mac, _ = mac_and_port(backend.next_hop)
+    if mac != UNCHANGED:
+        return mac
+    # Its machine has the MAC that clients send to.
+    return gateway_mac if service.vip_mac is None else str(service.vip_mac)
 
 
 def machines_of(
-    name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str], gateway_mac: str
+    name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str], gateway_mac: str, macs: Iterator[str]
 ) -> tuple[Machine, ...]:
     """Return the machines of lab `name` in the order of the config.
 
     Args:
         gateway_macs: The next hop of machines, by the port towards them.
         gateway_mac: The next hop of clients, to which they send what has no VIP with a MAC.
+        macs: For backends that the config gives by their address alone.
 
     Raises:
         LabError: There are more than MAX_MACHINES.
     """
-    served: dict[tuple[str, str], list[tuple[str, Service]]] = {}
+    served: dict[tuple[str, str], list[_Role]] = {}
+    found_macs: dict[IPAddress | None, str] = {}
     for service in balancer.services:
         for backend in service.backends:
-            mac, port = mac_and_port(backend.next_hop)
-            if mac == UNCHANGED:
-                # Its machine has the MAC that clients send to.
-                mac = gateway_mac if service.vip_mac is None else str(service.vip_mac)
-            served.setdefault((mac, port), []).append((backend.name, service))
+            if not backend.follows:
+                mac = mac_in_lab(service, backend, gateway_mac=gateway_mac)
+            elif backend.address in found_macs:
+                mac = found_macs[backend.address]
+            else:
+                mac = found_macs[backend.address] = next(macs)
+            served.setdefault((mac, mac_and_port(backend.next_hop)[1]), []).append(_Role(service, backend))
     if len(served) > MAX_MACHINES:
         raise LabError(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
             "try a config with fewer"
         )
-    return tuple(
-        _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[1]])
-        for number, (key, roles) in enumerate(served.items(), start=1)
-    )
+    free = (str(address) for address in free_addresses(balancer))
+    machines = []
+    for number, (key, roles) in enumerate(served.items(), start=1):
+        own = tuple(dict.fromkeys(str(role.backend.address) for role in roles if role.backend.address is not None))
+        addresses = own or (next(free),)
+        machines.append(
+            _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[1]], addresses=addresses)
+        )
+    return tuple(machines)
+
+
+def free_addresses(balancer: Balancer) -> Iterator[IPAddress]:
+    """Yield the IPv4 addresses for backends that have none in the config."""
+    used = used_addresses(balancer)
+    return (address for address in probe_net(Family.IPV4, vips_of(balancer)).hosts() if address not in used)
 
 
 def tried_ports(claim: Claim) -> tuple[int, ...]:
@@ -235,9 +280,9 @@ def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
 
 
 def _machine(
-    name: str, number: int, *, key: tuple[str, str], roles: list[tuple[str, Service]], gateway_mac: str
+    name: str, number: int, *, key: tuple[str, str], roles: list[_Role], gateway_mac: str, addresses: tuple[str, ...]
 ) -> Machine:
-    claims = [service.claim for _, service in roles]
+    claims = [role.service.claim for role in roles]
     families = sorted({family for claim in claims if not claim.vips for family in claim.families}, key=lambda f: f.bits)
     listen = {
         (protocol.value, port)
@@ -252,11 +297,12 @@ def _machine(
         switch_interface=f"xo-b{number}",
         mac=key[0],
         egress=key[1],
-        names=tuple(dict.fromkeys(role for role, _ in roles)),
+        names=tuple(dict.fromkeys(role.backend.name for role in roles)),
         addresses=tuple(dict.fromkeys(str(vip) for claim in claims for vip in claim.vips)),
         nets=tuple(str(server_net(family)) for family in families),
         listen=tuple(sorted(listen)),
         gateway_mac=gateway_mac,
+        own_addresses=addresses,
     )
 
 
@@ -318,8 +364,22 @@ class ClientHost:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeDevice:
+    """A device in the namespace of the switch, on the network behind port `egress`, from which health checks go out."""
+
+    egress: str
+    interface: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole lab, as text and tuples only, so that it can be saved as JSON."""
+    """A whole lab, as text and tuples only, so that it can be saved as JSON.
+
+    Attributes:
+        probe_devices: One for each port towards backends.
+        probe_addresses: From which health checks are sent, one of each IP version that backends have.
+    """
 
     name: str
     namespaces: tuple[str, ...]
@@ -327,6 +387,8 @@ class Topology:
     links: tuple[Link, ...]
     clients: ClientHost
     machines: tuple[Machine, ...]
+    probe_devices: tuple[ProbeDevice, ...]
+    probe_addresses: tuple[str, ...]
 
     @property
     def switch_namespace(self) -> str:
@@ -347,6 +409,12 @@ def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
     return frozenset(vip for service in balancer.services for vip in service.claim.vips)
 
 
+def used_addresses(balancer: Balancer) -> frozenset[IPAddress]:
+    """Return all addresses that the config names: no client may have one."""
+    backends = (backend for service in balancer.services for backend in service.backends)
+    return vips_of(balancer) | {backend.address for backend in backends if backend.address is not None}
+
+
 def plan_topology(name: str, balancer: Balancer) -> Topology:
     """Return the lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
     check_name(name)
@@ -363,7 +431,10 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     direct = uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
     return_macs = {port: next(macs) if direct else ingress_macs[uplinks.ingress[0]] for port in fabrics}
 
-    machines = machines_of(name, balancer, gateway_macs=return_macs, gateway_mac=gateway_mac)
+    probe_devices = tuple(
+        ProbeDevice(port, f"{RESERVED_PREFIX}probe{i}", next(macs)) for i, port in enumerate(fabrics, start=1)
+    )
+    machines = machines_of(name, balancer, gateway_macs=return_macs, gateway_mac=gateway_mac, macs=macs)
     links = []
     for i, port in enumerate(ports, start=1):
         inner, fabric = End(switch, port, bridge=uplinks.bridge), fabrics.get(port)
@@ -377,6 +448,9 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     for machine in machines:
         near = End(switch, machine.switch_interface, bridge=fabrics[machine.egress])
         links.append(Link(near, End(machine.namespace, "eth0", machine.mac)))
+    for i, device in enumerate(probe_devices, start=1):
+        near = End(switch, f"{RESERVED_PREFIX}probing{i}", bridge=fabrics[device.egress])
+        links.append(Link(near, End(switch, device.interface, device.mac)))
     for i, (port, fabric) in enumerate(fabrics.items() if direct else (), start=1):
         near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
         links.append(Link(near, End(clients, f"ret{i}", return_macs[port])))
@@ -396,16 +470,26 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         links=tuple(links),
         clients=_clients(balancer, namespace=clients, interface=interface, gateway_mac=gateway_mac),
         machines=machines,
+        probe_devices=probe_devices,
+        probe_addresses=tuple(_probe_addresses(balancer, machines)),
     )
+
+
+def _probe_addresses(balancer: Balancer, machines: Iterable[Machine]) -> Iterator[str]:
+    used = used_addresses(balancer)
+    families = {family_of(parse_address(address)) for machine in machines for address in machine.own_addresses}
+    for family in (family for family in Family if family in families):
+        net = probe_net(family, vips_of(balancer))
+        yield str(next(address for at in range(2, 256) if (address := net[-at]) not in used))
 
 
 def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac: str) -> ClientHost:
     vip_macs = {vip: service.vip_mac for service in balancer.services if service.vip_mac for vip in service.claim.vips}
-    vips = vips_of(balancer)
+    used = used_addresses(balancer)
     return ClientHost(
         namespace,
         interface,
-        nets=tuple(str(client_net(family, vips)) for family in families_of(balancer)),
+        nets=tuple(str(client_net(family, used)) for family in families_of(balancer)),
         gateway_mac=gateway_mac,
         # Neighbour discovery has no answer from flows: OVS cannot turn a solicitation into an advertisement.
         arp_vips=tuple(str(vip) for vip in vip_macs if family_of(vip) is Family.IPV4),

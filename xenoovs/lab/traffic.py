@@ -11,10 +11,12 @@ from fractions import Fraction
 from functools import cache
 
 from xenoovs.errors import LabError
-from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, render_round
-from xenoovs.lab.host import LabNetns, Progress, check_root, namespaces_of, no_progress, probe_host
+from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_round
+from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress, probe_host
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
+from xenoovs.lab.paced import exchange_paced
+from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
     IPNetwork,
     Machine,
@@ -26,7 +28,7 @@ from xenoovs.lab.topology import (
     server_net,
     tried_ports,
     tried_protocols,
-    vips_of,
+    used_addresses,
     whole_space,
 )
 from xenoovs.model.address import Family, IPAddress
@@ -77,28 +79,28 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     skipped = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
     if not tried:
         raise LabError("no service can be tried: " + "; ".join(f"{name}: {reason}" for name, reason in skipped))
-    vips = vips_of(balancer)
+    used = used_addresses(balancer)
 
     @cache
     def clients_of(nets: tuple[IPNetwork, ...]) -> tuple[str, ...]:
         if not nets:
             return ()
         count = min(load.clients, load.packets)
-        return tuple(map(str, draw_clients(nets, count=count, seed=load.seed, excluded=vips)))
+        return tuple(map(str, draw_clients(nets, count=count, seed=load.seed, excluded=used)))
 
     trials = []
     for number, service in enumerate(tried):
-        clients = {family: clients_of(_nets(service, family, load, vips)) for family in service.claim.families}
+        clients = {family: clients_of(_nets(service, family, load, used)) for family in service.claim.families}
         packets = max(1, (load.packets + number) // len(tried))
         trials.append(_trial(service, load.protocol, clients, packets=packets))
     return tuple(trials), skipped
 
 
-def _nets(service: Service, family: Family, load: Load, vips: Collection[IPAddress]) -> tuple[IPNetwork, ...]:
+def _nets(service: Service, family: Family, load: Load, used: Collection[IPAddress]) -> tuple[IPNetwork, ...]:
     """Return the nets of the clients."""
     if load.sources:
         return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
-    usual = client_net(family, vips)
+    usual = client_net(family, used)
     highest = max(service.key.positions or (0,))
     return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
 
@@ -235,7 +237,7 @@ def service_traffic(
     return ServiceTraffic(
         service.name,
         trial.protocol,
-        trial.clients,
+        min(trial.clients, sent),
         sent,
         backends=tuple(_backends(service, per_backend)),
         foreign_answers=tuple(sorted((name, packets) for name, packets in per_backend.items() if name not in own)),
@@ -244,9 +246,8 @@ def service_traffic(
 
 
 def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAnswers]:
-    weights, answered = sum(service.weights, Fraction(0)), per_backend.total()
-    for backend in service.backends:
-        wanted = backend.weight / weights if weights else Fraction(0)
+    answered = per_backend.total()
+    for backend, wanted in zip(service.backends, service.target_shares, strict=True):
         packets = per_backend[backend.name]
         yield BackendAnswers(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
 
@@ -273,10 +274,25 @@ _BASE_TIMEOUT_S = 60.0
 _PACKET_TIMEOUT_S = 0.02
 
 
-def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Progress = no_progress) -> LabReport:
+def send(
+    lab: Lab,
+    balancer: Balancer,
+    *,
+    load: Load | None = None,
+    pace: Pace | None = None,
+    progress: Progress = no_progress,
+) -> LabReport:
     """Send from the clients' namespace, wait for the answers, and count them by service and backend.
 
-    Raises LabError when the lab is not up, was built for another config, or nothing can be sent.
+    Args:
+        lab: The lab.
+        balancer: Its services.
+        load: How much to send.
+        pace: How fast; None: as answers come.
+        progress: Called on the way.
+
+    Raises:
+        LabError: The lab is not up, was built for another config, or nothing can be sent.
     """
     load = load or Load()
     check_root(probe_host())
@@ -285,7 +301,8 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
     _add_sources(lab, trials)
     forget_neighbours(LabNetns(lab.marks), lab.topology.clients)
     begun_s = time.monotonic()
-    counts = _exchange(lab, trials, progress)
+    flights = [flight for trial in trials for flight in trial.flights]
+    counts = _exchange(lab, flights, progress) if pace is None else exchange_paced(lab, flights, pace, progress)
     return LabReport(
         services=tuple(_services(lab, trials, counts)),
         skipped=skipped,
@@ -296,14 +313,12 @@ def send(lab: Lab, balancer: Balancer, *, load: Load | None = None, progress: Pr
 
 
 def _check_fit(lab: Lab, balancer: Balancer) -> None:
-    again = f"`xenoovs lab down --name {lab.name}`, then `xenoovs lab up --name {lab.name}`"
+    again = f"`xenoovs lab down --lab {lab.name}`, then `xenoovs lab up --lab {lab.name}`"
     if plan_topology(lab.name, balancer) != lab.topology:
         raise LabError(
             f"lab {lab.name} was built for another config (ports, VIPs or backends differ); recreate it with {again}"
         )
-    if missing := set(lab.topology.namespaces) - set(namespaces_of(lab.name)):
-        names = ", ".join(sorted(missing))
-        raise LabError(f"lab {lab.name} is incomplete (namespace {names} is missing); recreate it with {again}")
+    check_complete(lab)
 
 
 def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
@@ -313,8 +328,7 @@ def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
     add_clients(LabNetns(lab.marks), lab.topology.clients, outside)
 
 
-def _exchange(lab: Lab, trials: Sequence[Trial], progress: Progress) -> AnswerCounts:
-    flights = [flight for trial in trials for flight in trial.flights]
+def _exchange(lab: Lab, flights: Sequence[Flight], progress: Progress) -> AnswerCounts:
     total = sum(len(flight.sources) for flight in flights)
     rounds = max(1, min(_MOST_ROUNDS, total // _PACKETS_A_ROUND))
     counts = AnswerCounts([0] * len(flights))

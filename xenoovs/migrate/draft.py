@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
+import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import groupby
 
+from xenoovs.config.emit import render_decimal, render_text
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.next_hop import UNCHANGED
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII)
-_WORDS_OF_YAML = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 _LONGEST_NAME = 63
 _LONGEST_QUOTE = 100
-_MAX_DECIMALS = 9
 _LONGEST_MS = 3_600_000
+
+NOTHING_LIKE_IT = "xenoovs has nothing like it"
+"""The reason for lines without another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,24 @@ class Omission:
     reason: str
 
 
+class SourceLine(typing.Protocol):
+    """A line of the source."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class Omissions(list[Omission]):
+    """Lines of the source that the config does not carry over."""
+
+    def add(self, line: SourceLine, reason: str, *, text: str | None = None) -> None:
+        """Add a line, or the part `text` of it."""
+        self.append(Omission(line.number, line.text if text is None else text, reason))
+
+
 @dataclass(slots=True)
 class DraftBackend:
     """A backend. egress: None: that of the switch. mac: None: the agent looks it up, or without address: unchanged."""
@@ -46,11 +65,12 @@ class DraftBackend:
     mac: Mac | None = None
     address: IPAddress | None = None
     egress: str | None = None
+    is_backup: bool = False
 
 
 @dataclass(slots=True)
 class DraftService:
-    """A service. health: keys and values as YAML has them. omissions: lines of the source about this service."""
+    """A service. health, agent_check: keys and values as YAML has them. omissions: lines of the source about it."""
 
     name: str
     vips: tuple[IPAddress, ...] = ()
@@ -59,7 +79,8 @@ class DraftService:
     health: dict[str, str] = field(default_factory=dict)
     source_mac: Mac | None = None
     backends: list[DraftBackend] = field(default_factory=list)
-    omissions: list[Omission] = field(default_factory=list)
+    omissions: Omissions = field(default_factory=Omissions)
+    agent_check: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -74,11 +95,15 @@ class DraftSwitch:
 
 @dataclass(slots=True)
 class Draft:
-    """A foreign config, read. omissions: lines of no service. is_dsr: packets keep their destination there too."""
+    """A foreign config, read. omissions: lines of no service. is_dsr: packets keep their destination there too.
+
+    own_flows: how many flows in it are of xenoovs itself.
+    """
 
     services: list[DraftService] = field(default_factory=list)
-    omissions: list[Omission] = field(default_factory=list)
+    omissions: Omissions = field(default_factory=Omissions)
     is_dsr: bool = False
+    own_flows: int = 0
     switch: DraftSwitch = field(default_factory=DraftSwitch)
 
     @property
@@ -137,9 +162,9 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     yield ""
     yield "switch:"
     hint = "" if found.ingress else "  # check these names: `ovs-vsctl show` lists bridges and ports"
-    yield f"  bridge: {_scalar(found.bridge or switch.bridge or 'ovsbr1')}{hint}"
-    yield f"  ingress: [{', '.join(map(_scalar, found.ingress or switch.ingress or ('p0',)))}]"
-    yield f"  egress: {_scalar(found.egress or switch.egress or 'p1')}"
+    yield f"  bridge: {render_text(found.bridge or switch.bridge or 'ovsbr1')}{hint}"
+    yield f"  ingress: [{', '.join(map(render_text, found.ingress or switch.ingress or ('p0',)))}]"
+    yield f"  egress: {render_text(found.egress or switch.egress or 'p1')}"
     yield f"  other_traffic: {found.other_traffic.value}"
     yield ""
     yield "services:" if draft.services else "services: []"
@@ -151,10 +176,10 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
 
 def _service(service: DraftService, source: str) -> Iterator[str]:
     yield from _comments(service.omissions, source, "  ")
-    yield f"  - name: {_scalar(service.name)}"
+    yield f"  - name: {render_text(service.name)}"
     if service.vips:
-        vips = [json.dumps(str(vip)) if ":" in str(vip) else str(vip) for vip in service.vips]
-        yield f"    vip: {vips[0] if len(vips) == 1 else '[' + ', '.join(vips) + ']'}"
+        vips = ", ".join(render_text(str(vip)) for vip in service.vips)
+        yield f"    vip: {vips if len(service.vips) == 1 else f'[{vips}]'}"
     if service.protocol is not None:
         yield f"    protocol: {service.protocol.value}"
     if service.ports:
@@ -165,19 +190,23 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
     if service.health:
         yield "    health:"
         yield from (f"      {key}: {value}" for key, value in service.health.items())
+    if service.agent_check:
+        yield f"    agent_check: {{{', '.join(f'{key}: {value}' for key, value in service.agent_check.items())}}}"
     yield "    backends:" if service.backends else "    backends: []"
     yield from map(_backend, service.backends)
 
 
 def _backend(backend: DraftBackend) -> str:
-    parts = [f"name: {_scalar(backend.name)}"]
+    parts = [f"name: {render_text(backend.name)}"]
     if backend.mac is not None or backend.address is None:
         parts.append(f"mac: {backend.mac or UNCHANGED}")
-    parts.append(f"weight: {_number(backend.weight)}")
+    parts.append(f"weight: {render_decimal(backend.weight)}")
     if backend.egress is not None:
-        parts.append(f"egress: {_scalar(backend.egress)}")
+        parts.append(f"egress: {render_text(backend.egress)}")
     if backend.address is not None:
-        parts.append(f"address: {json.dumps(str(backend.address)) if ':' in str(backend.address) else backend.address}")
+        parts.append(f"address: {render_text(str(backend.address))}")
+    if backend.is_backup:
+        parts.append("backup: true")
     return f"      - {{{', '.join(parts)}}}"
 
 
@@ -191,14 +220,3 @@ def _quote(text: str) -> str:
     """Return foreign text on one line, without control characters, and not too long."""
     shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return shown if len(shown) <= _LONGEST_QUOTE else shown[: _LONGEST_QUOTE - 3] + "..."
-
-
-def _scalar(text: str) -> str:
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
-    return text if is_plain else json.dumps(text)
-
-
-def _number(value: Fraction) -> str:
-    if value.denominator == 1:
-        return str(value.numerator)
-    return f"{float(value):.{_MAX_DECIMALS}f}".rstrip("0").rstrip(".")

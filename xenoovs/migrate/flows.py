@@ -83,16 +83,17 @@ def read_flows(text: str) -> Draft:
     for line in lines:
         match, delivery = line.flow.match, _delivery(line.flow)
         if is_ours(line.flow.cookie):
-            draft.omissions.append(Omission(line.number, line.text, "a flow of xenoovs itself"))
+            draft.omissions.add(line, "a flow of xenoovs itself")
+            draft.own_flows += 1
         elif not match.masked and not match.foreign and (policy := _policy(line.flow)) is not None:
             if not is_table_miss_known or match.in_port is None:
                 draft.switch.other_traffic, is_table_miss_known = policy, True
         elif _is_flood_of_arp(line.flow):
             reason = "other_traffic is normal: the bridge floods ARP, and switches all that belongs to no service"
-            draft.omissions.append(Omission(line.number, line.text, reason))
+            draft.omissions.add(line, reason)
             draft.switch.other_traffic, is_table_miss_known = OtherTraffic.NORMAL, True
         elif delivery is None or match.foreign:
-            draft.omissions.append(Omission(line.number, line.text, _reason(line.flow)))
+            draft.omissions.add(line, _reason(line.flow))
         elif delivery.mac is None and match.in_port and _is_for_all(match):
             across[match.in_port] = line, delivery.port
         else:
@@ -191,12 +192,11 @@ def _add_service(draft: Draft, group: _Group) -> None:
         return
     conditions = Match(None, group.conditions)
     protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
-    name = "-".join(filter(None, ("service", str(vip or ""), protocol.value if protocol else "", _port_text(port))))
+    ports = () if port is None else (_ports(port),)
+    parts = ("service", str(vip or ""), protocol.value if protocol else "", *map(str, ports))
+    name = "-".join(filter(None, parts)).replace(":", "-")
     service = DraftService(
-        name_from(name.replace(":", "-"), (other.name for other in draft.services)),
-        () if vip is None else (vip,),
-        protocol,
-        () if port is None else (_ports(port),),
+        name_from(name, (other.name for other in draft.services)), () if vip is None else (vip,), protocol, ports
     )
     draft.services.append(service)
     _set_source_mac(service, rows)
@@ -216,11 +216,11 @@ def _add_service(draft: Draft, group: _Group) -> None:
     missing = 1 - sum(shares.values(), Fraction(0))
     if missing:
         reason = f"{float(missing):.1%} of the clients match none of these flows; here they get a backend too"
-        service.omissions.append(Omission(first.number, first.text, reason))
+        service.omissions.add(first, reason)
     if key.positions != tuple(range(len(key.positions or ()))):
         positions = ", ".join(map(str, key.positions or ()))
         reason = f"it matches bits {positions}: write `match: {{bits: [{positions}]}}` to use the same"
-        service.omissions.append(Omission(first.number, first.text, reason))
+        service.omissions.add(first, reason)
 
 
 def _is_usable(condition: Masked) -> bool:
@@ -242,7 +242,7 @@ def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: Dra
             found.append((block_of(value, mask, key), _owner(delivery)))
         except ValueError:
             reason = f"its mask is no part of the others' masks, or has more than {MAX_WIDTH} bits: write a weight"
-            service.omissions.append(Omission(line.number, line.text, reason))
+            service.omissions.add(line, reason)
     return Blocks.of(found)
 
 
@@ -257,8 +257,7 @@ def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery
         return
     for line, delivery in rows:
         if delivery.source_mac is not None:
-            reason = "these flows set different source MACs: write one as rewrite_source_mac"
-            service.omissions.append(Omission(line.number, line.text, reason))
+            service.omissions.add(line, "these flows set different source MACs: write one as rewrite_source_mac")
 
 
 def _protocol(match: Match) -> Protocol | None:
@@ -275,10 +274,6 @@ def _vip(match: Match) -> IPAddress | None:
 
 def _ports(condition: Masked) -> PortRange:
     return PortRange(condition.value, condition.value | ~condition.mask & 0xFFFF)
-
-
-def _port_text(condition: Masked | None) -> str:
-    return "" if condition is None else str(_ports(condition))
 
 
 def _set_switch(
@@ -305,4 +300,4 @@ def _set_switch(
         reason = (
             f"packets of no service: other_traffic is {switch.other_traffic.value}, which does not send to {target}"
         )
-        draft.omissions.append(Omission(line.number, line.text, reason))
+        draft.omissions.add(line, reason)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from ipaddress import ip_address
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, duration, name_from
+from xenoovs.migrate.draft import NOTHING_LIKE_IT, Draft, DraftBackend, DraftService, Omissions, duration, name_from
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 
@@ -113,7 +113,9 @@ def _words(line: str, number: int) -> Iterator[str]:
 
 
 _INTER_MS = 2000
-"""Section 5.2 of the manual: inter 2s, fall 3, rise 2, weight 1."""
+"""Section 5.2 of the manual: inter 2s, agent-inter 2s, fall 3, rise 2, weight 1."""
+_AGENT_TIMEOUT_MS = 1000
+"""Of `agent_check` in the config, where it has no other one."""
 _HTTP = "xenoovs sees packets and no HTTP"
 _REASONS = {
     "cookie": f"{_HTTP}; a client keeps its server, because bits of its address choose it",
@@ -151,13 +153,11 @@ _SERVER_SWITCHES = frozenset(
 )
 """Options of a server without an argument (HAProxy configuration manual, 5.2)."""
 _SERVER_REASONS = {
-    "backup": "there are no backup servers: this one is left out",
     "ssl": "servers see the packets of clients, who have to speak TLS with them",
     "send-proxy": "servers see the addresses of clients, no PROXY protocol is needed",
     "send-proxy-v2": "servers see the addresses of clients, no PROXY protocol is needed",
     "cookie": _REASONS["cookie"],
     "maxconn": _REASONS["maxconn"],
-    "agent-check": "set weights by `xenoovs weight` or the control API",
 }
 _TIME = re.compile(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
@@ -175,7 +175,8 @@ class _Proxy:
     default_server: tuple[str, ...] = ()
     check: dict[str, str] = field(default_factory=dict)
     check_timeout: str = ""
-    omissions: list[Omission] = field(default_factory=list)
+    has_all_backups: bool = False
+    omissions: Omissions = field(default_factory=Omissions)
 
 
 def read_haproxy(text: str) -> Draft:
@@ -194,7 +195,7 @@ def read_haproxy(text: str) -> Draft:
             draft.omissions += defaults.omissions
         elif section.kind not in _PROXIES:
             reason = "settings of the HAProxy process" if section.kind == "global" else "no part of load balancing"
-            draft.omissions.append(Omission(section.head.number, section.head.text, reason))
+            draft.omissions.add(section.head, reason)
         else:
             proxy = _read(section, _inherited(defaults))
             if section.kind == "backend":
@@ -209,8 +210,7 @@ def read_haproxy(text: str) -> Draft:
         _add_service(draft, section, proxy, proxy if behind is None else behind[1])
     for name, (section, _) in backends.items():
         if name not in used:
-            reason = "no default_backend names it; left out"
-            draft.omissions.append(Omission(section.head.number, section.head.text, reason))
+            draft.omissions.add(section.head, "no default_backend names it; left out")
     draft.omissions.sort(key=lambda omission: omission.line)
     return draft
 
@@ -221,6 +221,7 @@ def _inherited(defaults: _Proxy) -> _Proxy:
         default_server=defaults.default_server,
         check=dict(defaults.check),
         check_timeout=defaults.check_timeout,
+        has_all_backups=defaults.has_all_backups,
     )
 
 
@@ -249,6 +250,8 @@ def _read_line(line: Line, proxy: _Proxy) -> None:
             proxy.default_server = (*proxy.default_server, *rest)
         case "timeout", ["check", value, *_]:
             proxy.check_timeout = value
+        case "option", ["allbackups", *_]:
+            proxy.has_all_backups = True
         case "option", ["httpchk", *request]:
             proxy.check = _http_check(request)
         case "option", [name, *_] if name in _OPTION_CHECKS:
@@ -259,14 +262,14 @@ def _read_line(line: Line, proxy: _Proxy) -> None:
             pass
         case _ if keyword not in _SILENT:
             reason = "a condition: import the file without it" if keyword.startswith(".") else _reason(line)
-            proxy.omissions.append(Omission(line.number, line.text, reason))
+            proxy.omissions.add(line, reason)
 
 
 def _reason(line: Line) -> str:
     keyword = line.words[0]
     if keyword.startswith(("http-", "req", "rsp", "tcp-re")):
         return _HTTP
-    return _REASONS.get(keyword, "xenoovs has nothing like it")
+    return _REASONS.get(keyword, NOTHING_LIKE_IT)
 
 
 def _http_check(request: list[str]) -> dict[str, str]:
@@ -312,7 +315,7 @@ def _add_service(draft: Draft, section: Section, front: _Proxy, back: _Proxy) ->
     if not service.backends or not front.binds:
         missing = "a server with an address" if not service.backends else "an address to listen on"
         draft.omissions += service.omissions
-        draft.omissions.append(Omission(section.head.number, section.head.text, f"left out: a service needs {missing}"))
+        draft.omissions.add(section.head, f"left out: a service needs {missing}")
         return
     service.omissions.sort(key=lambda omission: omission.line)
     draft.services.append(service)
@@ -322,17 +325,16 @@ def _add_bind(service: DraftService, text: str, line: Line) -> None:
     try:
         address, ports = _bind_of(text)
     except ValueError:
-        service.omissions.append(Omission(line.number, text, "not an address with a port"))
+        service.omissions.add(line, "not an address with a port", text=text)
         return
     if address is None:
-        reason = "it names no address: write the `vip` that clients connect to"
-        service.omissions.append(Omission(line.number, line.text, reason))
+        service.omissions.add(line, "it names no address: write the `vip` that clients connect to")
     else:
         service.vips = (*service.vips, address)
     if ports not in service.ports:
         service.ports = (*service.ports, ports)
     if "ssl" in line.words:
-        service.omissions.append(Omission(line.number, line.text, "servers have to speak TLS themselves"))
+        service.omissions.add(line, "servers have to speak TLS themselves")
 
 
 def _bare(host: str) -> str:
@@ -355,26 +357,27 @@ def _bind_of(text: str) -> tuple[IPAddress | None, PortRange]:
 def _add_server(service: DraftService, line: Line, proxy: _Proxy) -> None:
     name, target, *words = line.words[1:]
     options = _options((*proxy.default_server, *words))
-    if "backup" in options:
-        service.omissions.append(Omission(line.number, line.text, _SERVER_REASONS["backup"]))
-        return
     address, port = _server_address(target)
     if address is None:
-        reason = "not an IP address: write the server's address; left out"
-        service.omissions.append(Omission(line.number, line.text, reason))
+        service.omissions.add(line, "not an IP address: write the server's address; left out")
         return
     if port and not any(port in ports for ports in service.ports):
         ports = ", ".join(map(str, service.ports))
         reason = f"xenoovs does not translate ports: the server has to listen on {ports}"
-        service.omissions.append(Omission(line.number, f"{name} {target}", reason))
+        service.omissions.add(line, reason, text=f"{name} {target}")
     for option in options:
         if option in _SERVER_REASONS:
-            service.omissions.append(Omission(line.number, f"{name}: {option}", _SERVER_REASONS[option]))
+            service.omissions.add(line, _SERVER_REASONS[option], text=f"{name}: {option}")
     weight = Fraction(0) if "disabled" in options else _weight(options.get("weight", "1"))
     others = [backend.name for backend in service.backends]
-    service.backends.append(DraftBackend(name_from(name, others), weight, address=address))
+    is_backup = "backup" in options
+    if is_backup and not proxy.has_all_backups and any(backend.is_backup for backend in service.backends):
+        reason = "backups share the clients by weight: HAProxy uses the first one alone without `option allbackups`"
+        service.omissions.add(line, reason)
+    service.backends.append(DraftBackend(name_from(name, others), weight, address=address, is_backup=is_backup))
     if "check" in options:
         _add_check(service, line, _health(options, proxy, port))
+    _add_agent_check(service, line, options)
 
 
 def _options(words: tuple[str, ...]) -> dict[str, str]:
@@ -415,6 +418,8 @@ def _health(options: dict[str, str], proxy: _Proxy, port: int | None) -> dict[st
         health["fast_interval"] = duration(every_ms)
     if timeout_ms := _milliseconds(proxy.check_timeout):
         health["timeout"] = duration(min(timeout_ms, every_ms))
+    if ramp_ms := _milliseconds(options.get("slowstart", "")):
+        health["ramp"] = duration(ramp_ms)
     health |= {key: options[key] for key in ("rise", "fall") if options.get(key, "").isdigit()}
     return health
 
@@ -423,8 +428,35 @@ def _add_check(service: DraftService, line: Line, health: dict[str, str]) -> Non
     if not service.health:
         service.health = health
     elif service.health != health:
-        reason = "a service has one check, here that of its first server; this one differs"
-        service.omissions.append(Omission(line.number, line.text, reason))
+        service.omissions.add(line, "a service has one check, here that of its first server; this one differs")
+
+
+def _add_agent_check(service: DraftService, line: Line, options: dict[str, str]) -> None:
+    """Convert agent-check of a server; all servers of a service have the same one."""
+    name, is_first = line.words[1], len(service.backends) == 1
+    if "agent-check" not in options:
+        if service.agent_check:
+            service.omissions.add(line, "agent_check asks all servers of a service, also this one", text=name)
+        return
+    port = options.get("agent-port", "")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= 0xFFFF):
+        service.omissions.add(line, "it has no agent-port to ask", text=f"{name}: agent-check")
+        return
+    if "agent-addr" in options:
+        reason = "the agent is asked at the address of its server"
+        service.omissions.add(line, reason, text=f"{name}: agent-addr")
+    every_ms = _milliseconds(options.get("agent-inter", "")) or _INTER_MS
+    found = {"port": port, "interval": duration(every_ms)}
+    if every_ms < _AGENT_TIMEOUT_MS:
+        found["timeout"] = duration(every_ms)
+    if send := options.get("agent-send", ""):
+        found["send"] = json.dumps(send.replace("\\n", "\n"))
+    if not service.agent_check:
+        service.agent_check = found
+        if not is_first:
+            service.omissions.add(line, "agent_check asks all servers of a service, also those above", text=name)
+    elif service.agent_check != found:
+        service.omissions.add(line, "a service has one agent_check, here that of its first server; this one differs")
 
 
 def _milliseconds(text: str) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import ip_address
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, duration, name_from
+from xenoovs.migrate.draft import NOTHING_LIKE_IT, Draft, DraftBackend, DraftService, Omissions, duration, name_from
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 
@@ -20,7 +20,7 @@ from xenoovs.model.balancer import PortRange, Protocol
 class Statement:
     """One line, or the head of a block. body: None: it has no block."""
 
-    line: int
+    number: int
     words: tuple[str, ...]
     body: list[Statement] | None = None
 
@@ -121,12 +121,15 @@ _SERVICE_REASONS = {
     "lb_algo": "clients are split by bits of their address and by weight",
     "persistence_timeout": "not needed: a client keeps its server, because bits of its address choose it",
     "persistence_granularity": "not needed: bits of the address choose the server",
-    "sorry_server": "there are no backup servers; on_all_down says what happens when all are down",
     "ops": "xenoovs has no connections: every packet is balanced by itself",
     "quorum": "use max_down: the part of the backends that may be out at once",
     "hysteresis": "use rise and fall",
     "virtualhost": "set `host` in health",
+    "quorum_up": "use `notify`: its program gets SERVICE, the name and UP",
+    "quorum_down": "use `notify`: its program gets SERVICE, the name and DOWN or BACKUP",
 }
+_NOTIFY = "use `notify`: one program for both states, which it gets as its last argument"
+_SERVER_REASONS = {"notify_up": _NOTIFY, "notify_down": _NOTIFY}
 _SYNONYMS = {"lvs_sched": "lb_algo", "lvs_method": "lb_kind", "delay_before_retry": "retry_delay"}
 _KNOWN_SERVICE = ("real_server", "protocol", "delay_loop", "lb_kind", "alpha", "omega")
 _CHECKS = {
@@ -153,13 +156,11 @@ def read_keepalived(text: str) -> Draft:
     groups = {one.argument: one for one in statements if one.name == "virtual_server_group"}
     for statement in statements:
         if statement.name.startswith("@"):
-            reason = "a condition: import the file without it, once for each case"
-            draft.omissions.append(Omission(statement.line, statement.text, reason))
+            draft.omissions.add(statement, "a condition: import the file without it, once for each case")
         elif statement.name == "virtual_server":
             _add_services(draft, statement, groups)
         elif statement.name != "virtual_server_group":
-            reason = _ELSEWHERE.get(statement.name, "no part of load balancing")
-            draft.omissions.append(Omission(statement.line, statement.text, reason))
+            draft.omissions.add(statement, _ELSEWHERE.get(statement.name, "no part of load balancing"))
     return draft
 
 
@@ -175,30 +176,30 @@ def _add_services(draft: Draft, statement: Statement, groups: dict[str, Statemen
     made = DraftService("")
     targets = list(_targets(statement, groups, made.omissions))
     _fill(made, statement, draft)
-    if not targets or not made.backends:
+    if not targets or all(backend.is_backup for backend in made.backends):
         missing = "an address" if not targets else "a real_server"
         draft.omissions += made.omissions
-        draft.omissions.append(Omission(statement.line, statement.text, f"left out: a service needs {missing}"))
+        draft.omissions.add(statement, f"left out: a service needs {missing}")
         return
     for number, target in enumerate(targets):
         port = "" if target.port is None else f"-{target.port}"
         name = name_from(f"{target.vips[0]}{port}".replace(":", "-"), (other.name for other in draft.services))
         ports = () if target.port is None or made.protocol is None else (target.port,)
-        omissions = made.omissions if not number else []
-        copies = [DraftBackend(b.name, b.weight, address=b.address) for b in made.backends]
+        omissions = made.omissions if not number else Omissions()
+        copies = [replace(backend) for backend in made.backends]
         vips = tuple(dict.fromkeys(target.vips))
         service = DraftService(name, vips, made.protocol, ports, dict(made.health), None, copies, omissions)
         draft.services.append(service)
 
 
-def _targets(statement: Statement, groups: dict[str, Statement], omissions: list[Omission]) -> Iterator[_Target]:
+def _targets(statement: Statement, groups: dict[str, Statement], omissions: Omissions) -> Iterator[_Target]:
     """Yield the addresses that a virtual server is for, by port."""
     words = statement.words[1:]
     if words[:1] == ("group",):
         group = groups.get(words[1] if len(words) > 1 else "")
-        lines = [] if group is None or group.body is None else [(each.line, each.words) for each in group.body]
+        lines = [] if group is None or group.body is None else [(each.number, each.words) for each in group.body]
     else:
-        lines = [(statement.line, words)]
+        lines = [(statement.number, words)]
     found: dict[PortRange | None, _Target] = {}
     for line, (host, *rest) in (pair for pair in lines if pair[1]):
         try:
@@ -207,7 +208,7 @@ def _targets(statement: Statement, groups: dict[str, Statement], omissions: list
         except ValueError:
             reason = "a firewall mark is no address: write the addresses and ports that get it"
             reason = reason if host == "fwmark" else "not an address with a port"
-            omissions.append(Omission(line, " ".join((host, *rest)), reason))
+            omissions.add(Statement(line, (host, *rest)), reason)
             continue
         found.setdefault(port, _Target(port)).vips.extend(vips)
     yield from found.values()
@@ -240,7 +241,7 @@ def _fill(service: DraftService, statement: Statement, draft: Draft) -> None:
     servers = []
     for each in statement.body or ():
         name = _SYNONYMS.get(each.name, each.name)
-        if name == "real_server":
+        if name in ("real_server", "sorry_server"):
             servers.append(each)
         elif name == "protocol":
             _set_protocol(service, each)
@@ -249,31 +250,31 @@ def _fill(service: DraftService, statement: Statement, draft: Draft) -> None:
         elif name == "lb_kind":
             _check_kind(service, each, draft)
         elif name not in _KNOWN_SERVICE:
-            reason = _SERVICE_REASONS.get(name, "xenoovs has nothing like it")
-            service.omissions.append(Omission(each.line, each.text, reason))
-    for server in servers:
+            service.omissions.add(each, _SERVICE_REASONS.get(name, NOTHING_LIKE_IT))
+    for server in sorted(servers, key=lambda server: server.name == "sorry_server"):
         _add_server(service, server, every_s)
+    if service.health and any(each.name == "alpha" for each in statement.body or ()):
+        service.health["initial"] = "down"
 
 
 def _set_protocol(service: DraftService, statement: Statement) -> None:
     try:
         service.protocol = Protocol(statement.argument.lower())
     except ValueError:
-        service.omissions.append(Omission(statement.line, statement.text, "not tcp, udp or sctp; tcp is assumed"))
+        service.omissions.add(statement, "not tcp, udp or sctp; tcp is assumed")
 
 
 def _check_kind(service: DraftService, statement: Statement, draft: Draft) -> None:
     if statement.argument.upper() != "DR":
         draft.is_dsr = False
-        reason = "packets keep their destination, as with DR: set the servers up for DR"
-        service.omissions.append(Omission(statement.line, statement.text, reason))
+        service.omissions.add(statement, "packets keep their destination, as with DR: set the servers up for DR")
 
 
 def _add_server(service: DraftService, statement: Statement, every_s: float) -> None:
     try:
         address = ip_address(statement.argument)
     except ValueError:
-        service.omissions.append(Omission(statement.line, statement.text, "not an IP address; left out"))
+        service.omissions.add(statement, "not an IP address; left out")
         return
     weight = Fraction(1)
     for each in statement.body or ():
@@ -285,17 +286,18 @@ def _add_server(service: DraftService, statement: Statement, every_s: float) -> 
             reason = (
                 f"no probe like it; {'a tcp probe on that port' if 'SMTP' in each.name else 'an exec probe'} may do"
             )
-            service.omissions.append(Omission(each.line, each.text, reason))
+            service.omissions.add(each, reason)
         else:
-            service.omissions.append(Omission(each.line, each.text, "xenoovs has nothing like it"))
+            service.omissions.add(each, _SERVER_REASONS.get(each.name, NOTHING_LIKE_IT))
     others = [backend.name for backend in service.backends]
-    service.backends.append(DraftBackend(name_from(str(address).replace(":", "-"), others), weight, address=address))
+    name, is_backup = name_from(str(address).replace(":", "-"), others), statement.name == "sorry_server"
+    service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))
 
 
 def _weight(statement: Statement, service: DraftService) -> Fraction:
     if statement.argument.isascii() and statement.argument.isdigit():
         return Fraction(int(statement.argument[:9]))
-    service.omissions.append(Omission(statement.line, statement.text, "not a weight; 1 is written"))
+    service.omissions.add(statement, "not a weight; 1 is written")
     return Fraction(1)
 
 
@@ -313,19 +315,19 @@ def _add_check(service: DraftService, statement: Statement, every_s: float) -> N
         elif name in ("connect_timeout", "misc_timeout", "timeout"):
             timeout_s = _seconds(each, service)
         elif setter is None or not each.argument:
-            service.omissions.append(Omission(each.line, each.text, "the probe has nothing like it"))
+            service.omissions.add(each, "the probe has nothing like it")
         else:
             setter(health, each.argument)
     if timeout_s:
         health["timeout"] = duration(min(timeout_s, every_s) * 1000)
     if health["probe"] == "exec" and "command" not in health:
-        service.omissions.append(Omission(statement.line, statement.text, "a MISC_CHECK without misc_path"))
+        service.omissions.add(statement, "a MISC_CHECK without misc_path")
         return
     if not service.health:
         service.health = health
     elif service.health != health:
         reason = "a service has one check, here that of its first real server; this one differs"
-        service.omissions.append(Omission(statement.line, statement.text, reason))
+        service.omissions.add(statement, reason)
 
 
 def _add_url(health: dict[str, str], statement: Statement, service: DraftService) -> None:
@@ -340,7 +342,7 @@ def _add_url(health: dict[str, str], statement: Statement, service: DraftService
             reason = (
                 "use `body`: text that the answer holds" if each.name == "digest" else "the probe has nothing like it"
             )
-            service.omissions.append(Omission(each.line, each.text, reason))
+            service.omissions.add(each, reason)
 
 
 def _set_fall(health: dict[str, str], text: str) -> None:
@@ -371,6 +373,6 @@ def _seconds(statement: Statement, service: DraftService) -> float:
         if not 0 < found < 1e6:
             raise ValueError(statement.argument)
     except ValueError:
-        service.omissions.append(Omission(statement.line, statement.text, "not a time in seconds"))
+        service.omissions.add(statement, "not a time in seconds")
         return 0.0
     return found

@@ -184,6 +184,45 @@ class Health:
     on_all_down: AllDown = AllDown.KEEP
 
 
+# A command that is run when backends or services change their state.
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """The command of a service.
+
+    command:    the program and its arguments, without a shell.
+    timeout_ms: after which it is killed, 1 or more.
+    """
+
+    command: tuple[str, ...]
+    timeout_ms: int = 30_000
+
+
+# What servers advertise about themselves.
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCheck:
+    """How servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
+
+    port:             where the agent of each server listens.
+    send:             text sent to it first.
+    interval_ms:      between the starts of two requests.
+    timeout_ms:       a request without a reply by then has failed.
+    interface, netns: from where to ask, as of a health check.
+    min_change:       0..1; a weight that differs by less from the one in use does not change it.
+    """
+
+    port: int
+    send: str = ""
+    interval_ms: int = 2000
+    timeout_ms: int = 1000
+    interface: str | None = None
+    netns: str | None = None
+    min_change: Fraction = Fraction(1, 10)
+
+
 # A backend: one real server that answers for a service.
 
 
@@ -194,6 +233,7 @@ class Backend:
     Attributes:
         address: Its own address, the target of health probes; clients' packets are never sent to it.
         follows: It is configured by its address only. Its MAC is looked up; the next hop has none until then.
+        is_backup: It gets clients only while no other backend serves; backups share them by weight.
     """
 
     name: str
@@ -201,6 +241,31 @@ class Backend:
     weight: Fraction
     address: IPAddress | None = None
     follows: bool = False
+    is_backup: bool = False
+
+
+# Announcement of VIPs by a routing daemon of the host.
+
+
+class BgpSpeaker(Enum):
+    """The program that speaks BGP."""
+
+    FRR = "frr"
+
+
+class AgentExit(Enum):
+    """What becomes of announced VIPs when the agent ends, in whatever way: they stay, or they are withdrawn."""
+
+    KEEP = "keep"
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """How VIPs are announced while their services work."""
+
+    bgp: BgpSpeaker = BgpSpeaker.FRR
+    on_agent_exit: AgentExit = AgentExit.KEEP
 
 
 # A service: what clients connect to, and how its clients are split over backends.
@@ -302,6 +367,9 @@ class Claim:
         )
 
 
+_NOTHING = Fraction(0)
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """Clients of `claim` are split over `backends` by the bits of `key`.
@@ -312,6 +380,9 @@ class Service:
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
     health:     None: backends are taken to serve.
     drain:      what becomes of open connections when clients move.
+    notify:     None: no command is run.
+    announced:  its VIPs are announced where the balancer announces any.
+    agent_check: None: servers advertise nothing.
     """
 
     name: str
@@ -325,10 +396,33 @@ class Service:
     churn: Churn = Churn.BALANCED
     health: Health | None = None
     drain: Drain = AT_ONCE
+    notify: Notify | None = None
+    announced: bool = True
+    agent_check: AgentCheck | None = None
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        return tuple(backend.weight for backend in self.backends)
+        """The weights that split the clients: those of backups are 0, unless no other backend has a weight."""
+        weights = tuple(backend.weight for backend in self.backends)
+        if not any(backend.is_backup for backend in self.backends):
+            return weights
+        found = tuple(_NOTHING if backend.is_backup else backend.weight for backend in self.backends)
+        return found if any(found) else weights
+
+    @property
+    def target_shares(self) -> tuple[Fraction, ...]:
+        """The share of the clients that the weights give each backend, 0..1; all 0 where none has a weight."""
+        weights = self.weights
+        total = sum(weights) or Fraction(1)
+        return tuple(weight / total for weight in weights)
+
+    @property
+    def backups(self) -> Service | None:
+        """The service as it is while no other backend serves; None: no backup would serve then."""
+        if not any(backend.is_backup and backend.weight for backend in self.backends):
+            return None
+        only = tuple(b if b.is_backup else replace(b, weight=_NOTHING) for b in self.backends)
+        return None if only == self.backends else replace(self, backends=only)
 
 
 # Stable ids of services. What a service matches identifies it, so a new name, order or comment moves no client.
@@ -398,10 +492,20 @@ def label_of(bridge: str, datapath_id: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """All that one config file says."""
+    """All that one config file says. announce: None: no VIP is announced."""
 
     uplinks: Uplinks
     services: tuple[Service, ...]
+    announce: Announce | None = None
+
+    @property
+    def announced_vips(self) -> dict[IPAddress, tuple[str, ...]]:
+        """The VIPs to announce, each with the names of its services."""
+        found: dict[IPAddress, tuple[str, ...]] = {}
+        for service in self.services if self.announce else ():
+            for vip in service.claim.vips if service.announced else ():
+                found[vip] = (*found.get(vip, ()), service.name)
+        return found
 
     @property
     def egress_ports(self) -> tuple[str, ...]:

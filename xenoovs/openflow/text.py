@@ -599,6 +599,10 @@ def _parse_learn(text: str) -> Action:
 # Dumps of `ovs-ofctl [--names] dump-flows` back to flows. Unknown parts stay text or are refused, never guessed.
 
 
+PAST_OPTION = "reset_counts"
+"""It says how a flow was added, and nothing of the flow. Every flow that was added by OpenFlow 1.0 has it, as by
+ovs-ofctl(8) without -O, which does not show it (ofputil_decode_flow_mod() of lib/ofp-flow.c)."""
+
 _NEVER_CONDITIONS = frozenset(("cookie", "duration", "table", "n_packets", "n_bytes", "priority", "actions"))
 _HEADER = re.compile(r"(?:NXST|OFPST)_FLOW reply .*:")
 _OPTION = r"(?:idle_timeout|hard_timeout|importance|idle_age|hard_age)=[0-9]+, |(?:[a-z]+_)+(?:rem|overlap|counts) "
@@ -659,7 +663,7 @@ def _parse_priority(text: str) -> int:
 def _parse_options(text: str) -> tuple[str, ...]:
     # Ages are statistics of Open vSwitch's own, shown for OpenFlow 1.0 only.
     words = text.replace(",", "").split()
-    return tuple(word for word in words if not word.startswith(("idle_age=", "hard_age=")))
+    return tuple(word for word in words if not word.startswith(("idle_age=", "hard_age=", PAST_OPTION)))
 
 
 def _parse_match(text: str) -> Match:

@@ -97,7 +97,7 @@ MAX_TRAINED = 4096
 """The heaviest clients of the first half, which decide; more cost time and change little."""
 
 _WORTH_IT = 0.8
-"""A list is told only if it leaves at most this part of the spread: less is chance."""
+"""A list is suggested only if it leaves at most this part of the spread: less is chance."""
 
 _GOLDEN_RATIO = 2654435761
 """Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4), for halves that do not depend on any bit."""

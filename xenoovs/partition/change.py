@@ -87,13 +87,7 @@ def keep_set(pieces: Sequence[Piece], space: int) -> tuple[list[Piece], list[Pie
         return kept, skipped
     cut = min(skipped, key=lambda piece: (piece.size, piece.start))
     released = [piece for piece in skipped if piece != cut]
-    return kept + _first_units(cut, space), released + _other_units(cut, space)
-
-
-def _first_units(piece: Piece, count: int) -> list[Piece]:
-    """Return the first `count` units of a piece, largest part first."""
-    parts = [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
-    return [Piece(piece.start + sum(parts[:index]), part, piece.owner) for index, part in enumerate(parts)]
+    return kept + _aligned(cut.start, space, cut.owner), released + _other_units(cut, space)
 
 
 def _other_units(piece: Piece, count: int) -> list[Piece]:
@@ -198,7 +192,7 @@ def compact(table: Table, known: Table, price: Fraction | int) -> None:
         known: The table that moves are counted against; both cover the same space.
         price: Units that one block is worth.
     """
-    _sweep(table, known, Fraction(price), units=_unlimited(table))
+    _sweep(table, known, Fraction(price), units=1 << table.width)
 
 
 def compact_within(table: Table, known: Table, price: Fraction | int, *, units: int) -> None:
@@ -211,13 +205,8 @@ def compact_to(table: Table, known: Table, blocks: int) -> None:
     """Exchange pieces, at rising prices, until the table has at most `blocks` blocks or no exchange is left."""
     price = 1
     while len(table) > blocks and price <= 1 << (table.width + 1):
-        _sweep(table, known, Fraction(price), units=_unlimited(table), blocks=blocks)
+        _sweep(table, known, Fraction(price), units=1 << table.width, blocks=blocks)
         price *= 2
-
-
-def _unlimited(table: Table) -> int:
-    """Return more units than any sequence of exchanges moves: each unit is moved or it is not."""
-    return 1 << table.width
 
 
 def _sweep(table: Table, known: Table, price: Fraction, *, units: int, blocks: int = 0) -> int:
@@ -442,11 +431,6 @@ def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None =
     return table.assignment(len(goal.weights))
 
 
-def least_possible_moved(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> int:
-    """Return the units that any assignment within the goal's windows moves, in the width that `start` gives."""
-    return start(old, goal, owners=owners).least_moved
-
-
 def _nearest(begin: Start, goal: Goal) -> Table:
     """Return a table within the windows that moves the fewest units, and by default some more to have fewer blocks."""
     total = 1 << begin.table.width
@@ -472,7 +456,7 @@ def cheapest_change(begin: Start, price: Fraction) -> Table:
 
 def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:
     total = 1 << begin.table.width
-    for candidates in (_likely_values, _all_values):
+    for candidates in (_likely_values, lambda _space, window: range(window.lo, window.hi + 1)):
         options = [
             _priced(candidates(space, window), space, price)
             for space, window in zip(begin.spaces, begin.allowed, strict=True)
@@ -488,10 +472,6 @@ def _priced(values: Sequence[int], space: int, price: Fraction) -> list[Option]:
     return [
         (value, max(0, value - space) * price.denominator + price.numerator * value.bit_count()) for value in values
     ]
-
-
-def _all_values(space: int, window: Window) -> Sequence[int]:
-    return range(window.lo, window.hi + 1)
 
 
 def _likely_values(space: int, window: Window) -> Sequence[int]:
@@ -727,14 +707,10 @@ def _held(table: Table, owner: int) -> list[Piece]:
 def _first_part(pieces: list[Piece], part: Fraction) -> list[Piece]:
     """Return the beginning of each piece; pieces too small for that are given back whole, one after the other."""
     small = [piece for piece in pieces if piece.size < STEPS]
-    units = [unit for piece in small for unit in _unit_pieces(piece.start, piece.size, piece.owner)]
+    units = [Piece(piece.start + step, 1, piece.owner) for piece in small for step in range(piece.size)]
     count = -int(-part * len(units) // 1)
     cuts = [cut for p in pieces if p.size >= STEPS for cut in _aligned(p.start, int(part * p.size), p.owner)]
     return [*cuts, *units[:count]]
-
-
-def _unit_pieces(start: int, size: int, owner: int) -> list[Piece]:
-    return [Piece(position, 1, owner) for position in range(start, start + size)]
 
 
 def _aligned(start: int, length: int, owner: int) -> list[Piece]:

@@ -61,25 +61,6 @@ class Pipeline:
         return None if classifier is None else classifier.lookup(headers, wildcards)
 
 
-def predict_megaflows(
-    flows: Iterable[Flow],
-    packets: Iterable[Packet | Headers],
-    *,
-    prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X,
-) -> tuple[PredictedMegaflow, ...]:
-    """Return the megaflows for a set of packets, sorted.
-
-    Args:
-        flows: flows of all tables, in the order in which the switch got them.
-        prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
-
-    Raises:
-        SimulateError: for a condition or an action that the simulation does not support.
-    """
-    pipeline = pipeline_of(flows, prefix_fields=prefix_fields)
-    return tuple(sorted({pipeline.predict(packet)[0] for packet in packets}, key=_sort_key))
-
-
 def pipeline_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X) -> Pipeline:
     """Build the classifiers once for many packets. Raises SimulateError for an unsupported condition."""
     tables: dict[int, list[Flow]] = {}
@@ -149,8 +130,3 @@ class _Translation:
     def _is_arp_change(self, slot: Field, copy: Copy) -> bool:
         name = field_of(slot, self.headers)
         return name.ovs_name.startswith("arp_") and copy.headers.get(slot) != self.headers.get(slot)
-
-
-def _sort_key(megaflow: PredictedMegaflow) -> tuple[object, ...]:
-    match = tuple((masked.field.rank, masked.mask, masked.value) for masked in megaflow.match)
-    return megaflow.in_port, len(match), match, megaflow.actions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xenoovs.datapath.host import BridgeState
-from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts
+from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts, first_names
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
 
 
@@ -38,6 +38,12 @@ class Switch(Protocol):
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
 
+    def wait_revalidated(self, bridge: str) -> None:
+        """Return when Open vSwitch has revalidated every megaflow since the call, or most probably has.
+
+        Counters of flows include all packets from before the call then. Raises BridgeMissing.
+        """
+
     def dump_megaflows(self) -> str:
         """The text of `dpctl/dump-flows -m` of all datapaths."""
 
@@ -62,15 +68,20 @@ class PortCheck:
     @property
     def reasons(self) -> dict[str, str]:
         """Every port that cannot be used, with the reason."""
-        missing = {name: f"is on bridge {home}" if home else "is on no bridge" for name, home in self.missing.items()}
+        there = first_names(sorted(self._present)) or "no ports"
+        absent = f"is on no bridge ({self.state.name} has {there})"
+        missing = {name: f"is on bridge {home}" if home else absent for name, home in self.missing.items()}
         return missing | dict(self.unusable)
+
+    @property
+    def _present(self) -> tuple[str, ...]:
+        return tuple(port.name for port in self.state.ports if port.name != self.state.name)
 
     def require(self) -> BridgeState:
         """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""
         bridge = self.state.name
         if self.missing:
-            present = (port.name for port in self.state.ports if port.name != bridge)
-            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing), present=present)
+            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing), present=self._present)
         if self.unusable:
             commands = tuple(command for name in self.unusable if (command := _look(name)) in self.unusable[name])
             raise UnusablePorts(bridge=bridge, reasons=dict(self.unusable), commands=commands)

@@ -12,6 +12,9 @@ from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift
 
 _TIMEOUT_S = 60.0
+_ROUND_TIMEOUT_S = 15.0
+"""Until one round of the revalidators is over. Open vSwitch limits its megaflows where a round takes 2 s."""
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,23 @@ class Appctl:
             raise BridgeMissing(bridge=bridge, present=present)
         return self.run("ofproto/trace", bridge, flow, "--names")
 
-    def run(self, *arguments: str) -> str:
+    def wait_revalidated(self) -> None:
+        """Return when every megaflow was compared with the flows that the bridges had at the call.
+
+        `revalidator/wait` ends with a round of the revalidators (udpif_run of ofproto/ofproto-dpif-upcall.c, the same
+        from 2.17 to 4.0). The first answer may precede the moment at which the main thread tells them of changed flows;
+        the second may be of a round that began before it; the third is of a whole round after it.
+
+        Raises CommandFailed where Open vSwitch has datapaths of two types, for which it has no such answer.
+        """
+        for _ in range(_ROUNDS):
+            self.run("revalidator/wait", timeout_s=_ROUND_TIMEOUT_S)
+
+    def run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str:
         """Any command of ovs-vswitchd(8). Raises CommandFailed when it answers with an error."""
         target = self.endpoint.local_rundir
         try:
-            return run(["ovs-appctl", *arguments], timeout_s=_TIMEOUT_S, env={"OVS_RUNDIR": str(target)}).stdout
+            return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env={"OVS_RUNDIR": str(target)}).stdout
         except CommandFailed as failed:
             raise lift(failed, endpoint=self.endpoint) from None
 

@@ -6,9 +6,10 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xenoovs.datapath.host import (
     BackendFacts,
@@ -25,32 +26,39 @@ from xenoovs.errors import ParseError
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
 
-# JSON as the tools of iproute2 and Open vSwitch print it, read strictly: other shapes are a ParseError.
+# JSON as the tools of iproute2 print it: any other shape than the one that is read is a ParseError.
 
 
-def read_json(text: str, *, expected: str) -> Any:
-    """Any JSON value; nothing at all is an empty list, as `ip -j` prints for no entries."""
-    if not text.strip():
-        return []
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ParseError(text=text, offset=error.pos, expected=expected) from None
+Row = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def rows_of(value: Any, *, expected: str) -> list[dict[str, Any]]:
-    """A list of objects. Empty ones are left out: some versions of tc(8) and ip(8) print them for skipped entries."""
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise ParseError(text=json.dumps(value), offset=0, expected=expected)
-    return [row for row in value if row]
+def _json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
+    """Let a function of JSON take the text that a command printed; none at all is an empty list, as of `ip -j`.
+
+    It raises ParseError for text that is no JSON, and where a part is missing or of another type.
+    """
+
+    def decorate(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[str, P], T]:
+        @wraps(read)
+        def parse(text: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return read(json.loads(text) if text.strip() else [], *args, **kwargs)
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+                offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
+                raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
+
+        return parse
+
+    return decorate
 
 
-def member(row: dict[str, Any], key: str, kind: type, *, expected: str) -> Any:
-    """A member that must be there, of a type."""
-    value = row.get(key)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ParseError(text=json.dumps(row), offset=0, expected=f"{key!r} in {expected}")
-    return value
+def _rows(document: list[Row]) -> list[Row]:
+    """Return the objects of a list. Some versions of tc(8) and ip(8) print empty ones for skipped entries."""
+    if not isinstance(document, list):
+        raise TypeError("no list")
+    return [row for row in document if row.keys()]
 
 
 # Devices, qdiscs, neighbours and addresses by `ip -j` and `tc -j` (ip-link(8), tc(8), ip-neighbour(8)).
@@ -65,21 +73,18 @@ _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DEAD = frozenset(("FAILED", "INCOMPLETE"))
 
 
-def parse_links(text: str) -> dict[str, Device]:
-    """The answer to LINKS, by name. Raises ParseError."""
-    expected = "the list of links of `ip -j -d link show`"
-    rows = rows_of(read_json(text, expected=expected), expected=expected)
-    devices = (_link(row, expected=expected) for row in rows)
-    return {device.name: device for device in devices}
+@_json_of("ip -j -d link show")
+def parse_links(links: list[Row]) -> dict[str, Device]:
+    """The answer to LINKS, by name."""
+    return {row["ifname"]: _link(row) for row in _rows(links)}
 
 
-def _link(row: dict[str, Any], *, expected: str) -> Device:
-    flags = member(row, "flags", list, expected=expected)
+def _link(row: Row) -> Device:
     parent = row.get("parentdev")
     return Device(
-        name=member(row, "ifname", str, expected=expected),
-        is_up="UP" in flags,
-        mtu=member(row, "mtu", int, expected=expected),
+        name=row["ifname"],
+        is_up="UP" in row["flags"],
+        mtu=int(row["mtu"]),
         pci=parent if isinstance(parent, str) and _PCI.fullmatch(parent) else None,
         switch_id=row.get("phys_switch_id"),
         port_name=row.get("phys_port_name"),
@@ -87,42 +92,38 @@ def _link(row: dict[str, Any], *, expected: str) -> Device:
     )
 
 
-def parse_ingress(text: str) -> frozenset[str]:
-    """The answer to QDISCS: devices that have a qdisc for what comes in, `ingress` or `clsact`. Raises ParseError."""
-    expected = "the list of qdiscs of `tc -j qdisc show`"
-    rows = rows_of(read_json(text, expected=expected), expected=expected)
-    kinds = ((member(row, "kind", str, expected=expected), row.get("dev")) for row in rows)
-    return frozenset(str(dev) for kind, dev in kinds if kind in ("ingress", "clsact") and dev is not None)
+@_json_of("tc -j qdisc show")
+def parse_ingress(qdiscs: list[Row]) -> frozenset[str]:
+    """The answer to QDISCS: devices that have a qdisc for what comes in, `ingress` or `clsact`."""
+    return frozenset(row["dev"] for row in _rows(qdiscs) if row["kind"] in ("ingress", "clsact") and "dev" in row)
 
 
-def parse_neighbours(text: str) -> tuple[Neighbour, ...]:
-    """The answer to NEIGHBOURS: those that have answered. Raises ParseError."""
-    expected = "the list of neighbours of `ip -j neigh show`"
-    rows = rows_of(read_json(text, expected=expected), expected=expected)
+@_json_of("tc -j qdisc show")
+def parse_blocks(qdiscs: list[Row]) -> dict[str, str]:
+    """The answer to QDISCS: device -> number of the block that holds its ingress filters (tc(8), "BLOCK")."""
+    return {row["dev"]: str(row["ingress_block"]) for row in _rows(qdiscs) if "ingress_block" in row}
+
+
+@_json_of("ip -j neigh show")
+def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
+    """The answer to NEIGHBOURS: those that have answered."""
     return tuple(
-        Neighbour(
-            address=member(row, "dst", str, expected=expected),
-            mac=str(row["lladdr"]).lower(),
-            device=member(row, "dev", str, expected=expected),
-        )
-        for row in rows
+        Neighbour(address=row["dst"], mac=row["lladdr"].lower(), device=row["dev"])
+        for row in _rows(entries)
         if "lladdr" in row and _DEAD.isdisjoint(row.get("state", ()))
     )
 
 
-def parse_addresses(text: str) -> tuple[str, ...]:
-    """The answer to LOOPBACK: addresses without their prefix lengths. Raises ParseError."""
-    expected = "the list of addresses of `ip -j address show`"
-    rows = rows_of(read_json(text, expected=expected), expected=expected)
-    infos = (info for row in rows for info in rows_of(row.get("addr_info", []), expected=expected))
-    return tuple(member(info, "local", str, expected=expected) for info in infos)
+@_json_of("ip -j address show")
+def parse_addresses(links: list[Row]) -> tuple[str, ...]:
+    """The answer to LOOPBACK: addresses without their prefix lengths."""
+    return tuple(info["local"] for row in _rows(links) for info in _rows(row.get("addr_info", [])))
 
 
-def parse_macs(text: str) -> tuple[str, ...]:
-    """The answer to LINKS: Ethernet addresses of devices. Raises ParseError."""
-    expected = "the list of links of `ip -j -d link show`"
-    rows = rows_of(read_json(text, expected=expected), expected=expected)
-    return tuple(str(row["address"]).lower() for row in rows if row.get("link_type") == "ether" and "address" in row)
+@_json_of("ip -j -d link show")
+def parse_macs(links: list[Row]) -> tuple[str, ...]:
+    """The answer to LINKS: Ethernet addresses of devices."""
+    return tuple(row["address"].lower() for row in _rows(links) if row.get("link_type") == "ether")
 
 
 # The neighbour table of the kernel: which MAC answers for which address (ip-neighbour(8)).
@@ -164,11 +165,6 @@ def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
     """The PCI device behind a network device."""
     parent = (root / "sys/class/net" / device / "device").resolve().name
     return parent if _PCI.fullmatch(parent) else None
-
-
-def device_attribute(device: str, name: str, *, root: Path = Path("/")) -> str | None:
-    """An attribute as phys_switch_id; devices that have none fail with EOPNOTSUPP or do not have the file."""
-    return read_text(root / "sys/class/net" / device / name) or None
 
 
 def _hugepages(root: Path) -> Fact[int]:
@@ -261,47 +257,33 @@ def read_eswitch(place: Netns, pci: str) -> Eswitch:
     )
 
 
-def parse_mode(text: str, pci: str) -> Fact[str]:
-    """`devlink -j dev eswitch show pci/PCI`. Raises ParseError."""
-    mode = _devlink_section(text, "dev", pci).get("mode")
-    return mode if isinstance(mode, str) else Unknown("devlink tells no mode")
+@_json_of("devlink -j dev eswitch show")
+def parse_mode(document: Row, pci: str) -> Fact[str]:
+    """The answer of `devlink -j dev eswitch show pci/PCI`."""
+    return document["dev"][f"pci/{pci}"].get("mode") or Unknown("devlink reports no mode")
 
 
-def parse_parameter(text: str, pci: str, name: str) -> Fact[object]:
-    """The runtime value in `devlink -j dev param show pci/PCI name NAME`; some kernels list none. Raises ParseError."""
-    parameters = _devlink_section(text, "param", pci, kind=list)
-    values = [value for row in parameters if row.get("name") == name for value in row.get("values", ())]
-    found = next((value.get("value") for value in values if value.get("cmode") == "runtime"), None)
-    return Unknown(f"devlink tells no value of {name}") if found is None else found
+@_json_of("devlink -j dev param show")
+def parse_parameter(document: Row, pci: str, name: str) -> Fact[object]:
+    """The runtime value in the answer of `devlink -j dev param show pci/PCI name NAME`; some kernels list none."""
+    parameters = (row for row in _rows(document["param"][f"pci/{pci}"]) if row["name"] == name)
+    values = (value for row in parameters for value in row.get("values", ()) if value["cmode"] == "runtime")
+    return next((value["value"] for value in values), Unknown(f"devlink reports no value of {name}"))
 
 
-def parse_subfunctions(text: str) -> dict[str, Subfunction]:
-    """`devlink -j port show`: representor -> what is behind it, for scalable functions. Raises ParseError."""
-    expected = "'port' of `devlink -j port show`"
-    document = read_json(text, expected=expected)
-    ports = document.get("port") if isinstance(document, dict) else None
-    if not isinstance(ports, dict) or not all(isinstance(port, dict) for port in ports.values()):
-        raise ParseError(text=text, offset=0, expected=expected)
+@_json_of("devlink -j port show")
+def parse_subfunctions(document: Row) -> dict[str, Subfunction]:
+    """The answer of `devlink -j port show`: representor -> what is behind it, for scalable functions."""
     return {
-        str(port["netdev"]): Subfunction(handle, str(function.get("state")), str(function.get("opstate")))
-        for handle, port in ports.items()
-        if port.get("flavour") == "pcisf" and "netdev" in port and isinstance(function := port.get("function"), dict)
+        port["netdev"]: Subfunction(handle, str(function.get("state")), str(function.get("opstate")))
+        for handle, port in document["port"].items()
+        if port.get("flavour") == "pcisf" and "netdev" in port and (function := port.get("function"))
     }
 
 
 def _parameter(place: Netns, pci: str, name: str) -> Fact[object]:
     show = ("devlink", "-j", "dev", "param", "show", f"pci/{pci}", "name", name)
     return place.read(show, lambda text: parse_parameter(text, pci, name))
-
-
-def _devlink_section(text: str, section: str, pci: str, *, kind: type = dict) -> Any:
-    expected = f"{section!r} with pci/{pci} of `devlink -j`"
-    document = read_json(text, expected=expected)
-    inner = document.get(section) if isinstance(document, dict) else None
-    found = inner.get(f"pci/{pci}") if isinstance(inner, dict) else None
-    if not isinstance(found, kind):
-        raise ParseError(text=json.dumps(document), offset=0, expected=expected)
-    return found
 
 
 def _as_text(value: Fact[object]) -> Fact[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.datapath.host import Unresponsive
+from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
@@ -43,7 +45,7 @@ class Endpoint:
             raise SwitchUnreachable(
                 target=self.db,
                 reason="flows are read and written at the sockets of ovs-vswitchd, which a remote database does not "
-                "tell; run xenoovs on the host of the switch and set OVS_RUNDIR to its run directory",
+                "name; run xenoovs on the host of the switch and set OVS_RUNDIR to its run directory",
             )
         return self.rundir
 
@@ -119,17 +121,17 @@ def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:
 # Whether the processes of Open vSwitch answer: one cheap request to each, with a time limit.
 
 
-LOOK_S = 5.0
-"""Time limit where only the answer matters, as for `doctor`."""
-
-WORK_S = 10.0
-"""Time limit where a change follows: a large change may occupy ovs-vswitchd for some seconds on a small machine."""
+ANSWER_S = 10.0
+"""Time limit of an answer. Open vSwitch gives up a silent controller after as long (inactivity_probe of
+ovs-vswitchd.conf.db(5), twice), and a large change may occupy it for some seconds on a small machine."""
 
 _VERSION = b'{"id":0,"method":"version","params":[]}'
 """JSON-RPC 1.0 of ovs-appctl(8), which the main loop of ovs-vswitchd answers (lib/unixctl.c)."""
 _ECHO = b'{"id":0,"method":"echo","params":[]}'
 """RFC 7047, 4.1.11."""
 _AGAIN_S = 0.05
+_MAX_PATH_BYTES = 107
+"""sun_path of unix(7), without its final zero."""
 _TCP = re.compile(r"tcp:(?:\[([^]]+)\]|([^:]+)):([0-9]+)")
 
 _STATES = {
@@ -141,9 +143,9 @@ _STATES = {
 """Field 3 of /proc/PID/stat (proc(5))."""
 
 
-def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
+def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
     """Return how ovs-vswitchd fails to answer; None: it answers, or no process listens there."""
-    pid = _pid(endpoint, "ovs-vswitchd")
+    pid = pid_of(endpoint, "ovs-vswitchd")
     if pid is None:
         return None
     path = str(endpoint.local_rundir / f"ovs-vswitchd.{pid}.ctl")
@@ -152,17 +154,17 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unrespons
     return _silent(pid, "ovs-vswitchd", patience_s)
 
 
-def ask_database(endpoint: Endpoint, *, patience_s: float = LOOK_S) -> Unresponsive | None:
+def ask_database(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
     """Return how the database fails to answer; None: an ovsdb-server answers, or no process listens there."""
     answers = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
     if True in answers or False not in answers:
         return None
-    return _silent(_pid(endpoint, "ovsdb-server"), "ovsdb-server", patience_s)
+    return _silent(pid_of(endpoint, "ovsdb-server"), "ovsdb-server", patience_s)
 
 
 def require_answers(endpoint: Endpoint) -> None:
     """Raises SwitchUnresponsive where ovs-vswitchd or its database accepts requests and answers none."""
-    for silent in (ask(endpoint, patience_s=WORK_S) for ask in (ask_vswitchd, ask_database)):
+    for silent in (ask(endpoint, patience_s=ANSWER_S) for ask in (ask_vswitchd, ask_database)):
         if silent is not None:
             target = str(endpoint.rundir or endpoint.db)
             commands = tuple(" ".join(words) for words in silent.fix)
@@ -171,34 +173,48 @@ def require_answers(endpoint: Endpoint) -> None:
 
 def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:
     """Return whether an answer comes; None: no process listens there, or it closes the connection."""
-    deadline = time.monotonic() + patience_s
-    while (left_s := deadline - time.monotonic()) > 0:
-        try:
-            with connected_to(address, left_s) as sock:
-                sock.sendall(question)
-                return True if sock.recv(1) else None
-        except BlockingIOError:
-            # So many wait already that the kernel takes no more of them (unix(7), EAGAIN).
-            time.sleep(_AGAIN_S)
-        except TimeoutError:
-            return False
-        except OSError:
-            return None
-    return False
+    try:
+        with connected_to(address, patience_s) as sock:
+            sock.sendall(question)
+            return True if sock.recv(1) else None
+    except TimeoutError:
+        return False
+    except OSError:
+        return None
 
 
 def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.socket:
-    """Return a connection to a unix socket or a TCP port. Raises OSError."""
+    """Return a connection to a unix socket or a TCP port, with this timeout. Raises OSError, such as TimeoutError."""
     if not isinstance(address, str):
         return socket.create_connection(address, timeout=timeout_s)
+    deadline = time.monotonic() + timeout_s
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
-        sock.connect(address)
+        while True:
+            try:
+                _connect(sock, Path(address))
+            except BlockingIOError:
+                # So many connections wait already that the kernel queues no more (unix(7), EAGAIN).
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
+                time.sleep(_AGAIN_S)
+            else:
+                return sock
     except BaseException:
         sock.close()
         raise
-    return sock
+
+
+def _connect(sock: socket.socket, path: Path) -> None:
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        sock.connect(str(path))
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
 
 
 def address_of(target: str) -> str | tuple[str, int]:
@@ -207,26 +223,30 @@ def address_of(target: str) -> str | tuple[str, int]:
     return (found[1] or found[2], int(found[3])) if found else target.removeprefix("unix:")
 
 
-def _pid(endpoint: Endpoint, daemon: str) -> int | None:
-    """By its pid file, as ovs-appctl(8) finds it."""
+def pid_of(endpoint: Endpoint, daemon: str) -> int | None:
+    """Return the number in the pid file of a daemon, as ovs-appctl(8) finds it; None: there is none."""
     with suppress(OSError, ValueError):
         return int((endpoint.rundir / f"{daemon}.pid").read_text()) if endpoint.rundir is not None else None
     return None
 
 
-def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
-    state = None if pid is None else _state(pid, process)
-    name = process if state is None else f"{process} (process {pid})"
-    reason = _STATES.get(state or "", "it hangs, or is very busy")
-    fix = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
-    return Unresponsive(f"{name} has not answered for {patience_s:g} s: {reason}", process=process, fix=(fix,))
+def stat_of(pid: int | None, program: str) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the state on (proc(5)); None: the process is not to be seen from here.
 
-
-def _state(pid: int, process: str) -> str | None:
-    """None: it is not among the processes that we see, or its number is another's there."""
-    with suppress(OSError, IndexError):
+    The number may be that of another process by now, or in another namespace, whose program has another name.
+    """
+    with suppress(OSError):
         # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
         name, _, fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")
-        if name.endswith(f"({process}"):
-            return fields.split()[0]
+        if name.endswith(f"({program}"):
+            return fields.split()
     return None
+
+
+def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
+    stat = stat_of(pid, process)
+    state = stat[0] if stat else ""
+    name = f"{process} (process {pid})" if state else process
+    reason = _STATES.get(state, "it hangs, or is very busy")
+    fix = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
+    return Unresponsive(f"{name} has not answered for {span(patience_s)}: {reason}", fix=(fix,))

@@ -16,7 +16,6 @@ from xenoovs.switch.devices import (
     NEIGHBOURS,
     PORTS,
     QDISCS,
-    device_attribute,
     device_pci,
     parse_feature,
     parse_ingress,
@@ -30,7 +29,7 @@ from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.ovsdb import read_database
 from xenoovs.switch.tc import read_rules
-from xenoovs.switch.undo_journal import TRIAL, VLOG, UndoJournal
+from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
 from xenoovs.switch.vswitchd import find_process, read_daemon, read_learned, same_namespace
 
 _ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
@@ -38,6 +37,7 @@ _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
 _LEFTOVERS = {
     VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
     TRIAL: "a trial rule, added by a `why --probe-driver` that was killed",
+    OFFLOAD: "other_config:hw-offload, changed by a `doctor --set` that was killed before its end",
 }
 
 
@@ -58,21 +58,18 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
     )
     if isinstance(place, Unknown):
         return facts
-    facts = replace(facts, leftovers=_leftovers(endpoint))
+    leftovers = (text for kind, text in _LEFTOVERS.items() if UndoJournal(endpoint.local_rundir, kind).is_abandoned)
     devices = read_devices(place, _ports(database))
     if silent is None:
         devices = _with_rules(endpoint, place, devices)
     return replace(
         facts,
+        leftovers=tuple(leftovers),
         devices=devices,
         eswitches=() if isinstance(devices, Unknown) else _eswitches(place, devices.values(), _ports(database)),
         kernel=read_kernel(modules),
         neighbours=place.read(NEIGHBOURS, parse_neighbours),
     )
-
-
-def _leftovers(endpoint: Endpoint) -> tuple[str, ...]:
-    return tuple(text for kind, text in _LEFTOVERS.items() if UndoJournal(endpoint.local_rundir, kind).is_abandoned)
 
 
 def check_reachable(endpoint: Endpoint) -> None:
@@ -130,19 +127,12 @@ def _with_rules(endpoint: Endpoint, place: Netns, devices: Fact[Mapping[str, Dev
 def _more(place: Netns, device: Device, ingress: Fact[frozenset[str]]) -> Device:
     asked = place.read(("ethtool", "-k", device.name), _feature)
     more = replace(
-        device,
-        hw_tc_offload=asked,
-        ingress=ingress if isinstance(ingress, Unknown) else device.name in ingress,
+        device, hw_tc_offload=asked, ingress=ingress if isinstance(ingress, Unknown) else device.name in ingress
     )
     if place.netns is not None:
         return more
-    # Older versions of ip(8) do not print them; the files show the namespace of this process alone.
-    return replace(
-        more,
-        pci=device.pci or device_pci(device.name),
-        switch_id=device.switch_id or device_attribute(device.name, "phys_switch_id"),
-        port_name=device.port_name or device_attribute(device.name, "phys_port_name"),
-    )
+    # Linux before 5.14 does not report it to ip(8); the files show the namespace of this process alone.
+    return replace(more, pci=device.pci or device_pci(device.name))
 
 
 def _feature(text: str) -> Fact[Feature]:

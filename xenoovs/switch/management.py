@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from xenoovs.datapath.host import BridgeState
-from xenoovs.errors import BridgeMissing, CommandFailed, NotEncodable, SwitchError, UnknownTableName
+from xenoovs.errors import (
+    BridgeMissing,
+    CommandFailed,
+    CommandMissing,
+    NotEncodable,
+    SwitchError,
+    UnknownTableName,
+)
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (
+    GREETINGS,
     connected,
     count_flows,
     decode_flows,
     render_dump,
+    request_barrier,
     request_datapath_id,
     request_flows,
     send_bundle,
+    wait_in_step,
 )
 from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 from xenoovs.switch.process import run
-from xenoovs.switch.stderr import lift, lift_refusal
+from xenoovs.switch.stderr import has_lost_connection, lift_refusal
 
 # ovs-ofctl(8) dumps thousands of flows faster than our own OpenFlow, and has a name for everything in foreign flows.
 
@@ -48,7 +60,7 @@ class Ofctl:
     def dump_flow_text(self, bridge: str, only: CookieMask) -> str:
         """Return flows without counters, one a line, tables by number. Raises ParseError for text of another form."""
         cookies = f"cookie={only.value:#x}/{only.mask:#x}"
-        text = self._run("dump-flows", bridge, cookies, "--no-stats")
+        text = self.run("dump-flows", bridge, cookies, "--no-stats")
         if not any(named.search(text) for named in _NAMED_TABLES):
             return text
         flows = parse_dump(text, tables=self._table_numbers(bridge))
@@ -56,7 +68,7 @@ class Ofctl:
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """Return the foreign flows with their counters. Raises as `dump_flow_text`."""
-        text = self._run("dump-flows", bridge)
+        text = self.run("dump-flows", bridge)
         try:
             flows = tuple(parse_dump(text))
         except UnknownTableName:
@@ -69,26 +81,35 @@ class Ofctl:
         Raises BundleRejected. After CommandTimeout and SwitchUnreachable the change may or may not have happened, as a
         whole: read the tables again.
         """
-        text = render_bundle(bundle)
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", self.endpoint.management(bridge), "-"]
         timeout_s = _BUNDLE_TIMEOUT_S + _BUNDLE_TIMEOUT_PER_FLOW_S * len(bundle)
-        try:
-            run(argv, stdin=text, timeout_s=timeout_s, env=self.endpoint.env)
-        except CommandFailed as failed:
-            lines = text.splitlines()
-            raise lift_refusal(failed, endpoint=self.endpoint, bridge=bridge, lines=lines) from None
+        options, text = ("--bundle",), render_bundle(bundle)
+        self.run("add-flows", bridge, "-", options=options, stdin=text, timeout_s=timeout_s)
 
-    def _run(self, command: str, bridge: str, *arguments: str) -> str:
-        target = self.endpoint.management(bridge)
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", command, target, *arguments]
-        try:
-            return run(argv, timeout_s=_DUMP_TIMEOUT_S, env=self.endpoint.env).stdout
-        except CommandFailed as failed:
-            raise lift(failed, endpoint=self.endpoint, bridge=bridge) from None
+    def run(
+        self,
+        command: str,
+        bridge: str,
+        *arguments: str,
+        options: Sequence[str] = ("--names",),
+        stdin: str = "",
+        timeout_s: float = _DUMP_TIMEOUT_S,
+    ) -> str:
+        """Return what a command prints. Raises BundleRejected, if `stdin` are flow-mods that the bridge refuses."""
+        argv = ["ovs-ofctl", "-O", "OpenFlow14", *options, command, self.endpoint.management(bridge), *arguments]
+        tries_left = 1 if stdin else GREETINGS
+        while True:
+            try:
+                return run(argv, stdin=stdin, timeout_s=timeout_s, env=self.endpoint.env).stdout
+            except CommandFailed as failed:
+                tries_left -= 1
+                if not (tries_left and has_lost_connection(failed)):
+                    raise lift_refusal(
+                        failed, endpoint=self.endpoint, bridge=bridge, lines=stdin.splitlines()
+                    ) from None
 
     def _table_numbers(self, bridge: str) -> dict[str, int]:
         # Table names are rare, and describing all tables takes longer than dumping flows: asked for when one is met.
-        described = self._run("dump-table-features", bridge)
+        described = self.run("dump-table-features", bridge)
         return {parse_name(name): int(number) for number, name in _TABLE_NAME.findall(described)}
 
 
@@ -153,6 +174,13 @@ class ManagementSwitch:
         except NotEncodable:
             # A flow from a dump of ovs-ofctl, which can send what it prints; or a port that is not there.
             Ofctl(self.endpoint).apply(bridge, bundle)
+
+    def wait_revalidated(self, bridge: str) -> None:
+        try:
+            Appctl(self.endpoint).wait_revalidated()
+        except (CommandFailed, CommandMissing):
+            with connected(self.endpoint, bridge) as connection:
+                wait_in_step(partial(request_barrier, connection))
 
     def dump_megaflows(self) -> str:
         return Appctl(self.endpoint).dump_megaflows()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.display import span
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.process import run
+from xenoovs.switch.process import run, run_vsctl
 
 _TIMEOUT_S = 15.0
 
@@ -34,7 +35,7 @@ class Netns:
         except CommandMissing as missing:
             return Unknown(f"{missing.program} is not installed")
         except CommandTimeout:
-            return Unknown(f"`{' '.join(argv)}` did not end within {_TIMEOUT_S:g} s")
+            return Unknown(f"`{' '.join(argv)}` did not end within {span(_TIMEOUT_S)}")
         except CommandFailed as failed:
             said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
             return Unknown(f"`{' '.join(argv)}`: {said[-1]}")
@@ -69,16 +70,11 @@ def run_changes(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place:
         program, *arguments = command
         match program:
             case "ovs-vsctl":
-                _vsctl(endpoint, arguments)
+                done = run_vsctl(endpoint.db, *arguments)
+                if done.stderr.strip():
+                    # It ends with 0 where ovs-vswitchd could not carry out what the database took (ovs-vsctl(8)).
+                    raise CommandFailed(argv=done.argv, exit_code=0, stdout=done.stdout, stderr=done.stderr)
             case "ovs-appctl":
                 run([program, *arguments], env=endpoint.env, timeout_s=_CHANGE_TIMEOUT_S)
             case _:
                 run(place.argv(*command), timeout_s=_CHANGE_TIMEOUT_S)
-
-
-def _vsctl(endpoint: Endpoint, arguments: Sequence[str]) -> None:
-    argv = ["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_CHANGE_TIMEOUT_S}", *arguments]
-    done = run(argv, timeout_s=_CHANGE_TIMEOUT_S + 5)
-    if done.stderr.strip():
-        # It ends with 0 where the database took the change and ovs-vswitchd could not carry it out (ovs-vsctl(8)).
-        raise CommandFailed(argv=argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)

@@ -9,12 +9,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Protocol
 
+from xenoovs.display import span
 from xenoovs.errors import (
     MalformedOpenFlow,
     NotEncodable,
@@ -60,7 +60,7 @@ from xenoovs.openflow.wire.message import (
     names_of,
     numbers_of,
 )
-from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.endpoint import Endpoint, connected_to
 from xenoovs.switch.stderr import lift_lost, rejected
 
 # Requests to a switch and their answers, over any connection.
@@ -130,7 +130,7 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
         # A switch that sets OFPMPF_REPLY_MORE in every part would be collected without end.
         left -= len(frame) + _MESSAGE_COST_BYTES
         if left < 0 or time.monotonic() > deadline_s:
-            limits = f"{_LARGEST_ANSWER_BYTES >> 20} MiB and {_LONGEST_ANSWER_S:g} s"
+            limits = f"{_LARGEST_ANSWER_BYTES >> 20} MiB and {span(_LONGEST_ANSWER_S)}"
             raise WireError(data=frame, offset=HEADER.size, expected=f"the last part of an answer within {limits}")
     return tuple(map(tuple, found.values()))
 
@@ -164,6 +164,25 @@ def request_ports(exchange: Exchange) -> tuple[Port, ...]:
 def request_datapath_id(exchange: Exchange) -> int:
     """Return the datapath id of the bridge, 64 bits. Raises SwitchError, WireError."""
     return decode_features(ask(exchange, lambda xid: message(FEATURES_REQUEST, xid=xid), "FEATURES_REQUEST"))
+
+
+def request_barrier(exchange: Exchange) -> None:
+    """Return when the bridge has worked on all earlier requests. Raises SwitchError, WireError."""
+    ask(exchange, lambda xid: message(BARRIER_REQUEST, xid=xid), "BARRIER_REQUEST")
+
+
+_STEPS, _STEP_S = 20, 0.1
+
+
+def wait_in_step(barrier: Callable[[], None]) -> None:
+    """Wait for two seconds of a switch that works: each tenth of a second ends with its answer to a barrier.
+
+    For what OpenFlow does not report. Two seconds are four rounds of the revalidators of Open vSwitch, and the time in
+    which a slow or stopped switch does nothing is not counted.
+    """
+    for _ in range(_STEPS):
+        time.sleep(_STEP_S)
+        barrier()
 
 
 def render_dump(flows: Iterable[ObservedFlow]) -> str:
@@ -286,13 +305,15 @@ def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_x
 # shared between threads, or replaced after a restart of ovs-vswitchd.
 
 
-GREETING_TIMEOUT_S = 5.0
-"""Until the HELLO of ovs-vswitchd. A large change keeps it busy for a second or two."""
+GREETING_TIMEOUT_S = 10.0
+"""Until the HELLO of ovs-vswitchd. It gives up a silent controller after as long (inactivity_probe of
+ovs-vswitchd.conf.db(5), twice), and a large change keeps it busy for a second or two on a fast machine."""
 
-_RETRY_S = 0.05
+GREETINGS = 5
+"""ovs-vswitchd closes a connection one second after it accepted it if the HELLO of the other side is not there
+(run_CONNECTING of lib/rconn.c). On a busy machine it is this process that gets no turn, and nothing was asked yet."""
+
 _READ_BYTES = 1 << 18
-_MAX_PATH_BYTES = 107
-"""sun_path of unix(7), without its final zero."""
 
 _SILENT = (
     "ovs-vswitchd does not answer: it is stopped or very busy, or ovsdb-server is away, without which some versions "
@@ -347,6 +368,9 @@ class Connection:
             elif 0 < xid < self._next_xid:
                 return frame
 
+    def close(self) -> None:
+        self._socket.close()
+
     def greet(self) -> None:
         """Agree on OpenFlow 1.4: each side sends HELLO at once (OpenFlow 1.4.0, 6.3.1)."""
         deadline_s = time.monotonic() + GREETING_TIMEOUT_S
@@ -375,6 +399,25 @@ class Connection:
         raise TimeoutError
 
 
+def _greeted(path: str, bridge: str, *, greetings: int = GREETINGS) -> Connection:
+    """Return a connection on which OpenFlow 1.4 was agreed. Raises OSError, WireError, OpenFlowVersionDisabled."""
+    sock = connected_to(path, GREETING_TIMEOUT_S)
+    try:
+        sock.settimeout(0)
+        connection = Connection(sock, bridge=bridge)
+        connection.greet()
+    except (ConnectionResetError, BrokenPipeError):
+        sock.close()
+        if greetings == 1:
+            raise
+    except BaseException:
+        sock.close()
+        raise
+    else:
+        return connection
+    return _greeted(path, bridge, greetings=greetings - 1)
+
+
 @contextmanager
 def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
     """Connect for the time of a `with`.
@@ -387,9 +430,7 @@ def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
     """
     target = endpoint.management(bridge)
     try:
-        with _connect(Path(target.removeprefix("unix:"))) as sock:
-            connection = Connection(sock, bridge=bridge)
-            connection.greet()
+        with closing(_greeted(target.removeprefix("unix:"), bridge)) as connection:
             yield connection
     except WireError as error:
         raise MalformedOpenFlow(f"{target}: {error}") from None
@@ -397,34 +438,3 @@ def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
         raise SwitchUnreachable(target=target, reason=_SILENT) from None
     except OSError as error:
         raise lift_lost(error.strerror or str(error), endpoint=endpoint, bridge=bridge) from None
-
-
-def _connect(path: Path) -> socket.socket:
-    """Raises OSError; TimeoutError while the backlog of the socket is full (unix(7), EAGAIN)."""
-    deadline_s = time.monotonic() + GREETING_TIMEOUT_S
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(0)
-        while True:
-            try:
-                _connect_to(sock, path)
-            except BlockingIOError:
-                if time.monotonic() >= deadline_s:
-                    raise TimeoutError from None
-                time.sleep(_RETRY_S)
-            else:
-                return sock
-    except BaseException:
-        sock.close()
-        raise
-
-
-def _connect_to(sock: socket.socket, path: Path) -> None:
-    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
-        sock.connect(str(path))
-        return
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        sock.connect(f"/proc/self/fd/{directory}/{path.name}")
-    finally:
-        os.close(directory)

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xenoovs.datapath.host import BridgeState, Controller, Database, PortState
+from xenoovs.datapath.host import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
 from xenoovs.switch.stderr import explain, unreachable
@@ -29,7 +29,9 @@ Ports = Mapping[str, Mapping[str, PortState]]
 Tables = dict[str, dict[str, dict[str, Any]]]
 """Rows by table and id, with decoded columns."""
 
-_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller")
+_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "Mirror")
+_EXPORTERS = ("sflow", "ipfix", "netflow")
+"""Columns of table Bridge."""
 _PORT_COLUMNS = {
     "Bridge": ["name", "ports"],
     "Port": ["interfaces"],
@@ -39,7 +41,6 @@ _PORT_COLUMNS = {
 
 _REQUEST_ID = 0
 _READ_BYTES = 1 << 16
-_AGAIN_S = 0.05
 _SILENCE_S = 10.0
 """After this silence, ovsdb-server is sent an echo request (RFC 7047, 4.1.11); after twice the time, it is given up."""
 
@@ -55,7 +56,7 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
     problems = []
     for target in endpoint.db.split(","):
         try:
-            with _connected(target, deadline) as connection:
+            with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
                 return database_of(_first_tables(connection, endpoint.db, deadline))
         except TimeoutError:
             reason = "ovsdb-server does not answer in time; is it busy or hung?"
@@ -63,17 +64,6 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
         except OSError as error:
             problems.append(_text_of(error))
     raise unreachable(endpoint.db, problems[0])
-
-
-def _connected(target: str, deadline: float) -> socket.socket:
-    while True:
-        try:
-            return connected_to(address_of(target), max(0.001, deadline - time.monotonic()))
-        except BlockingIOError:
-            # So many connections wait already that the kernel queues no more (unix(7), EAGAIN).
-            if time.monotonic() > deadline:
-                raise TimeoutError from None
-            time.sleep(_AGAIN_S)
 
 
 def _first_tables(connection: socket.socket, db: str, deadline: float) -> Tables:
@@ -233,7 +223,6 @@ def database_of(tables: Tables) -> Database:
         config=dict(sorted(switch.get("other_config", {}).items())),
         bridges=bridges_of(tables),
         datapath_types=tuple(_items(switch.get("datapath_types"))),
-        ovs_version=_one(switch.get("ovs_version")),
         doca_initialized=switch.get("doca_initialized"),
         doca_version=_one(switch.get("doca_version")),
     )
@@ -252,11 +241,11 @@ def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
             datapath_id=_one(row.get("datapath_id")),
             fail_mode=_one(row.get("fail_mode")) or "standalone",
             controllers=tuple(sorted(_controllers(tables, row), key=lambda controller: controller.target)),
-            protocols=tuple(sorted(_items(row.get("protocols")))),
             hw_offload=None if offload is None else offload == "true",
             max_idle_ms=_number(config.get("max-idle", "")),
             max_revalidator_ms=_number(config.get("max-revalidator", "")),
-            ovs_version=_one(switch.get("ovs_version")),
+            exporters=tuple(name for name in _EXPORTERS if _items(row.get(name))),
+            mirrors=tuple(sorted(_mirrors(tables, row), key=lambda mirror: mirror.name)),
         )
         for row in tables["Bridge"].values()
     )
@@ -279,6 +268,14 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     error=_one(row["error"]),
                     mtu=_one(row.get("mtu")),
                 )
+
+
+def _mirrors(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Mirror]:
+    for reference in _items(bridge.get("mirrors")):
+        row = tables.get("Mirror", {}).get(reference)
+        if row is not None:
+            port = tables["Port"].get(_one(row.get("output_port")), {}).get("name")
+            yield Mirror(row["name"], port, _one(row.get("output_vlan")), _one(row.get("snaplen")))
 
 
 def _controllers(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Controller]:

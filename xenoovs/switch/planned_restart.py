@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.errors import CommandFailed, FlowsNotRestored, ReadBackDiffers, SwitchError
+from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
+from xenoovs.switch.management import Ofctl
 from xenoovs.switch.process import run, try_run
 from xenoovs.switch.restore_wait import waiting_for_flows
-from xenoovs.switch.stderr import lift
 
 # Open vSwitch as a service of the host, by systemctl(1).
 
@@ -54,8 +54,6 @@ def _unit() -> str:
 # All flows and groups of a bridge, also foreign ones, as text that Open vSwitch reads as it was printed.
 
 
-_VERSION = "OpenFlow14"
-_TIMEOUT_S = 60.0
 _TABLE_NAMED = re.compile(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 
 
@@ -79,10 +77,11 @@ def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
     Ports are named, so that flows are right when ports get other numbers. Where tables have names all is by number,
     because table names end with the process.
     """
-    flows = _lines(_ofctl(endpoint, bridge, "--names", "--no-stats", "dump-flows"))
+    ofctl = Ofctl(endpoint)
+    flows = _lines(ofctl.run("dump-flows", bridge, options=("--names", "--no-stats")))
     if any(_TABLE_NAMED.search(line) for line in flows):
-        flows = _lines(_ofctl(endpoint, bridge, "--no-names", "--no-stats", "dump-flows"))
-    return SavedTables(flows, _lines(_ofctl(endpoint, bridge, "--names", "dump-groups")))
+        flows = _lines(ofctl.run("dump-flows", bridge, options=("--no-names", "--no-stats")))
+    return SavedTables(flows, _lines(ofctl.run("dump-groups", bridge)))
 
 
 def restore_tables(endpoint: Endpoint, bridge: str, tables: SavedTables) -> None:
@@ -94,7 +93,7 @@ def restore_tables(endpoint: Endpoint, bridge: str, tables: SavedTables) -> None
     # A second `group add` of one number is refused.
     missing = SavedTables(tables.flows, tuple(group for group in tables.groups if group not in there.groups))
     if missing.flows or missing.groups:
-        _ofctl(endpoint, bridge, "--bundle", "bundle", "-", stdin=missing.bundle)
+        Ofctl(endpoint).run("bundle", bridge, "-", options=("--bundle",), stdin=missing.bundle)
     now = dump_tables(endpoint, bridge)
     lost = len({*tables.flows} - {*now.flows}) + len({*tables.groups} - {*now.groups})
     if lost:
@@ -106,17 +105,10 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if line.startswith(" "))
 
 
-def _ofctl(endpoint: Endpoint, bridge: str, *words: str, stdin: str | None = None) -> str:
-    *options, command = words if words[-1] != "-" else words[:-1]
-    file = ["-"] if words[-1] == "-" else []
-    argv = ["ovs-ofctl", "-O", _VERSION, *options, command, endpoint.management(bridge), *file]
-    try:
-        return run(argv, stdin=stdin, timeout_s=_TIMEOUT_S, env=endpoint.env).stdout
-    except CommandFailed as failed:
-        raise lift(failed, endpoint=endpoint, bridge=bridge) from None
-
-
 DEFAULT_TIMEOUT_S = 60.0
+"""How long all flows may take to be back after the restart."""
+_SLOWER = 10
+"""Where the restart has taken so long that this many times as long is more, they may take that."""
 _STEP_S = 0.05
 
 
@@ -157,7 +149,8 @@ def planned_restart(
         try:
             restart()
         finally:
-            _put_back(switch, endpoint, saved, deadline=began + timeout_s)
+            now = time.monotonic()
+            _put_back(switch, endpoint, saved, deadline=now + max(timeout_s, _SLOWER * (now - began)))
     gap_s = time.monotonic() - began
     for each in saved.values():
         each.file.unlink(missing_ok=True)

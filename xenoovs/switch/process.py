@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from os import environ
+from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
 
 DEFAULT_TIMEOUT_S = 30.0
 
-# Which Debian package brings a program, for the message when it is missing.
-_PACKAGES = {
-    "ovs-ofctl": "openvswitch-switch",
-    "ovs-appctl": "openvswitch-switch",
-    "ovs-vsctl": "openvswitch-switch",
-    "ovs-vswitchd": "openvswitch-switch",
-    "ovsdb-server": "openvswitch-switch",
-    "ovsdb-tool": "openvswitch-switch",
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "ethtool": "ethtool",
+PACKAGES: Mapping[str, str] = {
+    **dict.fromkeys(("ovs-ofctl", "ovs-appctl", "ovs-vsctl", "ovs-vswitchd", "ovsdb-server"), "openvswitch-switch"),
+    "ovsdb-tool": "openvswitch-common",
+    **dict.fromkeys(("ip", "tc"), "iproute2"),
+    **dict.fromkeys(("apt-get", "apt-cache"), "apt"),
+    **dict.fromkeys(("modprobe", "depmod"), "kmod"),
     "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
-    "modprobe": "kmod",
+    "tee": "coreutils",
+    "vtysh": "frr",
+    "ssh": "openssh-client",
 }
+"""The package of Debian that brings a program, where it has another name."""
+
+
+def missing_programs(programs: Iterable[str]) -> dict[str, str]:
+    """Return the programs that are not installed, and the packages that bring them."""
+    return {program: PACKAGES.get(program, program) for program in programs if shutil.which(program) is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,11 @@ def run(
     return done
 
 
+def run_vsctl(db: str, *words: str, timeout_s: int = 30) -> Completed:
+    """Run ovs-vsctl(8) on a database. Raises as `run`."""
+    return run(["ovs-vsctl", f"--db={db}", f"--timeout={timeout_s}", *words], timeout_s=timeout_s + 5)
+
+
 def try_run(
     argv: Sequence[str],
     *,
@@ -77,7 +91,7 @@ def try_run(
             check=False,
         )
     except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
+        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
     except subprocess.TimeoutExpired:
         raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
     except OSError as error:
@@ -87,6 +101,8 @@ def try_run(
 
 def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a program as leader of a session of its own, with nothing to read. The caller ends and reaps it.
+
+    It dies with this process within `killed_with_this_process(output)`.
 
     Args:
         argv: The program and its arguments.
@@ -101,6 +117,80 @@ def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subpro
     )
 
 
+# Programs that must not outlive this process.
+
+
+_ORPHANS = Path(__file__).with_name("orphans.py")
+
+
+class _Guard:
+    """The process that kills the programs of this one when this one dies (`orphans.py`); started with the first."""
+
+    def __init__(self) -> None:
+        self._lock, self._pipes = Lock(), set[int]()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def add(self, pipe: int) -> None:
+        """Let the programs that hold the pipe with this inode die with this process. Raises OSError."""
+        with self._lock:
+            self._pipes.add(pipe)
+            self._say(f"+{pipe}\n")
+
+    def remove(self, pipe: int) -> None:
+        with self._lock:
+            self._pipes.discard(pipe)
+            with suppress(OSError):
+                self._say(f"-{pipe}\n")
+
+    def _say(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                os.write(self._process.stdin.fileno(), line.encode())
+                return
+            # It was killed.
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+        argv = [sys.executable, "-I", "-S", str(_ORPHANS), str(os.getsid(0))]
+        null = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True, env={}, bufsize=0
+        )
+        if self._process.stdin is not None:
+            os.write(self._process.stdin.fileno(), "".join(f"+{pipe}\n" for pipe in self._pipes).encode())
+
+
+_guard = cache(_Guard)
+
+
+@contextmanager
+def killed_with_this_process(output: int) -> Iterator[None]:
+    """Let programs die with this process that are started meanwhile and write to the pipe `output`. Raises OSError."""
+    pipe = os.fstat(output).st_ino
+    _guard().add(pipe)
+    try:
+        yield
+    finally:
+        _guard().remove(pipe)
+
+
+def start_piped(argv: Sequence[str], *, inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it.
+
+    Args:
+        argv: Program and arguments.
+        inherited: Descriptors that it has too.
+
+    Raises:
+        CommandMissing: The program is not installed.
+    """
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, pass_fds=inherited)
+    except FileNotFoundError:
+        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
+
+
 @contextmanager
 def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
     """A program in a session of its own, and the pipe that it reads; it is waited for at the end.
@@ -109,15 +199,40 @@ def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
     """
     try:
         child = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
     except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=_PACKAGES.get(argv[0], argv[0])) from None
+        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
     with child:
         if child.stdin is None:
             raise RuntimeError("Popen gave no pipe")
         yield child.stdin
+
+
+@contextmanager
+def open_conversation(argv: Sequence[str], *, stdin: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program in a session of its own; stdout and stderr are pipes. It is killed at the end, if it still runs.
+
+    Args:
+        argv: The program and its arguments.
+        stdin: What it reads.
+        env: Added to the environment of this process.
+
+    Raises:
+        CommandMissing.
+    """
+    pipe = subprocess.PIPE
+    try:
+        child = subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env={**environ, "LC_ALL": "C", **env}
+        )
+    except FileNotFoundError:
+        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
+    with child:
+        try:
+            if child.stdin is not None:
+                with suppress(BrokenPipeError), child.stdin as stream:
+                    stream.write(stdin.encode())
+            yield child
+        finally:
+            child.kill()

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from xenoovs.errors import SwitchError
-from xenoovs.switch.process import open_pipe_to, run
+from xenoovs.switch.process import open_pipe_to, run_vsctl
 
 _WAIT = ("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
 _FORGET = ("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
 _DONE = b"done\n"
 _PATIENCE_S = 120.0
 _STEP_S = 0.2
-_VSCTL_TIMEOUT_S = 10.0
+_VSCTL_TIMEOUT_S = 10
 
 
 @contextmanager
@@ -32,12 +32,12 @@ def waiting_for_flows(db: str) -> Iterator[None]:
     """
     with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as watchdog:
         # From here on the watchdog removes it, also when this process is killed.
-        run([*_vsctl(db), "--no-wait", *_WAIT], timeout_s=_VSCTL_TIMEOUT_S)
+        run_vsctl(db, "--no-wait", *_WAIT, timeout_s=_VSCTL_TIMEOUT_S)
         try:
             yield
             with suppress(SwitchError):
                 # Without --no-wait: returns when ovs-vswitchd has seen it (ovs-vsctl(8)).
-                run([*_vsctl(db), *_FORGET], timeout_s=_VSCTL_TIMEOUT_S)
+                run_vsctl(db, *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
         finally:
             forget_wait(db)
             with suppress(OSError):
@@ -48,17 +48,12 @@ def waiting_for_flows(db: str) -> Iterator[None]:
 def forget_wait(db: str) -> None:
     """Let Open vSwitch go to work. Raises SwitchError when the database does not answer for long."""
     deadline = time.monotonic() + _PATIENCE_S
-    remove = [*_vsctl(db), "--no-wait", *_FORGET]
     while time.monotonic() < deadline:
         with suppress(SwitchError):
-            run(remove, timeout_s=_VSCTL_TIMEOUT_S)
+            run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
             return
         time.sleep(_STEP_S)
-    run(remove, timeout_s=_VSCTL_TIMEOUT_S)
-
-
-def _vsctl(db: str) -> list[str]:
-    return ["ovs-vsctl", f"--db={db}"]
+    run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
 
 
 def _watch(db: str) -> None:

@@ -8,12 +8,14 @@ that a killed run leaves nothing that the next one does not delete.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
@@ -43,7 +45,7 @@ BLOCK_IFINDEX = -1
 
 TCA_KIND, TCA_OPTIONS, TCA_CHAIN, TCA_INGRESS_BLOCK = 1, 2, 11, 13
 _CLASSID, _ACTIONS, _FLAGS, _IN_HW_COUNT = 1, 3, 22, 86
-_SKIP_HW, _SKIP_SW, _IN_HW, _NOT_IN_HW = 1, 2, 4, 8
+_SKIP_HW, _SKIP_SW, _IN_HW = 1, 2, 4
 _ACT_KIND, _ACT_OPTIONS, _ACT_COOKIE = 1, 2, 6
 
 _PARAMETERS = {"pedit": 4, "csum": 1, "ct": 1}
@@ -90,17 +92,12 @@ class FlowerRule:
     handle: int
     chain: int | None
     flags: int
-    in_hw_count: int | None
     cookie: bytes | None
     options: tuple[Attribute, ...]
 
     @property
     def in_hw(self) -> bool:
         return bool(self.flags & _IN_HW)
-
-    @property
-    def not_in_hw(self) -> bool:
-        return bool(self.flags & _NOT_IN_HW)
 
     @property
     def skip_hw(self) -> bool:
@@ -122,7 +119,6 @@ def parse_rule(body: bytes) -> FlowerRule | None:
         handle=handle,
         chain=_number(find_attribute(attributes, TCA_CHAIN)),
         flags=_number(find_attribute(options, _FLAGS)) or 0,
-        in_hw_count=_number(find_attribute(options, _IN_HW_COUNT)),
         cookie=_cookie(options),
         options=options,
     )
@@ -140,12 +136,12 @@ def info_of(preference: int, protocol: int) -> int:
 
 def trial_options(rule: FlowerRule) -> bytes:
     """The attributes of the same rule for hardware alone (skip_sw), without what ties it to its megaflow."""
-    kept = [
+    rest = [
         (kind, _trial_actions(payload) if kind_of((kind, payload)) == _ACTIONS else payload)
         for kind, payload in rule.options
         if kind_of((kind, payload)) not in (_CLASSID, _FLAGS, _IN_HW_COUNT)
     ]
-    return encode_attributes((*kept, (_FLAGS, struct.pack("=I", _SKIP_SW))))
+    return encode_attributes((*rest, (_FLAGS, struct.pack("=I", _SKIP_SW))))
 
 
 def _trial_actions(payload: bytes) -> bytes:
@@ -156,9 +152,9 @@ def _trial_action(payload: bytes) -> bytes:
     """Kind and options alone: Open vSwitch takes a rule with its cookie for a megaflow of its own."""
     attributes = decode_attributes(payload)
     name = (find_attribute(attributes, _ACT_KIND) or b"").rstrip(b"\0").decode("ascii", "replace")
-    kept = [attribute for attribute in attributes if kind_of(attribute) in (_ACT_KIND, _ACT_OPTIONS)]
+    rest = [attribute for attribute in attributes if kind_of(attribute) in (_ACT_KIND, _ACT_OPTIONS)]
     return encode_attributes(
-        (kind, _trial_parameters(name, data) if kind_of((kind, data)) == _ACT_OPTIONS else data) for kind, data in kept
+        (kind, _trial_parameters(name, data) if kind_of((kind, data)) == _ACT_OPTIONS else data) for kind, data in rest
     )
 
 
@@ -198,19 +194,16 @@ RTM_GETQDISC, RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 38, 44, 45, 46
 _INGRESS = 0xFFFFFFF1
 """TC_H_INGRESS and TC_H_CLSACT of uapi/linux/pkt_sched.h."""
 
+_LAST_NEAR = 16
+"""NICs such as mlx5 without ignore_flow_level take preferences 1 to 16 only (mlx5_chains_get_prio_range)."""
 _FIRST_PREFERENCE, _LAST_PREFERENCE = 0xC001, 0xFFFE
 """Above all that the kernel gives to rules without one (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
+_ABOUT_PREFERENCE = re.compile(r"\bprio(?:s|rity|rities)?\b|\bpref(?:erence)?s?\b", re.IGNORECASE)
+_ABOUT_CHAIN = re.compile(r"\bchain\b", re.IGNORECASE)
+_TAG = re.compile(r"\bvlan\b|\bpcp\b", re.IGNORECASE)
+"""A message about the priority in a VLAN tag is about the rule."""
 _HANDLE = 0x786F7072
 """Of the trial rule, "xopr": no other rule is ever deleted, not even at the same preference."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialResult:
-    """What came of a trial. error: errno(3), None: accepted. text: strerror(3). words: the driver's, if it gave any."""
-
-    error: int | None
-    text: str = ""
-    words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,17 +245,14 @@ class SkipSwProber:
 
     def finish(self) -> bool:
         """Delete what a killed run left behind. Whether there was something."""
-        if not self._journal.path.exists():
-            return False
-        with self._journal.held():
-            return self._clean_up()
+        return self._journal.finish(self._clean_up)
 
-    def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, TrialResult]:
+    def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, DriverAnswer]:
         """cookie -> answer. `rules`: device -> cookies, of 32 hexadecimal digits, of rules that are not in hardware.
 
         Rules that are gone or in hardware by now are left out, and so are those of devices that are.
         """
-        answers: dict[str, TrialResult] = {}
+        answers: dict[str, DriverAnswer] = {}
         with self._journal.held():
             self._clean_up()
             for device, cookies in rules.items():
@@ -273,29 +263,40 @@ class SkipSwProber:
     def _journal(self) -> UndoJournal:
         return UndoJournal(self.directory, TRIAL)
 
-    def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, TrialResult]:
+    def _ask_device(self, device: str, cookies: frozenset[str]) -> dict[str, DriverAnswer]:
         ifindex = _ifindex(device)
         if ifindex is None:
             return {}
         bodies = self._dump(RTM_GETTFILTER, self._place(ifindex).pack())
-        preference = _free_preference(bodies)
+        preferences = _free_preferences(bodies)
         found = {rule.cookie.hex(): rule for body in bodies if (rule := parse_rule(body)) and rule.cookie}
         return {
-            cookie: self._try(_trial_of(rule, device, ifindex, preference=preference), rule)
+            cookie: self._try_near(rule, device, ifindex, preferences=preferences)
             for cookie, rule in found.items()
             if cookie in cookies and not rule.in_hw and not rule.skip_hw
         }
 
-    def _try(self, trial: _Trial, rule: FlowerRule) -> TrialResult:
+    def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, preferences: Iterable[int]) -> DriverAnswer:
+        """Try the rule at one preference after the other, until the answer is not about the preference."""
+        answer = DriverAnswer(None)
+        for preference in preferences:
+            answer = self._try(_trial_of(rule, device, ifindex, preference=preference), rule)
+            if not answer.is_about_trial:
+                break
+        return answer
+
+    def _try(self, trial: _Trial, rule: FlowerRule) -> DriverAnswer:
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
         self._journal.write(asdict(trial))
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
         except Refused as refused:
-            return TrialResult(refused.error, os.strerror(refused.error), refused.text or None)
+            text = refused.text or ""
+            is_about_trial = _is_about_trial(text, chain=rule.chain or 0)
+            return DriverAnswer(refused.error, os.strerror(refused.error), text or None, is_about_trial)
         finally:
             self._clean_up()
-        return TrialResult(None)
+        return DriverAnswer(None)
 
     def _clean_up(self) -> bool:
         facts = self._journal.read()
@@ -336,7 +337,7 @@ class SkipSwProber:
         try:
             return list(self.netlink.dump(kind, body))
         except Refused as refused:
-            raise SwitchError(f"the kernel does not tell its traffic control: {refused}; run as root") from None
+            raise SwitchError(f"the kernel does not list its traffic control rules: {refused}; run as root") from None
 
 
 def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: int) -> _Trial:
@@ -344,13 +345,28 @@ def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: i
     return _Trial(device, device_index, place.ifindex, place.parent, preference, rule.protocol, rule.chain)
 
 
-def _free_preference(bodies: Iterable[bytes]) -> int:
-    """One that no rule of the port has: rules of one preference must be of one kind and protocol."""
+def _free_preferences(bodies: Iterable[bytes]) -> tuple[int, ...]:
+    """Return the preferences to try, in order. No rule has them: rules of one must be of one kind and protocol.
+
+    First comes one near those of Open vSwitch, which drivers accept. The next higher one stays free, as Open vSwitch
+    takes it for its next protocol (lib/netdev-offload-tc.c, get_next_available_prio).
+    """
     used = set(map(preference_of, bodies))
-    for preference in range(_FIRST_PREFERENCE, _LAST_PREFERENCE):
-        if preference not in used:
-            return preference
-    raise SwitchError("no preference is free for a trial rule")
+    near = [number for number in range(2, _LAST_NEAR + 1) if number not in used]
+    next_one = max((number for number in used if number <= _LAST_NEAR), default=1) + 1
+    ordered = sorted(near, key=lambda number: (number <= next_one, number))
+    far = next((number for number in range(_FIRST_PREFERENCE, _LAST_PREFERENCE) if number not in used), None)
+    found = (*ordered[:2], *(() if far is None else (far,)))
+    if not found:
+        raise SwitchError("no preference is free for a trial rule")
+    return found
+
+
+def _is_about_trial(message: str, *, chain: int) -> bool:
+    """Return whether a driver refuses the preference of a trial, or chains although the rule is in none."""
+    if _TAG.search(message):
+        return False
+    return bool(_ABOUT_PREFERENCE.search(message) or (not chain and _ABOUT_CHAIN.search(message)))
 
 
 def _ifindex(device: str) -> int | None:

@@ -24,15 +24,14 @@ _LOG = re.compile(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", re.MULTILINE)
 _START_COMMAND = "systemctl start openvswitch-switch"
 _START = f"is ovs-vswitchd running? If not, `{_START_COMMAND}`; or name another with --db"
 _LOST = "the connection was lost: ovs-vswitchd stopped or restarted meanwhile (its tables are then empty); try again"
+_LOST_BY = ("End of file", "Connection reset by peer", "Broken pipe")
 _REASONS = {
     "Permission denied": "permission denied; run as root, e.g. with sudo",
     "Operation not permitted": "permission denied; run as root, e.g. with sudo",
-    "No such file or directory": f"nobody listens there; {_START}",
+    "No such file or directory": f"no process listens there; {_START}",
     "No such process": f"ovs-vswitchd has ended; {_START}",
-    "Connection refused": f"nobody listens there; {_START}",
-    "End of file": _LOST,
-    "Connection reset by peer": _LOST,
-    "Broken pipe": _LOST,
+    "Connection refused": f"no process listens there; {_START}",
+    **dict.fromkeys(_LOST_BY, _LOST),
 }
 """strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
 
@@ -60,6 +59,11 @@ def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None
         return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
     reason = _broken_connection(failed.stderr)
     return lift_lost(reason, endpoint=endpoint, bridge=bridge) if reason else failed
+
+
+def has_lost_connection(failed: CommandFailed) -> bool:
+    """Return whether a tool had a connection and lost it."""
+    return _broken_connection(failed.stderr) in _LOST_BY
 
 
 def lift_lost(reason: str, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xenoovs.datapath.host import Fact, TcRules, Unknown
-from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, parse_tc_json, parse_tc_text
+from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, has_hw_counters, parse_tc_json, with_known_counters
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.devices import QDISCS, parse_blocks
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
@@ -18,10 +19,16 @@ from xenoovs.switch.process import run
 
 @dataclass(frozen=True, slots=True)
 class FilterDump:
-    """The filters of some devices. `unread`: device and why its filters could not be read."""
+    """The filters of some devices.
+
+    Attributes:
+        unread: device and why its filters could not be read.
+        by_device: the filters with their device, for devices that share no block.
+    """
 
     filters: tuple[TcFilter, ...]
     unread: tuple[tuple[str, str], ...] = ()
+    by_device: tuple[tuple[str, TcFilter], ...] = ()
 
     @property
     def by_cookie(self) -> dict[str, TcFilter]:
@@ -39,35 +46,26 @@ def dump_filters(devices: Iterable[str]) -> FilterDump:
     A device that shares a block (a bond that Linux made) has its filters in the block. Raises CommandMissing,
     CommandTimeout; a device that cannot be read is in `unread`.
     """
-    blocks = _blocks()
+    try:
+        blocks = parse_blocks(run(QDISCS).stdout)
+    except ParseError:
+        raise SwitchError("`tc -j qdisc show` printed no JSON; iproute2 4.19 or newer does") from None
     places = dict.fromkeys(("block", blocks[name]) if name in blocks else ("dev", name) for name in devices)
-    filters, unread = list[TcFilter](), list[tuple[str, str]]()
+    filters, unread, by_device = list[TcFilter](), list[tuple[str, str]](), list[tuple[str, TcFilter]]()
     for kind, name in places:
         try:
-            filters += _read([kind, name, "ingress"] if kind == "dev" else [kind, name])
+            words = [kind, name, *(["ingress"] if kind == "dev" else [])]
+            found = parse_tc_json(run(["tc", "-j", "-s", "filter", "show", *words]).stdout)
+            filters += found
+            by_device += ((name, one) for one in found if kind == "dev")
         except CommandFailed as failed:
             unread.append((name, failed.stderr.strip()))
-    return FilterDump(tuple(filters), tuple(unread))
-
-
-def _read(place: list[str]) -> tuple[TcFilter, ...]:
-    try:
-        return parse_tc_json(run(["tc", "-j", "-s", "filter", "show", *place]).stdout)
-    except ParseError:
-        # Old releases of iproute2 print `police` as text into the JSON.
-        return parse_tc_text(run(["tc", "-s", "filter", "show", *place]).stdout)
-
-
-def _blocks() -> dict[str, str]:
-    """Device -> number of the block that holds its ingress filters (tc(8), "BLOCK")."""
-    text = run(["tc", "-j", "qdisc", "show"]).stdout
-    try:
-        rows = json.loads(text or "[]")
-        return {row["dev"]: str(row["ingress_block"]) for row in rows if "ingress_block" in row}
-    except (ValueError, KeyError, TypeError):
-        raise SwitchError(
-            f"`tc -j qdisc show` printed no JSON but {text[:100]!r}; iproute2 4.19 or newer does"
-        ) from None
+        except ParseError:
+            unread.append((name, "tc printed invalid JSON, as iproute2 before 5.14 does for filters with `police`"))
+    known = with_known_counters(filters)
+    if any(each.counters is not None and each.counters.hw_packets is None for each in known):
+        known = with_known_counters(known, is_known=has_hw_counters(os.uname().release, run(["tc", "-V"]).stdout))
+    return FilterDump(known, tuple(unread), tuple(by_device))
 
 
 # Whose rules hang at a device: every one of Open vSwitch's carries the ufid of a megaflow as its cookie (lib/tc.c).
@@ -96,6 +94,7 @@ def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: It
         total=len(lasting),
         stale=sum(rule.cookie is not None and rule.cookie not in cookies for rule in lasting),
         foreign=sum(rule.cookie is None for rule in lasting),
+        filters=tuple(lasting) if any(rule.cookie is None for rule in lasting) else (),
     )
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.errors import SwitchError
 
-VLOG, TRIAL = "vlog", "trial"
-"""Kinds of changes: levels of the log; a rule that asks the driver."""
+VLOG, TRIAL, OFFLOAD = "vlog", "trial", "offload"
+"""Kinds of changes: levels of the log; a rule that asks the driver; a setting that waits for a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,13 @@ class UndoJournal:
                     f"another xenoovs does this now (it holds {lock}); try again when it has ended"
                 ) from None
             yield
+
+    def finish(self, undo: Callable[[], bool]) -> bool:
+        """Undo what a killed run left behind; return whether there was something. Raises SwitchError."""
+        if not self.path.exists():
+            return False
+        with self.held():
+            return undo()
 
     def write(self, facts: Mapping[str, object]) -> None:
         """Write the journal, whole or not at all, also when killed."""

@@ -64,10 +64,7 @@ class OffloadLog:
 
     def finish(self) -> bool:
         """Put back what a killed run left raised. Whether there was something."""
-        if not self._journal.path.exists():
-            return False
-        with self._journal.held():
-            return self._put_back(find_process(self.endpoint))
+        return self._journal.finish(lambda: self._put_back(find_process(self.endpoint)))
 
     def listen(self, *, seconds: float, reinstall: bool) -> str:
         """What the log says in the next `seconds` with the modules of offload at debug level.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xenoovs.errors import BridgeMissing, ControllerPresent
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_bridges
-from xenoovs.switch.process import run
+from xenoovs.switch.process import run_vsctl
 
 _PROBE_MS, _BACKOFF_MS = 5000, 1000
 """inactivity_probe and max_backoff of table Controller (ovs-vswitchd.conf.db(5)): a dead controller is noticed after at
@@ -18,16 +18,9 @@ ports share what is left. More than the controller answers, and far less than wo
 # For a controller in-band Open vSwitch adds flows of its own, which match addresses and TCP ports and so widen the
 # megaflows of all packets (ovs-vswitchd.conf.db(5), column connection_mode).
 
-_TIMEOUT_S = 30
-
 
 def attach(
-    endpoint: Endpoint,
-    bridge: str,
-    *,
-    target: str,
-    beside: frozenset[str] | None = None,
-    former: str | None = None,
+    endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None, former: str | None = None
 ) -> None:
     """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure.
 
@@ -58,16 +51,18 @@ def attach(
     if replaced:
         # In the same transaction: a bridge that loses its last controller drops all flows.
         words += ["--", "remove", "bridge", bridge, "controller", replaced]
-    _vsctl(endpoint, *words)
+    run_vsctl(endpoint.db, *words)
 
 
 def _disconnected(endpoint: Endpoint, bridge: str, target: str | None) -> str | None:
     """Return the row of a controller of a bridge that is not connected; None: it is."""
-    found = _vsctl(
-        endpoint, "--bare", "--columns=_uuid", "find", "controller", f'target="{target}"', "is_connected=false"
-    )
-    rows = _vsctl(endpoint, "get", "bridge", bridge, "controller")
-    return next((row for row in found.split() if row in rows), None)
+    rows = run_vsctl(endpoint.db, "get", "bridge", bridge, "controller").stdout
+    return next((row for row in _rows(endpoint, f'target="{target}"', "is_connected=false") if row in rows), None)
+
+
+def _rows(endpoint: Endpoint, *conditions: str) -> list[str]:
+    """Return the ids of the rows of table Controller that meet the conditions."""
+    return run_vsctl(endpoint.db, "--bare", "--columns=_uuid", "find", "controller", *conditions).stdout.split()
 
 
 def quicken(endpoint: Endpoint, *, target: str) -> None:
@@ -77,11 +72,6 @@ def quicken(endpoint: Endpoint, *, target: str) -> None:
     (ofservice_reconfigure() of ofproto/connmgr.c, measured with 3.1): else it asks a dead controller every 8 s. So the
     value is changed, and changed back.
     """
-    rows = _vsctl(endpoint, "--bare", "--columns=_uuid", "find", "controller", f'target="{target}"').split()
-    for row in rows:
+    for row in _rows(endpoint, f'target="{target}"'):
         for pace_ms in (_BACKOFF_MS + 1, _BACKOFF_MS):
-            _vsctl(endpoint, "set", "controller", row, f"max_backoff={pace_ms}")
-
-
-def _vsctl(endpoint: Endpoint, *words: str) -> str:
-    return run(["ovs-vsctl", f"--db={endpoint.db}", f"--timeout={_TIMEOUT_S}", *words], timeout_s=_TIMEOUT_S + 5).stdout
+            run_vsctl(endpoint.db, "set", "controller", row, f"max_backoff={pace_ms}")

@@ -14,7 +14,7 @@ from typing import Any
 from xenoovs.datapath.host import Daemon, Database, Fact, OffloadHistory, OffloadState, Unknown
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
-from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import understood
 
 _PROC = Path("/proc")
@@ -49,13 +49,9 @@ class LogPosition:
 
 def find_process(endpoint: Endpoint) -> Process | None:
     """The ovs-vswitchd of the pid file in the run directory; None: it does not run, or not among our processes."""
-    with suppress(OSError, ValueError, IndexError):
-        pid = int((endpoint.local_rundir / "ovs-vswitchd.pid").read_text())
-        # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
-        name, _, fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")
-        if name.endswith("(ovs-vswitchd"):
-            return Process(pid, int(fields.split()[19]))
-    return None
+    pid = pid_of(endpoint, "ovs-vswitchd")
+    stat = stat_of(pid, "ovs-vswitchd")
+    return None if pid is None or stat is None else Process(pid, int(stat[19]))
 
 
 def same_namespace(process: Process) -> bool:
@@ -129,9 +125,11 @@ _FAILED = re.compile(
 """Messages of lib/netdev-offload.c, netdev-offload-tc.c and tc.c up to 3.6; of dpif-offload.c and dpif-offload-tc.c as
 of 3.7."""
 
-_FIRST = re.compile(r"^[^|\n]*\|00001\|[^|()\n]+\|", re.MULTILINE)
+_FIRST = re.compile(r"^[^|\n]*\|00001\|(?!dpif_netlink\||netlink_socket\||unixctl\|)[^|()\n]+\|", re.MULTILINE)
 """Messages are numbered from the start of each thread (lib/vlog.c); other threads than the first say which they are,
-as `dpif(handler2)`."""
+as `dpif(handler2)`. The excluded ones are first messages of tools, in a log that was copied from a terminal."""
+_OFFLOADS = re.compile(r"\|failed to offload flow: |\|netdev_offload_tc[(|]|\|dpif_offload_tc[a-z_]*[(|]")
+"""Messages that only an ovs-vswitchd that offloads writes."""
 
 _LIMIT = re.compile(r"\(limit ([0-9]+)\)")
 _COUNTED = re.compile(r"^\s*offloaded flows\s*:", re.MULTILINE)
@@ -143,11 +141,12 @@ def parse_history(log: str) -> OffloadHistory:
     since = log[starts[-1] :] if starts else log
     begun, port = _BEGUN.search(since), _PORT.search(since)
     policies = _POLICY.findall(since)
+    providers = dict(_ASSIGNED.findall(since))
     return OffloadHistory(
-        has_started=begun is not None,
+        has_started=bool(begun or providers or _OFFLOADS.search(since)),
         had_ports_before=begun is not None and port is not None and port.start() < begun.start(),
         tc_policy=policies[-1] if policies else None,
-        providers=dict(_ASSIGNED.findall(since)),
+        providers=providers,
         failures={port: text for text, port in _FAILED.findall(since)},
         is_complete=bool(starts),
     )
@@ -156,7 +155,7 @@ def parse_history(log: str) -> OffloadHistory:
 def parse_flow_limit(upcall_show: str) -> Fact[int]:
     """The least limit of all datapaths in the answer of `upcall/show`."""
     found = [int(limit) for limit in _LIMIT.findall(upcall_show)]
-    return min(found) if found else Unknown("`ovs-appctl upcall/show` tells no limit")
+    return min(found) if found else Unknown("`ovs-appctl upcall/show` shows no limit")
 
 
 def parse_offload_show(text: str) -> tuple[bool, dict[str, str]]:
@@ -196,7 +195,7 @@ def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[Offl
         evidence = "the log says that it began" if history.has_started else "nothing of it in the log since the start"
         return OffloadState(is_on=history.has_started, evidence=evidence)
     reason = history.reason if isinstance(history, Unknown) else "its log does not reach back to its start"
-    return Unknown(f"ovs-vswitchd does not tell, and {reason}")
+    return Unknown(f"ovs-vswitchd does not report it, and {reason}")
 
 
 # The ovs-vswitchd that runs: is it offloading, how many megaflows does it allow, which MACs has it learned?
@@ -227,9 +226,15 @@ def parse_version(text: str) -> str | None:
     return found[1] if found else None
 
 
+def logged_version(log: str) -> str | None:
+    """Return the last version that ovs-vswitchd wrote into its log at a start (bridge_run of vswitchd/bridge.c)."""
+    found = _VERSION.findall(log)
+    return found[-1] if found else None
+
+
 def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
     """Return what the log says about offload."""
-    process = find_process(endpoint) if endpoint.rundir is not None else None
+    process = find_process(endpoint)
     if process is None:
         return Unknown("the process ovs-vswitchd is not found, and so not its log")
     log = read_log(process)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
 from xenoovs.datapath.megaflow import MAX_IDLE_S, MaskedValue, Megaflow, Verdict, match_of, parse_value, verdict_of
 from xenoovs.datapath.parse import read_line
-from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
 from xenoovs.openflow.text import render_match
+from xenoovs.verify.answers import AnswerFinder
+from xenoovs.verify.chains import Hop, is_hop, judge_chains, recirculations
 from xenoovs.verify.expected import (
     ANY,
     ExpectedBlock,
@@ -36,12 +38,15 @@ from xenoovs.verify.findings import (
     AnomalousMegaflow,
     Anomaly,
     BlockOffload,
-    Ignored,
-    IgnoreReason,
+    ListedMegaflow,
     OffloadFindings,
-    ignore_reason_of,
+    OutsideKind,
+    OutsideTraffic,
+    outside_kind_of,
+    unanswered,
 )
 from xenoovs.verify.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
+from xenoovs.verify.samples import NO_GROWTH, DatapathSample, Growth, PortFinding, filter_of, id_of, sampled
 
 _MAX_UNPARSED = 100
 
@@ -68,6 +73,9 @@ class MegaflowState:
     Attributes:
         hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
         anomalies: contradictions between the dump and traffic control.
+        growth: since the sample before; of a megaflow that is new since then, all its packets. None: one sample.
+        is_counted: False if the tc filter has no counter of hardware; `hw_packets` is then by the dump.
+        reason: why it is not in hardware, where the megaflow itself does not show it.
     """
 
     verdict: Verdict
@@ -76,34 +84,91 @@ class MegaflowState:
     hw_packets: int
     hw_bytes: int
     anomalies: tuple[Anomaly, ...] = ()
+    growth: Growth | None = None
+    is_counted: bool = True
+    reason: str = ""
+
+    def in_chain(self, hop: Hop) -> MegaflowState:
+        """Return the state as its chains of recirculation make it."""
+        reason = "" if hop.verdict is self.verdict else f"recirculated: another hop is {hop.verdict.value}"
+        hw_packets, hw_bytes = hop.hw_packets, hop.hw_bytes
+        return replace(
+            self, verdict=hop.verdict, hw_packets=hw_packets, hw_bytes=hw_bytes, growth=hop.growth, reason=reason
+        )
 
 
-def state_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> MegaflowState | None:
-    """Return the state of a megaflow by the dump and by its tc filter.
+def state_of(
+    megaflow: Megaflow,
+    filters: Mapping[str, TcFilter] | None,
+    before: DatapathSample | None = None,
+    contradicted: Container[str] = (),
+) -> MegaflowState | None:
+    """Return the state of a megaflow by the dump, by its tc filter, and by their growth.
 
     Args:
+        megaflow: one of the dump.
         filters: tc filters by cookie; None: traffic control was not read.
+        before: an earlier sample; None: there is none.
+        contradicted: ports that gave the CPU more packets than megaflows explain.
 
     Returns:
         None if the dump was made without `-m`.
     """
+    state = _state_by_filter(megaflow, filters, before)
+    if state is None or before is None:
+        return state
+    found = filter_of(megaflow, filters)
+    now = sampled(megaflow, found.counters if found else None)
+    growth = now.since(before.megaflows.get(id_of(megaflow))) or Growth(now.packets, now.hw_packets)
+    verdict = state.verdict
+    if verdict is Verdict.HW and growth.hw_packets and megaflow.in_port in contradicted:
+        verdict = Verdict.CONTRADICTED
+    return replace(state, verdict=verdict, growth=growth)
+
+
+def _state_by_filter(
+    megaflow: Megaflow, filters: Mapping[str, TcFilter] | None, before: DatapathSample | None
+) -> MegaflowState | None:
     verdict = verdict_of(megaflow)
     if verdict is None:
         return None
     if filters is None or megaflow.layer != "tc":
         return _state_by_dump(megaflow, verdict)
-    cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid else None
-    found = filters.get(cookie) if cookie else None
+    found = filter_of(megaflow, filters)
     if found is None:
         return _state_by_dump(megaflow, verdict, Anomaly.WITHOUT_FILTER)
     if verdict is Verdict.HW and found.in_hw is False:
-        return _state_by_dump(megaflow, Verdict.TC_SW, Anomaly.CONTRADICTED)
-    if verdict is Verdict.HW and found.in_hw is None:
-        return _state_by_dump(megaflow, verdict, Anomaly.UNCONFIRMED)
+        return _state_by_dump(megaflow, Verdict.TC_SW, Anomaly.NOT_IN_HW)
     counters = found.counters
+    if verdict is Verdict.HW and (found.in_hw is None or (counters is not None and counters.hw_packets is None)):
+        return replace(_state_by_dump(megaflow, verdict), verdict=Verdict.UNCONFIRMED, is_counted=False)
     if counters is None:
         return _state_by_dump(megaflow, verdict)
-    return MegaflowState(verdict, counters.packets, counters.bytes, counters.hw_packets, counters.hw_bytes)
+    if verdict is Verdict.HW:
+        earlier = None if before is None else before.megaflows.get(id_of(megaflow))
+        growth = sampled(megaflow, counters).since(earlier)
+        verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
+    return MegaflowState(verdict, counters.packets, counters.bytes, counters.hw_packets or 0, counters.hw_bytes)
+
+
+_SETTLED_S = 3
+"""Packets that entered before the NIC had the rule are in software; none of them comes so long after it. More than the
+2 s by which hardware counters may lag (offloaded-stats-delay), in whole seconds as tc prints them."""
+
+
+_STRAY = 0.01
+"""Share of the packets that may meet a rule in software although the NIC uses it."""
+
+
+def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_s: int | None) -> Verdict:
+    """Return whether the NIC forwards by a rule that it holds: growth decides, then the counters since its start."""
+    if growth is not None and growth.packets:
+        if not growth.hw_packets:
+            return Verdict.IDLE_HW
+        return Verdict.TC_SW if growth.sw_packets > _STRAY * growth.packets else Verdict.HW
+    if counters.packets and not counters.hw_packets:
+        return Verdict.IDLE_HW if active_s is not None and active_s >= _SETTLED_S else Verdict.UNCONFIRMED
+    return Verdict.UNCONFIRMED if counters.sw_packets > (counters.hw_packets or 0) else Verdict.HW
 
 
 def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:
@@ -113,11 +178,39 @@ def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) ->
     return MegaflowState(verdict, packets, size, 0, 0, anomalies)
 
 
+def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
+    """Return the hop that a megaflow with this state is."""
+    place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
+    counters = state.packets, state.hw_packets, state.hw_bytes
+    return Hop(*place, state.verdict, *counters, is_judged, state.growth)
+
+
+MAX_HOPS = 50_000
+"""Megaflows of chains that are judged together; further ones are judged one by one, as they need memory."""
+
 _EXPIRING = 0.8
 """Of max-idle. The rest is less than the 2 s by which hardware counters may lag (offloaded-stats-delay)."""
 
+_MAX_OUTSIDE = 5_000
+"""Groups of megaflows outside all blocks."""
+
+_OTHER_PORTS = "(others)"
+"""Stands for the ports of further groups."""
+
 _MAX_EXAMPLES = 5
 """Megaflows that are listed for each anomaly."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgePorts:
+    """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath."""
+
+    names: frozenset[str]
+    prefixes: tuple[str, ...] = ()
+
+    def has(self, in_port: str | None) -> bool:
+        """Return whether packets of this ingress port enter the bridge."""
+        return in_port is not None and (in_port in self.names or in_port.startswith(self.prefixes or ("\0",)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +222,25 @@ class CheckContext:
         own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
         internal_ports: names of bridges and of their internal ports.
         max_idle_s: how long a megaflow stays after its last packet.
+        ports: ports of the bridge; None: of all megaflows.
+        is_listing: whether the findings list every judged megaflow.
+        before: an earlier sample, which shows growth; None: there is none.
+        port_checks: packets that ports gave to the CPU between the two samples.
     """
 
     filters: Mapping[str, TcFilter] | None = None
     own_mask: OwnMask | None = None
     internal_ports: Set[str] = frozenset()
     max_idle_s: float = MAX_IDLE_S
+    ports: BridgePorts | None = None
+    is_listing: bool = False
+    before: DatapathSample | None = None
+    port_checks: tuple[PortFinding, ...] = ()
+
+    @property
+    def contradicted(self) -> frozenset[str]:
+        """Ports that gave the CPU more packets than megaflows explain."""
+        return frozenset(each.port for each in self.port_checks if each.is_contradicted)
 
 
 @dataclass(slots=True)
@@ -149,6 +255,7 @@ class BlockCounters:
     hw_bytes: int = 0
     anomalies: Counter[Anomaly] = field(default_factory=Counter)
     entries: set[int] = field(default_factory=set)
+    growth: Growth = NO_GROWTH
 
     def add(self, state: MegaflowState, entry: int) -> None:
         """Count a megaflow whose packets came by this entry of the service."""
@@ -157,6 +264,7 @@ class BlockCounters:
         self.bytes += state.bytes
         self.hw_packets += state.hw_packets
         self.hw_bytes += state.hw_bytes
+        self.growth += state.growth or NO_GROWTH
         self.entries.add(entry)
 
     def add_equal(self, verdict: Verdict, packets: int, size: int) -> None:
@@ -181,22 +289,40 @@ class BlockCounters:
             hw_bytes=self.hw_bytes,
             anomalies=tuple((anomaly, self.anomalies[anomaly]) for anomaly in Anomaly if self.anomalies[anomaly]),
             entries_seen=frozenset(self.entries),
+            growth=self.growth,
         )
 
 
 @dataclass(slots=True)
-class IgnoredCounters:
-    """The counters of megaflows outside all blocks that share a reason."""
+class OutsideCounters:
+    """The counters of megaflows outside all blocks that share kind, port, services, verdict and reason."""
 
+    key: tuple[OutsideKind, str, tuple[str, ...], Verdict, str]
     megaflows: int = 0
     packets: int = 0
-    in_hardware: int = 0
+    bytes: int = 0
+    hw_packets: int = 0
+    hw_bytes: int = 0
+    growth: Growth = NO_GROWTH
 
-    def add(self, packets: int, verdict: Verdict) -> None:
+    def add(self, packets: int, size: int, hw_packets: int, hw_bytes: int, growth: Growth | None = None) -> None:
         """Count a megaflow."""
         self.megaflows += 1
         self.packets += packets
-        self.in_hardware += verdict is Verdict.HW
+        self.bytes += size
+        self.hw_packets += hw_packets
+        self.hw_bytes += hw_bytes
+        self.growth += growth or NO_GROWTH
+
+    def add_equal(self, packets: int, size: int) -> None:
+        """Count a megaflow by the counters of the dump."""
+        is_hw = self.key[3] is Verdict.HW
+        self.add(packets, size, packets if is_hw else 0, size if is_hw else 0)
+
+    def result(self) -> OutsideTraffic:
+        """Return the finding."""
+        counters = (self.megaflows, self.packets, self.bytes, self.hw_packets, self.hw_bytes)
+        return OutsideTraffic(*self.key, *counters, self.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +343,30 @@ class SharedOverride:
     Attributes:
         megaflow: the first of them, with its `fields`.
         entries: entries of services whose packets they may hold.
-        ignored: where they count if they override no block.
+        outside: where they count if they override no block.
     """
 
     megaflow: Megaflow
     fields: Fields
     entries: tuple[ServiceEntry, ...]
-    verdict: Verdict
-    ignored: IgnoredCounters
+    outside: OutsideCounters
 
 
-Shared: TypeAlias = SharedVerdict | IgnoredCounters | SharedOverride
+Shared: TypeAlias = SharedVerdict | OutsideCounters | SharedOverride
+
+
+_OFFLOAD_REASON = "dp-offload-info"
+"""The remark of newer forks of Open vSwitch on why a megaflow is not offloaded."""
+
+
+def reason_of(megaflow: Megaflow) -> str:
+    """Return why a megaflow is not in hardware; empty if the dump does not show it."""
+    remark = next((text for name, text in megaflow.extra if name == _OFFLOAD_REASON), None)
+    if remark is not None:
+        return remark
+    if is_slow_path(megaflow.actions):
+        return "slow path: ovs-vswitchd handles each packet"
+    return "recirculated" if megaflow.recirc_id else ""
 
 
 class OffloadCheck:
@@ -237,27 +376,41 @@ class OffloadCheck:
         self.services, self.context = services, context
         self.index = index_blocks(services)
         self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
-        self.ignored = {reason: IgnoredCounters() for reason in IgnoreReason}
+        self.outside: dict[tuple[OutsideKind, str, tuple[str, ...], Verdict, str], OutsideCounters] = {}
+        self.listed: list[ListedMegaflow] = []
         self.unparsed = UnparsedLines()
-        self.unjudged = 0
+        self.unjudged = self.uncounted = 0
         self.unwildcarded = UnwildcardCounter(context.own_mask)
         self.overrides = OverrideCounter(self.index)
+        self.answers = AnswerFinder(services, self.overrides.index)
+        self._contradicted = context.contradicted
+        self._hops: list[tuple[Megaflow, MegaflowState, Fields]] = []
         self._expiring_s = _EXPIRING * context.max_idle_s
         self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
 
     def add(self, megaflow: Megaflow) -> Shared | None:
         """Count a megaflow. Return what it shares with similar ones; None if the dump hides where it runs."""
-        state = state_of(megaflow, self.context.filters)
+        state = state_of(megaflow, self.context.filters, self.context.before, self._contradicted)
         if state is None:
             self.unjudged += 1
             return None
+        self.uncounted += not state.is_counted
         fields = match_of(megaflow)
+        if is_hop(megaflow) and len(self._hops) < MAX_HOPS:
+            self._hops.append((megaflow, state, fields))
+            return None
+        return self._add(megaflow, state, fields)
+
+    def _add(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
+        """Count a megaflow with its final state."""
         found = self.index.locate(megaflow.in_port, fields)
         if found is None:
             return self._add_outside(megaflow, state, fields)
         shared = self._judge(megaflow, state, fields, *found)
         anomalies = self._anomalies(shared, state.packets, megaflow.used_s)
         shared.counters.add(state, shared.entry)
+        if self.context.is_listing:
+            self._list(megaflow, state, found[1], None)
         self._count_anomalies(shared, anomalies)
         for anomaly in anomalies:
             if len(self._examples[anomaly]) < _MAX_EXAMPLES:
@@ -266,21 +419,58 @@ class OffloadCheck:
 
     def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
         """Count a megaflow outside all blocks."""
-        reason = ignore_reason_of(megaflow, self.context.internal_ports, fields)
-        entries = self.overrides.entries(megaflow, fields, reason)
-        if not entries:
-            self.ignored[reason].add(megaflow.packets, state.verdict)
-            return self.ignored[reason]
-        shared = SharedOverride(megaflow, fields, entries, state.verdict, self.ignored[reason])
-        self.add_override(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s)
-        return shared
+        kind = outside_kind_of(megaflow, self.context.internal_ports, fields)
+        outside = self._outside(megaflow, state, fields, kind)
+        entries = self.overrides.entries(megaflow, fields, kind)
+        if entries:
+            shared = SharedOverride(megaflow, fields, entries, outside)
+            if self._overrides(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s):
+                return shared
+        outside.add(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+        if self.context.is_listing and outside.key[0].is_judged:
+            self._list(megaflow, state, None, outside.key[:3])
+        return shared if entries else outside
 
-    def add_override(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> None:
-        """Count a megaflow with these fields that may override blocks."""
+    def _outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind) -> OutsideCounters:
+        """Return the counters for a megaflow outside all blocks."""
+        in_port, reason = "", ""
+        services: tuple[str, ...] = ()
+        if kind.is_judged:
+            services = self.answers.services(megaflow, fields)
+            if services:
+                kind = OutsideKind.ANSWERS
+            elif self.context.ports is not None and not self.context.ports.has(megaflow.in_port):
+                kind = OutsideKind.OTHER_PORT
+        if kind.is_judged:
+            in_port = megaflow.in_port or ""
+            reason = "" if state.verdict is Verdict.HW else state.reason or reason_of(megaflow)
+        key = kind, in_port, services, state.verdict, reason
+        if key not in self.outside and len(self.outside) >= _MAX_OUTSIDE:
+            key = kind, _OTHER_PORTS, services, state.verdict, ""
+        return self.outside.setdefault(key, OutsideCounters(key))
+
+    def _list(
+        self,
+        megaflow: Megaflow,
+        state: MegaflowState,
+        block: ExpectedBlock | None,
+        outside: tuple[OutsideKind, str, tuple[str, ...]] | None,
+    ) -> None:
+        cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid and self.context.filters is not None else None
+        tc = (self.context.filters or {}).get(cookie) if cookie else None
+        self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
+
+    def add_override(
+        self, shared: SharedOverride, fields: Fields, *, packets: int, size: int, used_s: float | None
+    ) -> None:
+        """Count a megaflow with these fields that may override blocks, by the counters of the dump."""
+        if not self._overrides(shared, fields, packets=packets, used_s=used_s):
+            shared.outside.add_equal(packets, size)
+
+    def _overrides(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> bool:
         # A megaflow that will expire soon may stem from the time before a change of flows.
         is_recent = used_s is None or used_s < self._expiring_s
-        if not (is_recent and self.overrides.add(shared.megaflow, fields, shared.entries, packets=packets)):
-            shared.ignored.add(packets, shared.verdict)
+        return is_recent and self.overrides.add(shared.megaflow, fields, shared.entries, packets=packets)
 
     def count_cached(self, shared: SharedVerdict, packets: int, size: int, *, used_s: float | None) -> bool:
         """Count a megaflow like earlier ones, by the counters of the dump.
@@ -325,22 +515,37 @@ class OffloadCheck:
             anomalies.append(Anomaly.UNWILDCARDED)
         return SharedVerdict(self.counters[id(block)], entry.number, state.verdict, tuple(anomalies), unwildcarding)
 
+    def _add_hops(self) -> None:
+        """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
+        hops, self._hops = self._hops, []
+        judged = judge_chains(self._hop(*each) for each in hops)
+        for (megaflow, state, fields), hop in zip(hops, judged, strict=True):
+            self._add(megaflow, state.in_chain(hop), fields)
+
+    def _hop(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Hop:
+        is_judged = outside_kind_of(megaflow, self.context.internal_ports, fields).is_judged
+        return hop_of(megaflow, state, is_judged=is_judged)
+
     def findings(self) -> OffloadFindings:
         """Return the findings about all megaflows so far."""
+        self._add_hops()
+        blocks = tuple(counters.result() for counters in self.counters.values())
+        outside = tuple(counters.result() for counters in self.outside.values() if counters.megaflows)
         return OffloadFindings(
             services=self.services,
-            blocks=tuple(counters.result() for counters in self.counters.values()),
-            ignored=tuple(
-                Ignored(reason, counters.megaflows, counters.packets, counters.in_hardware)
-                for reason, counters in self.ignored.items()
-                if counters.megaflows
-            ),
+            blocks=blocks,
+            outside=outside,
             unparsed=tuple(self.unparsed.listed),
             unparsed_more=self.unparsed.more,
             unjudged=self.unjudged,
+            uncounted=self.uncounted,
             unwildcardings=self.unwildcarded.result(),
             overrides=self.overrides.result(),
             examples=tuple(example for examples in self._examples.values() for example in examples),
+            listed=tuple(self.listed),
+            ports=self.context.port_checks,
+            has_growth=self.context.before is not None,
+            unanswered=unanswered(blocks, outside),
         )
 
 
@@ -395,7 +600,7 @@ class _LineShape:
 
     Attributes:
         mask: mask of the source address.
-        ignored: set if such lines can belong to no block.
+        outside: set if such lines can belong to no block.
         override: set if such lines belong to no block and may override some.
         verdicts: by id of the block.
     """
@@ -403,8 +608,7 @@ class _LineShape:
     width: int
     mask: int
     lookups: _Lookups
-    verdict: Verdict
-    ignored: IgnoredCounters | None
+    outside: OutsideCounters | None
     override: SharedOverride | None
     verdicts: dict[int, SharedVerdict] = field(default_factory=dict)
 
@@ -416,11 +620,12 @@ class LineCache:
         self.check = check
         self.shapes: dict[_ShapeKey, _LineShape] = {}
         # A megaflow's tc filter is found by its ufid, so with filters no two lines are equal.
-        self.is_usable = check.context.filters is None and not check.index.matches_any_of(_FIELDS.values())
+        is_general = check.context.filters is None and not check.context.is_listing
+        self.is_usable = is_general and not check.index.matches_any_of(_FIELDS.values())
         self._hits = self._pause = 0
         port_bits = check.index.bits_of("tp_src")
-        is_general = not check.index.matches_any_of(_CLIENT_FIELDS)
-        self._key_of = partial(_general_key_of, port_bits) if is_general else _key_of
+        is_matched = check.index.matches_any_of(_CLIENT_FIELDS)
+        self._key_of = _key_of if is_matched else partial(_general_key_of, port_bits)
 
     def add(self, line: str) -> bool:
         """Count a line. Return False if it has to be parsed."""
@@ -438,14 +643,14 @@ class LineCache:
         except ValueError:
             return False
         used_s = float(used) if used else None
-        if shape.ignored is not None:
-            shape.ignored.add(int(packets), shape.verdict)
+        if shape.outside is not None:
+            shape.outside.add_equal(int(packets), int(size))
             return True
         if shape.override is not None:
             fields = shape.override.fields
             if shape.mask:
                 fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
-            self.check.add_override(shape.override, fields, packets=int(packets), used_s=used_s)
+            self.check.add_override(shape.override, fields, packets=int(packets), size=int(size), used_s=used_s)
             return True
         for mask, blocks in shape.lookups:
             block = blocks.get(value & mask)
@@ -458,9 +663,8 @@ class LineCache:
         """Store what a line that was parsed and counted shares with similar lines."""
         if self._pause:
             return
-        verdict = verdict_of(megaflow)
-        parts = _split(line) if self.is_usable and shared is not None and verdict is not None else None
-        if parts is None or shared is None or verdict is None:
+        parts = _split(line) if self.is_usable and shared is not None else None
+        if parts is None or shared is None:
             return
         before, behind, _ = key = self._key_of(line, parts)
         if sum((before + behind).count(name) for name in _WIDTHS) != 1:
@@ -472,20 +676,21 @@ class LineCache:
                 self._pause, self._hits = (0 if self._hits > _MAX_SHAPES else _PAUSE), 0
                 self.shapes.clear()
             width = _WIDTHS[before[-len("ipv4(src=") :][:5]]
-            shape = self.shapes[key] = self._shape(megaflow, width, verdict, shared)
+            shape = self.shapes[key] = self._shape(megaflow, width, shared)
         if isinstance(shared, SharedVerdict):
             shape.verdicts[id(shared.counters.block)] = shared
 
-    def _shape(self, megaflow: Megaflow, width: int, verdict: Verdict, shared: Shared) -> _LineShape:
+    def _shape(self, megaflow: Megaflow, width: int, shared: Shared) -> _LineShape:
         fields = match_of(megaflow)
         name = _FIELDS[width]
         source = fields.pop(name, ANY)
         entries = tuple(self.check.index.entries_for(megaflow.in_port, fields))
         lookups = tuple(_lookups(entries, name, {**fields, name: source}))
-        ignored = shared if isinstance(shared, IgnoredCounters) and not lookups else None
-        override = shared if isinstance(shared, SharedOverride) and not lookups else None
+        is_general = not self.check.answers.depends_on_source(megaflow.in_port, match_of(megaflow))
+        outside = shared if isinstance(shared, OutsideCounters) and not lookups and is_general else None
+        override = shared if isinstance(shared, SharedOverride) and not lookups and is_general else None
         # If several entries match, the first may lack a block for an address that the second has.
-        return _LineShape(width, source.mask, lookups if len(entries) == 1 else (), verdict, ignored, override)
+        return _LineShape(width, source.mask, lookups if len(entries) == 1 else (), outside, override)
 
 
 def _lookups(
@@ -531,26 +736,10 @@ def _general_key_of(port_bits: int, line: str, parts: _LineParts) -> _ShapeKey:
     return _MAC.sub("", before, count=1), _PORT.sub(port, behind, count=1), after
 
 
-def check_offload(
-    services: Iterable[ExpectedService],
-    megaflows: Iterable[Megaflow | ParseError],
-    *,
-    context: CheckContext | None = None,
-) -> OffloadFindings:
-    """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
-    check = OffloadCheck(tuple(services), context or CheckContext())
-    for megaflow in megaflows:
-        if isinstance(megaflow, ParseError):
-            check.unparsed.add(megaflow)
-        else:
-            check.add(megaflow)
-    return check.findings()
-
-
 def check_dump(
     services: Iterable[ExpectedService], lines: Iterable[str], *, context: CheckContext | None = None
 ) -> OffloadFindings:
-    """Do as `check_offload` of `scan_dump(lines)`, but judge similar lines once: several times faster."""
+    """Judge the lines of a dump against the expected services, similar lines once. Never raises."""
     check = OffloadCheck(tuple(services), context or CheckContext())
     cache = LineCache(check)
     for number, line in enumerate(lines, start=1):

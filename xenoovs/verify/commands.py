@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shlex import join, split
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
-_DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink"))
+_DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))
 _OFFLINE = "lint"
 """The command of xenoovs, among the suggested ones, that has neither --db nor --lab."""
 
@@ -22,6 +22,8 @@ class CommandTarget:
         options: options for xenoovs, such as (`--lab`, `NAME`).
         enter: prefix that runs a command in the network namespace of the devices, such as nsenter(1).
         config: the config file for commands of xenoovs; None: `FILE` stands for it.
+        bridge: the bridge of this config, where it has several.
+        machine: prefix that runs a command in the virtual machine of a lab; empty: there is none.
     """
 
     db: str | None = None
@@ -29,10 +31,15 @@ class CommandTarget:
     options: tuple[str, ...] = ()
     enter: tuple[str, ...] = ()
     config: str | None = None
+    bridge: str | None = None
+    machine: tuple[str, ...] = ()
 
     def argv(self, command: Iterable[str]) -> tuple[str, ...]:
         """Return the words of a command for this target."""
         program, *rest = command
+        if self.machine and program != "xenoovs":
+            # `lab exec` sets the environment for the tools of Open vSwitch.
+            return (*self.machine, program, *rest)
         if program == "ovs-vsctl" and self.db is not None:
             return (program, f"--db={self.db}", *rest)
         if program in _RUNDIR_TOOLS and self.rundir is not None:
@@ -40,7 +47,8 @@ class CommandTarget:
         if program in _DEVICE_TOOLS:
             return (*self.enter, program, *rest)
         if program == "xenoovs":
-            words = (self.config if word == "FILE" and self.config else word for word in rest)
+            file = (self.config or "FILE", *(("--bridge", self.bridge) if self.bridge else ()))
+            words = (each for word in rest for each in (file if word == "FILE" else (word,)))
             return (program, *words, *(self.options if rest[:1] != [_OFFLINE] else ()))
         return (program, *rest)
 

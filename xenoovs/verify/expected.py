@@ -55,12 +55,14 @@ class ExpectedService:
     Attributes:
         entries: the matches that classify its packets, each for one port of the bridge.
         priority: the lowest priority of its classify flows.
+        ports: the ports of its backends, where answers enter.
     """
 
     name: str
     entries: tuple[Match, ...]
     blocks: tuple[ExpectedBlock, ...]
     priority: int = 0
+    ports: frozenset[str] = frozenset()
 
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
@@ -74,6 +76,7 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
         entries=tuple(flow.match for flow in service.classify),
         blocks=tuple(_blocks(service)),
         priority=min(flow.priority for flow in service.classify),
+        ports=frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
     )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, read_masked
+from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
+from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
+
+if TYPE_CHECKING:
+    from xenoovs.verify.preempted import PreemptingRule
 
 _DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
 """RFC 792; RFC 4443, 3.1."""
@@ -20,12 +26,15 @@ _NEW_TRACKED = 0x21
 """ct_state +new+trk (ovs-fields(7)): the connection is not established; its later packets have another megaflow."""
 
 
-class IgnoreReason(Enum):
-    """Why a megaflow outside all blocks is not judged. NVIDIA's own check of a host ignores the same.
+class OutsideKind(Enum):
+    """What a megaflow outside all blocks carries. NVIDIA's own check of a host ignores those that are not judged.
 
-    OTHER: it could be offloaded but belongs to no service of the config.
+    ANSWERS: packets from a backend's port to clients, of one or several services.
+    OTHER: packets of no service of the config, which could be offloaded.
+    OTHER_PORT: they entered by a port that is not of this bridge, or that the config of a recorded dump does not name.
     """
 
+    ANSWERS = "answers"
     ARP = "arp"
     NEIGHBOUR_DISCOVERY = "neighbour discovery"
     MULTICAST = "multicast"
@@ -33,19 +42,23 @@ class IgnoreReason(Enum):
     DROP = "drop"
     NEW_CONNECTION = "first packet of a connection"
     INTERNAL_PORT = "internal port"
+    OTHER_PORT = "of another port"
     RECIRCULATED = "recirculated"
     OTHER = "of no service"
 
+    # Enum hashes its name in Python at each lookup; members are singletons, so identity serves.
+    __hash__ = object.__hash__
+
     @property
-    def is_expected(self) -> bool:
-        """Whether such a megaflow belongs in software."""
-        return self not in (IgnoreReason.RECIRCULATED, IgnoreReason.OTHER)
+    def is_judged(self) -> bool:
+        """Whether such a megaflow should be in hardware."""
+        return self in (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
 
 
-def ignore_reason_of(
+def outside_kind_of(
     megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None
-) -> IgnoreReason:
-    """Return the first reason that applies.
+) -> OutsideKind:
+    """Return the first kind that applies; never ANSWERS or OTHER_PORT.
 
     Args:
         megaflow: a megaflow outside all blocks.
@@ -55,22 +68,22 @@ def ignore_reason_of(
     fields = match_of(megaflow) if fields is None else fields
     eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
     if eth_type is not None and eth_type.value == ETH_ARP:
-        return IgnoreReason.ARP
+        return OutsideKind.ARP
     if icmp_type is not None and icmp_type.mask:
         names = {key.name for key in megaflow.keys}
         if "icmpv6" in names and icmp_type.value in NEIGHBOUR_DISCOVERY:
-            return IgnoreReason.NEIGHBOUR_DISCOVERY
+            return OutsideKind.NEIGHBOUR_DISCOVERY
         if any(name in names and icmp_type.value == code for name, code in _DESTINATION_UNREACHABLE.items()):
-            return IgnoreReason.UNREACHABLE
+            return OutsideKind.UNREACHABLE
     if destination and destination.mask >> 40 & 1 and destination.value >> 40 & 1:
-        return IgnoreReason.MULTICAST
+        return OutsideKind.MULTICAST
     if megaflow.actions == ("drop",):
-        return IgnoreReason.DROP
+        return OutsideKind.DROP
     if _is_new_connection(megaflow.key("ct_state")):
-        return IgnoreReason.NEW_CONNECTION
+        return OutsideKind.NEW_CONNECTION
     if megaflow.in_port in internal_ports or not internal_ports.isdisjoint(megaflow.actions):
-        return IgnoreReason.INTERNAL_PORT
-    return IgnoreReason.RECIRCULATED if megaflow.recirc_id else IgnoreReason.OTHER
+        return OutsideKind.INTERNAL_PORT
+    return OutsideKind.RECIRCULATED if megaflow.recirc_id else OutsideKind.OTHER
 
 
 @lru_cache(maxsize=1024)
@@ -103,8 +116,7 @@ class Anomaly(Enum):
 
     MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
     SLOW_PATH:     ovs-vswitchd handles each packet (`userspace(...)`).
-    CONTRADICTED:  the dump says offloaded:yes, the tc filter says not_in_hw.
-    UNCONFIRMED:   the dump says offloaded:yes, the tc filter says neither: old kernels do that without a NIC.
+    NOT_IN_HW:     the dump says offloaded:yes, the tc filter says not_in_hw.
     WITHOUT_FILTER: the dump says dp:tc, but no tc filter has the megaflow's cookie.
     UNWILDCARDED:  its mask has bits that none of our flows matches: a foreign flow un-wildcarded them.
     DRAINED:       it belongs to a block that moves: one connection, whose packets stay with their backend.
@@ -114,8 +126,7 @@ class Anomaly(Enum):
 
     MISDELIVERED = "misdelivered"
     SLOW_PATH = "slow_path"
-    CONTRADICTED = "contradicted"
-    UNCONFIRMED = "unconfirmed"
+    NOT_IN_HW = "not_in_hw"
     WITHOUT_FILTER = "without_filter"
     UNWILDCARDED = "unwildcarded"
     DRAINED = "drained"
@@ -192,6 +203,7 @@ class BlockOffload:
         hw_packets: packets that the NIC forwarded.
         anomalies: number of megaflows by anomaly.
         entries_seen: indices of the service's entries that classified its packets.
+        growth: packets that came between two samples; none if there is one sample.
     """
 
     block: ExpectedBlock
@@ -203,6 +215,7 @@ class BlockOffload:
     hw_bytes: int
     anomalies: tuple[tuple[Anomaly, int], ...] = ()
     entries_seen: frozenset[int] = frozenset()
+    growth: Growth = NO_GROWTH
 
     @property
     def megaflows(self) -> int:
@@ -224,13 +237,52 @@ class BlockOffload:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
-    """Megaflows outside all blocks that share a reason."""
+class OutsideTraffic:
+    """Megaflows outside all blocks that share these attributes and a verdict.
 
-    reason: IgnoreReason
+    Attributes:
+        in_port: where their packets entered; empty for kinds that are not judged, and for ABSENT answers.
+        services: names of the services whose answers they may be; empty for other kinds.
+        reason: why they are not in hardware; empty if the dump does not show it.
+        hw_packets: packets that the NIC forwarded.
+        growth: packets that came between two samples; none if there is one sample.
+    """
+
+    kind: OutsideKind
+    in_port: str
+    services: tuple[str, ...]
+    verdict: Verdict
+    reason: str
     megaflows: int
     packets: int
-    in_hardware: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    growth: Growth = NO_GROWTH
+
+    @property
+    def key(self) -> tuple[OutsideKind, str, tuple[str, ...]]:
+        """What rows of a report are made of: everything but verdict and reason."""
+        return self.kind, self.in_port, self.services
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMegaflow:
+    """One judged megaflow with where it runs.
+
+    Attributes:
+        block: its block; None: it is outside all blocks, and `outside` says what it carries.
+        outside: kind, port and services, as `OutsideTraffic.key`; None for one of a block.
+        tc: its filter in traffic control; None: none, or not read.
+    """
+
+    megaflow: Megaflow
+    verdict: Verdict
+    packets: int
+    hw_packets: int
+    block: ExpectedBlock | None
+    outside: tuple[OutsideKind, str, tuple[str, ...]] | None = None
+    tc: TcFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,19 +291,25 @@ class OffloadFindings:
 
     Attributes:
         blocks: all blocks in the order of the program.
-        ignored: megaflows outside all blocks, by reason.
+        outside: megaflows outside all blocks, by kind, port, services and verdict.
         unparsed: lines of the dump that could not be read, the first ones.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
         examples: the first few megaflows with each anomaly.
-        overrides: blocks that foreign flows override; such megaflows are not among `ignored`.
+        overrides: blocks that foreign flows override; such megaflows are not in `outside`.
         is_filtered: the dump may lack megaflows in software: all of it is offloaded, and blocks are missing.
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
+        listed: every judged megaflow, if the check was asked for them.
+        unanswered: services with requests, but without a megaflow that carries answers.
+        preempting: rules of other programs in traffic control that packets of blocks meet first.
+        uncounted: number of megaflows whose tc filter has no counter of hardware.
+        ports: packets that ports gave to the CPU between two samples; empty if there is one.
+        has_growth: whether there are two samples.
     """
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]
-    ignored: tuple[Ignored, ...]
+    outside: tuple[OutsideTraffic, ...]
     unparsed: tuple[ParseError, ...]
     unjudged: int
     unwildcardings: tuple[Unwildcarding, ...] = ()
@@ -259,6 +317,12 @@ class OffloadFindings:
     overrides: tuple[OverriddenBlocks, ...] = ()
     is_filtered: bool = False
     unparsed_more: int = 0
+    listed: tuple[ListedMegaflow, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    preempting: tuple[PreemptingRule, ...] = ()
+    uncounted: int = 0
+    ports: tuple[PortFinding, ...] = ()
+    has_growth: bool = False
 
     @property
     def conclusion(self) -> Conclusion:
@@ -266,27 +330,71 @@ class OffloadFindings:
         seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unparsed:
             return Conclusion.CHECK_FAILED
-        if self.is_overridden:
+        if self.is_overridden or self.is_preempted:
             return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
             return Conclusion.NOTHING_SEEN
-        conclusion = conclude(all(block.verdict is Verdict.HW and not block.misdelivered for block in seen))
+        if any(block.verdict.is_software or block.misdelivered for block in seen):
+            return Conclusion.NOT_ALL_IN_HARDWARE
         # Without a packet to prove it, offloaded:yes is no success.
-        is_proven = any(block.packets for block in seen) and not self.is_filtered
-        is_unproven = conclusion is Conclusion.IN_HARDWARE and not is_proven
-        return Conclusion.NOTHING_SEEN if is_unproven else conclusion
+        is_proven = all(block.verdict is Verdict.HW for block in seen) and any(block.packets for block in seen)
+        return Conclusion.IN_HARDWARE if is_proven and not self.is_filtered else Conclusion.NOTHING_SEEN
 
     def conclusion_for(self, required: float | None) -> Conclusion:
-        """Return `conclusion`; with `required` (0-1), whether the NIC forwards that share of packets."""
-        undecided = (Conclusion.CHECK_FAILED, Conclusion.NOTHING_SEEN)
-        if required is None or self.is_overridden or self.conclusion in undecided:
-            return self.conclusion
-        packets = sum(block.packets for block in self.blocks)
-        if not packets:
+        """Return whether blocks and answers are in hardware: all, or the share `required` (0-1) of their packets.
+
+        Ports that contradict the megaflows make every share worthless.
+        """
+        conclusion = self.conclusion
+        if self.is_overridden or self.is_preempted or conclusion is Conclusion.CHECK_FAILED:
+            return conclusion
+        if self.is_contradicted:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        is_seen = any(block.verdict is not Verdict.ABSENT for block in self.blocks)
+        if required is None:
+            if is_seen and OutsideKind.ANSWERS in self.software_kinds:
+                return Conclusion.NOT_ALL_IN_HARDWARE
+            is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self._answers)
+            return Conclusion.NOTHING_SEEN if is_unconfirmed and conclusion is Conclusion.IN_HARDWARE else conclusion
+        share = self.judged_share
+        if share is None or self.is_filtered or not any(block.packets for block in self.blocks):
             return Conclusion.NOTHING_SEEN
-        in_hardware = sum(block.hw_packets for block in self.blocks)
-        is_delivered = not any(block.misdelivered for block in self.blocks)
-        return conclude(in_hardware >= required * packets and is_delivered)
+        if share >= required and self.uncounted:
+            return Conclusion.NOTHING_SEEN
+        return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
+
+    @property
+    def _answers(self) -> tuple[OutsideTraffic, ...]:
+        return tuple(each for each in self.outside if each.kind is OutsideKind.ANSWERS)
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether a port gave the CPU more packets than megaflows explain."""
+        return any(port.is_contradicted for port in self.ports)
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.blocks, *self._answers)
+        packets = sum(each.packets for each in counted)
+        return sum(each.hw_packets for each in counted) / packets if packets else None
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether a rule of another program takes packets of blocks before Open vSwitch sees them."""
+        return any(rule.is_effective for rule in self.preempting)
+
+    @property
+    def growth(self) -> Growth:
+        """Packets of blocks and answers that came between two samples."""
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.blocks, *self._answers)
+        return sum((each.growth for each in counted), NO_GROWTH)
+
+    @property
+    def judged_share(self) -> float | None:
+        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
+        growth = self.growth
+        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
 
     @property
     def is_overridden(self) -> bool:
@@ -296,7 +404,7 @@ class OffloadFindings:
     @property
     def is_unparsed(self) -> bool:
         """Whether the dump has lines, but no megaflow among them."""
-        is_any_read = self.ignored or self.overrides or self.unjudged or any(block.megaflows for block in self.blocks)
+        is_any_read = self.outside or self.overrides or self.unjudged or any(block.megaflows for block in self.blocks)
         return bool(self.unparsed) and not is_any_read
 
     @property
@@ -304,11 +412,94 @@ class OffloadFindings:
         """Number of blocks without a megaflow."""
         return sum(block.verdict is Verdict.ABSENT for block in self.blocks)
 
+    @property
+    def judged_outside(self) -> tuple[OutsideTraffic, ...]:
+        """Answers and other traffic that should be in hardware."""
+        return tuple(each for each in self.outside if each.kind.is_judged)
+
+    @property
+    def judged(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
+        """Everything that should be in hardware."""
+        return (*self.blocks, *self.judged_outside)
+
+    @property
+    def software_kinds(self) -> frozenset[OutsideKind]:
+        """The kinds of traffic outside all blocks of which some should be in hardware and is not."""
+        return frozenset(each.kind for each in self.judged_outside if each.verdict.is_software)
+
+
+def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]) -> tuple[str, ...]:
+    """Return the services whose blocks had traffic, but no megaflow carries answers."""
+    answered = {name for each in outside if each.kind is OutsideKind.ANSWERS for name in each.services}
+    seen = dict.fromkeys(block.block.service for block in blocks if block.megaflows)
+    return tuple(name for name in seen if name not in answered)
+
 
 def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
-    """Return `later` with its ABSENT blocks replaced by those of `earlier`. Both must be of one program."""
+    """Return `later` with what had megaflows in `earlier` alone: blocks, answers and other traffic.
+
+    Both must be of one program.
+    """
     if earlier is None:
         return later
-    pairs = zip(earlier.blocks, later.blocks, strict=True)
+    pairs = tuple(zip(earlier.blocks, later.blocks, strict=True))
     blocks = tuple(before if now.verdict is Verdict.ABSENT else now for before, now in pairs)
-    return replace(later, blocks=blocks)
+    present = {each.key for each in later.outside}
+    outside = (*later.outside, *(each for each in earlier.judged_outside if each.key not in present))
+    gone = {id(before.block) for before, now in pairs if now.verdict is Verdict.ABSENT}
+    listed = (each for each in earlier.listed if id(each.block) in gone or each.outside not in (None, *present))
+    return replace(
+        later,
+        blocks=blocks,
+        outside=outside,
+        listed=(*later.listed, *listed),
+        unanswered=unanswered(blocks, outside),
+    )
+
+
+def part_of(
+    findings: OffloadFindings, *, services: Container[str] | None = None, verdicts: Container[Verdict] | None = None
+) -> OffloadFindings:
+    """Return the findings about some services, with their answers and without other traffic; or with some verdicts.
+
+    Args:
+        findings: of a check.
+        services: names of services; None: all, and other traffic.
+        verdicts: of blocks and of traffic outside blocks; None: any.
+    """
+    part = findings
+    if services is not None:
+        part = replace(
+            part,
+            services=tuple(service for service in part.services if service.name in services),
+            blocks=tuple(block for block in part.blocks if block.block.service in services),
+            outside=tuple(each for each in part.outside if any(name in services for name in each.services)),
+            listed=tuple(each for each in part.listed if _is_of(each, services)),
+            unanswered=tuple(name for name in part.unanswered if name in services),
+            unwildcardings=tuple(each for each in part.unwildcardings if each.service in services),
+            overrides=tuple(each for each in part.overrides if each.service in services),
+            preempting=tuple(rule for rule in part.preempting if any(b.service in services for b in rule.blocks)),
+            examples=tuple(each for each in part.examples if each.service in services),
+        )
+    if verdicts is not None:
+        blocks = {id(block.block): block for block in part.blocks if block.verdict in verdicts}
+        outside = tuple(each for each in part.outside if each.verdict in verdicts)
+        listed = (
+            each
+            for each in part.listed
+            if (each.verdict in verdicts if each.block is None else id(each.block) in blocks)
+        )
+        part = replace(
+            part,
+            blocks=tuple(blocks.values()),
+            outside=outside,
+            listed=tuple(listed),
+            unanswered=part.unanswered if Verdict.ABSENT in verdicts else (),
+        )
+    return part
+
+
+def _is_of(listed: ListedMegaflow, services: Container[str]) -> bool:
+    if listed.block is not None:
+        return listed.block.service in services
+    return listed.outside is not None and any(name in services for name in listed.outside[2])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.pipeline import Stage
-from xenoovs.datapath.megaflow import MaskedValue, Megaflow
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.openflow.flow import Field, Flow, Match, SetField
 from xenoovs.verify.expected import (
     ANY,
@@ -22,7 +22,13 @@ from xenoovs.verify.expected import (
     is_undetermined,
     match_of_fields,
 )
-from xenoovs.verify.findings import IgnoreReason, OffloadFindings, OverriddenBlocks, Unwildcarding
+from xenoovs.verify.findings import (
+    OffloadFindings,
+    OutsideKind,
+    OverriddenBlocks,
+    Unwildcarding,
+    outside_kind_of,
+)
 
 _MAX_INDEXED = 500_000
 """Entries and blocks in all tables together, about 100 MB. Matches with further masks are compared one by one."""
@@ -100,8 +106,8 @@ def _under_mask(common: tuple[int, ...], entries: Mapping[_PortAndValues, Servic
 # a foreign flow overrides the block.
 
 
-_REASONS = (IgnoreReason.DROP, IgnoreReason.INTERNAL_PORT, IgnoreReason.OTHER)
-"""Reasons of megaflows outside all blocks that a foreign flow may have made from packets of a block."""
+_KINDS = (OutsideKind.DROP, OutsideKind.INTERNAL_PORT, OutsideKind.OTHER)
+"""Kinds of megaflows outside all blocks that a foreign flow may have made from packets of a block."""
 
 OTHER_ACTIONS = "(other actions)"
 """Stands for the actions of megaflows beyond the first _MAX_OVERRIDES different ones."""
@@ -148,9 +154,9 @@ class OverrideCounter:
         self._groups: dict[tuple[int, int, int], _Groups] = {}
         self._counters: dict[tuple[str, str | None, tuple[str, ...]], _OverrideCounters] = {}
 
-    def entries(self, megaflow: Megaflow, fields: Fields, reason: IgnoreReason) -> tuple[ServiceEntry, ...]:
+    def entries(self, megaflow: Megaflow, fields: Fields, kind: OutsideKind) -> tuple[ServiceEntry, ...]:
         """Return the entries whose packets this megaflow outside all blocks may hold, whatever their source."""
-        if reason not in _REASONS or megaflow.recirc_id:
+        if kind not in _KINDS or megaflow.recirc_id:
             return ()
         entries = tuple(self.index.entries(megaflow.in_port, fields))
         # Later fragments show no ports, so they belong to no service with ports; they are ignored for other services
@@ -161,13 +167,26 @@ class OverrideCounter:
     def add(self, megaflow: Megaflow, fields: Fields, entries: Iterable[ServiceEntry], *, packets: int) -> bool:
         """Count a megaflow with these fields. Return False, and count nothing, if it overrides no block."""
         is_override = False
+        for entry, groups, are_cached in self._overridden(megaflow, fields, entries):
+            self._counters_of(megaflow, fields, entry.service).add(packets, groups, are_cached=are_cached)
+            is_override = True
+        return is_override
+
+    def overridden(self, megaflow: Megaflow, internal_ports: Set[str]) -> tuple[tuple[ServiceEntry, int], ...]:
+        """Return the entries whose blocks a megaflow overrides, with the number of blocks. Counts nothing."""
+        fields = match_of(megaflow)
+        entries = self.entries(megaflow, fields, outside_kind_of(megaflow, internal_ports, fields))
+        found = self._overridden(megaflow, fields, entries)
+        return tuple((entry, sum(map(len, groups))) for entry, groups, _ in found)
+
+    def _overridden(
+        self, megaflow: Megaflow, fields: Fields, entries: Iterable[ServiceEntry]
+    ) -> Iterator[tuple[ServiceEntry, list[tuple[ExpectedBlock, ...]], bool]]:
         for entry in entries:
             found, are_cached = self._overlapping(entry.blocks, fields)
             groups = [group for group in found if not delivers(megaflow, fields, group[0])]
             if groups:
-                self._counters_of(megaflow, fields, entry.service).add(packets, groups, are_cached=are_cached)
-                is_override = True
-        return is_override
+                yield entry, groups, are_cached
 
     def _overlapping(self, blocks: BlocksByMask, fields: Fields) -> tuple[_Groups, bool]:
         """Return the blocks that share a packet with this match, and whether the result is cached."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_flow, render_match
@@ -15,11 +15,13 @@ from xenoovs.verify.findings import (
     Anomaly,
     BlockOffload,
     Conclusion,
-    Ignored,
     OffloadFindings,
+    OutsideKind,
+    OutsideTraffic,
     OverriddenBlocks,
     Unwildcarding,
 )
+from xenoovs.verify.preempted import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class OffloadRow:
         service: name of the service; None: all.
         backend: name of the backend; None: all.
         blocks: number of blocks by verdict.
+        others: number of other things that were judged, by verdict: megaflows of answers and of other traffic, and
+            services without answers.
         predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
             More are due to further MACs, or to foreign flows.
         predicted_all: likewise by all entries.
@@ -48,7 +52,8 @@ class OffloadRow:
     bytes: int
     hw_packets: int
     hw_bytes: int
-    anomalies: tuple[tuple[Anomaly, int], ...]
+    anomalies: tuple[tuple[Anomaly, int], ...] = ()
+    others: tuple[tuple[Verdict, int], ...] = ()
 
     @property
     def sw_packets(self) -> int:
@@ -64,8 +69,25 @@ class OffloadRow:
         return self.hw_packets / self.packets if self.packets else None
 
     def count(self, verdict: Verdict) -> int:
-        """Return the number of blocks with this verdict."""
-        return dict(self.blocks).get(verdict, 0)
+        """Return the number of blocks and others with this verdict."""
+        return dict(self.blocks).get(verdict, 0) + dict(self.others).get(verdict, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideRow:
+    """Answers of services, or other traffic, that entered by one port.
+
+    Attributes:
+        services: names of the services whose answers these may be.
+        sums: the megaflows, which have no prediction.
+        reasons: why some are not in hardware, as far as that is known.
+    """
+
+    kind: OutsideKind
+    in_port: str
+    services: tuple[str, ...]
+    sums: OffloadRow
+    reasons: tuple[str, ...]
 
 
 def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
@@ -86,9 +108,79 @@ def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
     return tuple(entries.row(service, None, blocks) for service, blocks in grouped.items())
 
 
-def total_row(findings: OffloadFindings) -> OffloadRow:
-    """Return everything in one row."""
+NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this bridge"
+"""Why a service has requests and no answers; neither good nor bad."""
+
+
+def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> tuple[OutsideRow, ...]:
+    """Return answers by port, then services without any, then other traffic by kind and port.
+
+    Args:
+        findings: of a check.
+        max_ports: if other traffic enters by more ports, it has one row for each kind; None: never.
+    """
+    grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
+    ports = {each.in_port for each in findings.judged_outside if each.kind is not OutsideKind.ANSWERS}
+    is_merged = max_ports is not None and len(ports) > max_ports
+    for each in findings.judged_outside:
+        kind, in_port, services = each.key
+        is_by_port = kind is OutsideKind.ANSWERS or not is_merged
+        grouped.setdefault((kind, in_port if is_by_port else "", services), []).append(each)
+    rows = [_outside_row(*key, parts) for key, parts in grouped.items()]
+    if findings.unanswered:
+        absent = OffloadRow(None, None, (), 0, 0, 0, 0, 0, 0, 0, others=((Verdict.ABSENT, len(findings.unanswered)),))
+        rows.append(OutsideRow(OutsideKind.ANSWERS, "", findings.unanswered, absent, (NO_ANSWERS,)))
+    order = (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
+    return tuple(sorted(rows, key=lambda row: order.index(row.kind)))
+
+
+def _outside_row(
+    kind: OutsideKind, in_port: str, services: tuple[str, ...], parts: Iterable[OutsideTraffic]
+) -> OutsideRow:
+    listed = tuple(parts)
+    reasons = tuple(dict.fromkeys(each.reason for each in listed if each.reason))
+    return OutsideRow(kind, in_port, services, _sum_outside(listed), reasons)
+
+
+def _sum_outside(parts: Iterable[OutsideTraffic]) -> OffloadRow:
+    listed, verdicts = tuple(parts), Counter[Verdict]()
+    for each in listed:
+        verdicts[each.verdict] += each.megaflows
+    return OffloadRow(
+        None,
+        None,
+        (),
+        megaflows=sum(each.megaflows for each in listed),
+        predicted=0,
+        predicted_all=0,
+        packets=sum(each.packets for each in listed),
+        bytes=sum(each.bytes for each in listed),
+        hw_packets=sum(each.hw_packets for each in listed),
+        hw_bytes=sum(each.hw_bytes for each in listed),
+        others=tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
+    )
+
+
+def blocks_row(findings: OffloadFindings) -> OffloadRow:
+    """Return all blocks in one row."""
     return _Entries(findings).row(None, None, findings.blocks)
+
+
+def total_row(findings: OffloadFindings) -> OffloadRow:
+    """Return everything that was judged in one row: the sum of all blocks, answers and other traffic."""
+    blocks, outside = blocks_row(findings), outside_rows(findings)
+    others = Counter[Verdict]()
+    for row in outside:
+        others.update(dict(row.sums.others))
+    return replace(
+        blocks,
+        megaflows=blocks.megaflows + sum(row.sums.megaflows for row in outside),
+        packets=blocks.packets + sum(row.sums.packets for row in outside),
+        bytes=blocks.bytes + sum(row.sums.bytes for row in outside),
+        hw_packets=blocks.hw_packets + sum(row.sums.hw_packets for row in outside),
+        hw_bytes=blocks.hw_bytes + sum(row.sums.hw_bytes for row in outside),
+        others=tuple((verdict, others[verdict]) for verdict in Verdict if others[verdict]),
+    )
 
 
 class _Entries:
@@ -139,33 +231,67 @@ def to_json(
     required: float | None = None,
     origins: Mapping[str, tuple[str, ...]] | None = None,
     remarks: Iterable[str] = (),
+    part: OffloadFindings | None = None,
 ) -> dict[str, object]:
     """Return all findings for JSON.
 
     Args:
+        findings: what is judged.
         required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
         origins: ufid -> the flows that ofproto/detrace names.
         remarks: what could not be read beside the dump, and what that leaves unproven.
+        part: the part of the findings that is shown; None: all.
     """
+    shown = findings if part is None else part
+    outside = outside_rows(shown)
+    total = {"part": _row(total_row(shown))} if part is not None else {}
     return {
         **_conclusion(findings.conclusion_for(required), required),
+        "hw_share": findings.hw_share,
+        **_growth(findings),
         "total": _row(total_row(findings)),
-        "services": [_row(row) for row in service_rows(findings)],
-        "backends": [_row(row) for row in backend_rows(findings)],
-        "blocks": [_block(block) for block in findings.blocks],
-        "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in findings.unwildcardings],
-        "overrides": [_override(override) for override in findings.overrides],
-        "anomalous_megaflows": [_example(example, origins or {}) for example in findings.examples],
-        "ignored": [_ignored(ignored) for ignored in findings.ignored],
+        "blocks_total": _row(blocks_row(shown)),
+        **total,
+        "services": [_row(row) for row in service_rows(shown)],
+        "backends": [_row(row) for row in backend_rows(shown)],
+        "answers": [_outside(row) for row in outside if row.kind is OutsideKind.ANSWERS],
+        "other": [_outside(row) for row in outside if row.kind is not OutsideKind.ANSWERS],
+        "blocks": [block_to_json(block) for block in shown.blocks],
+        "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],
+        "overrides": [_override(override) for override in shown.overrides],
+        "preempting_rules": [_preempting(rule) for rule in shown.preempting],
+        "anomalous_megaflows": [_example(example, origins or {}) for example in shown.examples],
+        "ignored": [{"reason": kind, **sums} for kind, sums in ignored_rows(shown).items()],
         **_limits(findings, remarks),
     }
 
 
-def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -> dict[str, object]:
-    """Return the findings about a bridge without a config: megaflows by port, verdict and reason."""
+def ignored_rows(findings: OffloadFindings) -> dict[str, dict[str, int]]:
+    """Return the sums of megaflows that are not judged, by kind."""
+    rows: dict[str, dict[str, int]] = {}
+    for each in findings.outside:
+        if not each.kind.is_judged:
+            row = rows.setdefault(each.kind.value, {"megaflows": 0, "packets": 0, "in_hardware": 0})
+            row["megaflows"] += each.megaflows
+            row["packets"] += each.packets
+            row["in_hardware"] += each.megaflows if each.verdict is Verdict.HW else 0
+    return rows
+
+
+def bridge_to_json(
+    findings: BridgeFindings, *, required: float | None = None, verdicts: Container[Verdict] | None = None
+) -> dict[str, object]:
+    """Return the findings about a bridge without a config: megaflows by port, verdict and reason.
+
+    Args:
+        findings: what is judged.
+        required: required share of packets in hardware (0-1); None: all megaflows must be in hardware.
+        verdicts: of the rows that are shown; None: all.
+    """
     return {
         **_conclusion(findings.conclusion_for(required), required),
         "hw_share": findings.hw_share,
+        **_growth(findings),
         "rows": [
             {
                 "in_port": row.in_port,
@@ -175,8 +301,10 @@ def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -
                 "megaflows": row.megaflows,
                 "packets": row.packets,
                 "bytes": row.bytes,
+                "hw_packets": row.hw_packets,
             }
             for row in findings.rows
+            if verdicts is None or row.verdict in verdicts
         ],
         **_limits(findings, findings.remarks),
     }
@@ -184,6 +312,26 @@ def bridge_to_json(findings: BridgeFindings, *, required: float | None = None) -
 
 def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, object]:
     return {"conclusion": conclusion.name.lower(), "exit_code": int(conclusion), "required_share": required}
+
+
+def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
+    """What two samples show; None and an empty list if there was one."""
+    growth = findings.growth
+    share = growth.hw_packets / growth.packets if growth.packets else None
+    sums = {"packets": growth.packets, "hw_packets": growth.hw_packets, "hw_share": share}
+    ports = [
+        {
+            "port": port.port,
+            "contradicted": port.is_contradicted,
+            "received_by_cpu": port.received,
+            "explained": port.explained,
+            "tolerance": port.tolerance,
+            "source": port.source or None,
+            "silent_because": port.silence or None,
+        }
+        for port in findings.ports
+    ]
+    return {"growth": sums if findings.has_growth else None, "ports": ports}
 
 
 def _limits(findings: OffloadFindings | BridgeFindings, remarks: Iterable[str]) -> dict[str, object]:
@@ -201,10 +349,17 @@ def _row(row: OffloadRow) -> dict[str, object]:
     names = {"service": row.service, "backend": row.backend}
     return {
         **{key: name for key, name in names.items() if name is not None},
-        "blocks": {verdict.value: row.count(verdict) for verdict in Verdict},
+        "blocks": {verdict.value: dict(row.blocks).get(verdict, 0) for verdict in Verdict},
         "megaflows": row.megaflows,
         "predicted_megaflows": row.predicted,
         "predicted_megaflows_all_entries": row.predicted_all,
+        **_sums(row),
+        "anomalies": _counts(row.anomalies),
+    }
+
+
+def _sums(row: OffloadRow) -> dict[str, object]:
+    return {
         "packets": row.packets,
         "bytes": row.bytes,
         "hw_packets": row.hw_packets,
@@ -212,11 +367,11 @@ def _row(row: OffloadRow) -> dict[str, object]:
         "sw_packets": row.sw_packets,
         "sw_bytes": row.sw_bytes,
         "hw_share": row.hw_share,
-        "anomalies": _counts(row.anomalies),
     }
 
 
-def _block(found: BlockOffload) -> dict[str, object]:
+def block_to_json(found: BlockOffload) -> dict[str, object]:
+    """Return one block for JSON."""
     return {
         "service": found.block.service,
         "backend": found.block.backend,
@@ -244,6 +399,22 @@ def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:
     }
 
 
+def _preempting(rule: PreemptingRule) -> dict[str, object]:
+    return {
+        "device": rule.device,
+        "preference": rule.pref,
+        "classifier": rule.rule.kind,
+        "match": rule.rule.match,
+        "actions": rule.rule.actions,
+        "in_hw": rule.in_hw,
+        "packets": rule.rule.packets,
+        "blocks": [
+            {"service": block.service, "backend": block.backend, "flow": render_flow(block.flow)}
+            for block in rule.blocks
+        ],
+    }
+
+
 def _override(override: OverriddenBlocks) -> dict[str, object]:
     return {
         "service": override.service,
@@ -268,10 +439,15 @@ def _example(example: AnomalousMegaflow, origins: Mapping[str, tuple[str, ...]])
     }
 
 
-def _ignored(ignored: Ignored) -> dict[str, object]:
+def _outside(row: OutsideRow) -> dict[str, object]:
+    sums = row.sums
+    names: dict[str, object] = {"services": list(row.services)} if row.kind is OutsideKind.ANSWERS else {}
     return {
-        "reason": ignored.reason.value,
-        "megaflows": ignored.megaflows,
-        "packets": ignored.packets,
-        "in_hardware": ignored.in_hardware,
+        **names,
+        "kind": row.kind.value,
+        "in_port": row.in_port or None,
+        "verdicts": {verdict.value: sums.count(verdict) for verdict in Verdict},
+        "reasons": list(row.reasons),
+        "megaflows": sums.megaflows,
+        **_sums(sums),
     }

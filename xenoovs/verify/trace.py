@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from xenoovs.errors import ParseError
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import is_ours
 from xenoovs.openflow.text import split_list
 
 _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
@@ -110,10 +109,6 @@ class Origin:
     cookie: int
     table: int
     text: str
-
-    @property
-    def is_ours(self) -> bool:
-        return is_ours(self.cookie)
 
     def __str__(self) -> str:
         return f"cookie={self.cookie:#x}, table={self.table}, {self.text}"

@@ -83,20 +83,20 @@ def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFl
         if found is not None and found.flow == block.flow:
             installed[block.backend].append(found)
     counted = _counted(service, observed, installed)
-    weight = sum(service.service.weights, Fraction(0))
     packets = sum(flow.packets for flows in counted.values() for flow in flows)
+    backends = service.service.backends
     return [
         BackendTraffic(
             service=service.service.name,
             backend=backend.name,
-            target_share=backend.weight / weight,
+            target_share=target,
             share=share,
             blocks=len(installed[backend]),
             packets=sum(flow.packets for flow in counted[backend]),
             bytes=sum(flow.bytes for flow in counted[backend]),
             traffic_share=Fraction(sum(flow.packets for flow in counted[backend]), packets) if packets else None,
         )
-        for backend, share in zip(service.service.backends, service.shares, strict=True)
+        for backend, target, share in zip(backends, service.service.target_shares, service.shares, strict=True)
     ]
 
 

@@ -12,11 +12,12 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.nic.guest import nic
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.record import Burst, Judgement, Look, Record, Said, Traces
+from tests.nic.guest.record import Burst, Dump, Judgement, Look, Record, Said, Traces
 from tests.nic.guest.stream import Stream
 from tests.nic.guest.wire import Wire, arrived
 from xenoovs.cli.main import run as run_xenoovs
@@ -30,6 +31,8 @@ from xenoovs.switch.process import run, try_run
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 
 _PATIENCE_S = 900.0
+_INTERVAL_S = 2.0
+"""The default of `verify-offload --interval`."""
 _BALANCERS = Path(__file__).parents[1] / "balancers"
 _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
 
@@ -87,6 +90,11 @@ class Bench:
         ovs-vswitchd may install them late, and forwards their packets only then.
         """
         self._enter(sources, packets_each=1, kind=kind or Kind(), port=port)
+        self.wait_until_stable()
+        self._count_arrived()
+
+    def wait_until_stable(self) -> None:
+        """Return when the number of megaflows is the same twice."""
         seen = [-1]
 
         def are_stable() -> bool:
@@ -94,7 +102,40 @@ class Bench:
             return seen[-1] == seen[-2] > 0
 
         self.wait_until(are_stable, "the number of megaflows is stable")
-        self._count_arrived()
+
+    def send_frames(self, frames: Sequence[bytes], *, port: str = "p0") -> None:
+        """Send frames that are no part of the record, and return when what comes of them has left the NIC."""
+        self.wires[port].send(frames)
+        arrived(self.wires)
+
+    def replace_extra_flows(self, flows: str) -> None:
+        """Replace the flows that have no cookie, and let Open vSwitch forget all megaflows."""
+        target = switch.management(self.ovs)
+        run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", target, "table=0,cookie=0/-1"], env=self.ovs.env)
+        self.add_flows(flows)
+        self.purge()
+
+    def dump(self, label: str) -> None:
+        """Record the megaflows and the rules of traffic control alone, for a recorded dump."""
+        self.record.dumps[label] = Dump(self.ovs.appctl("dpctl/dump-flows", "-m"), self.filters())
+
+    def filters(self) -> dict[str, list[dict[str, Any]]]:
+        """The rules of traffic control, by port."""
+        return {port: _tc_filters(port) for port in self._ports}
+
+    @contextmanager
+    def between_samples(self, action: Callable[[], None]) -> Iterator[None]:
+        """In the block, `verify-offload` does this between its two samples, where it would wait."""
+        pause = time.sleep
+
+        def act(seconds: float) -> None:
+            if seconds == _INTERVAL_S:
+                action()
+            else:
+                pause(seconds)
+
+        with patch.object(time, "sleep", act):
+            yield
 
     @property
     def megaflows(self) -> int:
@@ -133,7 +174,7 @@ class Bench:
             changed=self._changed,
             flows=flows.stdout,
             megaflows=appctl("dpctl/dump-flows", "-m"),
-            tc={port: _tc_filters(port) for port in self._ports},
+            tc=self.filters(),
             rules=nic.rules(),
             port_counters=nic.port_counters(),
             offload_stats=appctl("bridge/dump-flows", "--offload-stats", switch.BRIDGE),
@@ -181,7 +222,8 @@ class Bench:
     def judge(self, balancer: str) -> None:
         """Run the commands of xenoovs that judge the state of the last look; nothing is sent meanwhile."""
         before = self._traces()
-        ask = ("--probe-driver", "--listen", "0.2", "--output", "json")
+        # No packet comes between two samples here, so a second one would only let megaflows expire.
+        ask = ("--probe-driver", "--listen", "200ms", "--interval", "0s", "--output", "json")
         said = {
             "verify-offload": self.xenoovs("verify-offload", balancer, "--output", "json"),
             "why": self.xenoovs("why", balancer, *ask),
@@ -248,6 +290,8 @@ class Bench:
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
         nic.set_max_rules(nic.DEFAULT_MAX_RULES)
         nic.set_tcp_flags("Y")
+        nic.unlimit()
+        nic.set_faults({})
         for port in nic.PORTS:
             nic.set_hw_tc_offload(port, "on")
         for port in self._veths:

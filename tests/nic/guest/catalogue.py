@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.nic.guest.bench import Bench
-from tests.nic.guest.scenarios import accepted, ageing, beside, draining, refused, restarting, setup
+from tests.nic.guest.scenarios import accepted, ageing, beside, draining, faulty, generated, refused, restarting, setup
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "accepted": accepted.accepted,
+    "answers": accepted.answers,
     "other_actions": accepted.other_actions,
     "foreign_prefix": accepted.foreign_prefix,
     "unsupported_key": refused.unsupported_key,
@@ -16,7 +17,12 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "unsupported_action": refused.unsupported_action,
     "skip_sw": refused.skip_sw,
     "table_full": refused.table_full,
+    "few_preferences": refused.few_preferences,
+    "hash_collisions": refused.hash_collisions,
+    "prefix_masks": refused.prefix_masks,
     "foreign_port": refused.foreign_port,
+    "faulty": faulty.faulty,
+    "generated": generated.generated,
     "hw_offload_off": setup.hw_offload_off,
     "not_restarted": setup.not_restarted,
     "turned_off_not_restarted": setup.turned_off_not_restarted,
@@ -29,5 +35,9 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "flow_limit": ageing.flow_limit,
     "drain": draining.drain,
     "conntrack": beside.conntrack,
+    "foreign_rule": beside.foreign_rule,
+    "exporting": beside.exporting,
+    "mirrored": beside.mirrored,
+    "overriding": beside.overriding,
     "select_group": beside.select_group,
 }

@@ -75,6 +75,35 @@ def set_tcp_flags(state: str) -> None:
     (_PARAMETERS / "tcp_flags").write_text(f"{state}\n")
 
 
+_LIMITS = {"max_prio": "65535", "buckets": "0", "prefix_masks": "N"}
+
+
+def limit(**limits: object) -> None:
+    """Give the NIC limits by parameters of its module: `max_prio`, `buckets`, `prefix_masks`. Its rules stay."""
+    for name, value in limits.items():
+        (_PARAMETERS / name).write_text(f"{value}\n")
+
+
+def unlimit() -> None:
+    """Remove all limits."""
+    limit(**_LIMITS)
+
+
+FAULTS: Mapping[str, str] = {"skip": "0", "bypass": "N", "head_start": "0"}
+"""Parameters of the module that make the NIC fail or its driver lie, and their values without a fault."""
+
+
+def set_faults(faults: Mapping[str, str]) -> None:
+    """Set these of FAULTS, and end all others."""
+    for name, value in {**FAULTS, **faults}.items():
+        set_fault(name, value)
+
+
+def set_fault(name: str, value: str) -> None:
+    """Set one of FAULTS (`modinfo -p eswitch.ko`)."""
+    (_PARAMETERS / name).write_text(f"{value}\n")
+
+
 def set_hw_tc_offload(port: str, state: str) -> None:
     """`ethtool -K PORT hw-tc-offload STATE`; state is `on` or `off`."""
     run(["ethtool", "-K", port, "hw-tc-offload", state])

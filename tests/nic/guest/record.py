@@ -112,6 +112,28 @@ class Streamed:
     delivered: tuple[Delivered, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Megaflows, and the rules of traffic control by port, as in `Look`."""
+
+    megaflows: str
+    tc: dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Cases of `tests/nic/generated.py` that were judged together, while packets came between the two samples."""
+
+    megaflows: str
+    """`ovs-appctl dpctl/dump-flows -m`, afterwards."""
+    tc: dict[str, list[dict[str, Any]]]
+    before: str
+    after: str
+    """The NIC's own rule table before and after these packets."""
+    verify: Said
+    why: Said
+
+
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -125,6 +147,8 @@ class Record:
     looks: list[Look] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    dumps: dict[str, Dump] = field(default_factory=dict)
     features: dict[str, str] = field(default_factory=dict)
     """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
     switch_ids: dict[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from xenoovs.agent import runtime_file
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.errors import StateUnusable
@@ -80,3 +81,44 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, data: bytes) -> None:
 def test_one_third_comes_back() -> None:
     third = Runtime((Override("s", "b", Fraction(1, 3), 0.0, Fraction(2, 7)),))
     assert parse_runtime(render_runtime(third).encode()) == third
+
+
+def timed(until_s: float) -> Runtime:
+    return Runtime((Override("s", "b", Fraction(0), 0.0, Fraction(1), until_s, is_maintenance=True),))
+
+
+def reread(monkeypatch: pytest.MonkeyPatch, *, boot: str, monotonic_s: float, utc_s: float) -> float:
+    """Save 100 s before the end at 1,000 s on the clock and 5,000 s UTC; what is left by these clocks."""
+    clocks = runtime_file._clocks
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {"boot": "one", "monotonic_s": 1000.0, "utc_s": 5000.0})
+    text = render_runtime(timed(1100.0))
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {**clocks(), "boot": boot})
+    monkeypatch.setattr("time.monotonic", lambda: monotonic_s)
+    monkeypatch.setattr("time.time", lambda: utc_s)
+    (override,) = parse_runtime(text.encode()).overrides
+    assert override.until_s is not None
+    assert override.is_maintenance
+    return override.until_s - monotonic_s
+
+
+@pytest.mark.parametrize(
+    ("boot", "monotonic_s", "utc_s", "left_s"),
+    [
+        ("one", 1030.0, 5030.0, 70.0),
+        ("one", 1030.0, 0.0, 70.0),
+        ("one", 1030.0, 1e9, 70.0),
+        ("two", 7.0, 5030.0, 70.0),
+        ("two", 7.0, 4000.0, 100.0),
+        ("two", 7.0, 9000.0, -7.0),
+    ],
+)
+def test_the_clock_counts_within_a_boot_and_the_date_after_another(
+    monkeypatch: pytest.MonkeyPatch, boot: str, monotonic_s: float, utc_s: float, left_s: float
+) -> None:
+    assert reread(monkeypatch, boot=boot, monotonic_s=monotonic_s, utc_s=utc_s) == left_s
+
+
+def test_what_never_ends_is_readable_by_earlier_versions() -> None:
+    assert "clocks" not in TEXT
+    assert "until" not in TEXT
+    assert "maintenance" not in TEXT

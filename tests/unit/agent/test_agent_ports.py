@@ -76,7 +76,9 @@ def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
     engine.round(DesiredState(ONE), now_s=0.0)
     switch.set_ports(fake_bridge("ovsbr1", ["p0"]))
     done = engine.round(DesiredState(ONE, FIRST_OUT), now_s=1.0, urgent=True)
-    assert [problem.text for problem in done.problems] == ["port p1 is on no bridge; no clients for s/b0, s/b1"]
+    assert [problem.text for problem in done.problems] == [
+        "port p1 is on no bridge (ovsbr1 has p0); no clients for s/b0, s/b1"
+    ]
 
 
 def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_path: Path) -> None:

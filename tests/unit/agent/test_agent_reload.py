@@ -82,6 +82,20 @@ def test_a_refused_config_is_taken_when_it_can_be(scene: Scene) -> None:
         assert agent.config.balancer.uplinks.egress == "p7"
 
 
+def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.edit("services:", "include: conf.d\nservices:")
+    (scene.directory / "conf.d").mkdir()
+    web = scene.directory / "conf.d" / "web.yaml"
+    web.write_text(
+        "services: [{name: web, vip: 10.3.10.46, backends: [{name: web1, mac: 02:00:5e:10:00:07, weight: 1}]}]\n"
+    )
+    with scene.agent() as (agent, _):
+        web.unlink()
+        eventually(lambda: agent.rounds == 2, "the round without it")
+    (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
+    assert removed["service"] == "web"
+
+
 def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
     with scene.agent() as (agent, _):
         digest = agent.config.digest

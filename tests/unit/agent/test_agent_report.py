@@ -31,6 +31,7 @@ class World:
         """What a round says at this time from the last."""
         self.now_s += seconds
         self.switch.age("ovsbr1", seconds)
+        self.engine.count_drains(now_s=self.now_s)
         (service,) = PINNING.services
         backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
@@ -48,9 +49,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(said)
 
 
+def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(world: World) -> None:
+    for problem in ("hangs", "hangs", "", "hangs"):
+        world.report.drains_measured(problem)
+    assert world.said == ["drains wait for Open vSwitch"] * 2
+
+
 def test_a_drain_is_told_at_its_ends(world: World) -> None:
 
-    assert world.after(0, {}) == ["flows changed", "service changed"]
+    assert world.after(0, {}) == ["flows changed", "service installed"]
     begun = world.after(1, {}, (1, 0))
     assert begun == ["draining", "flows changed", "service changed"]
     settled, rounds = world.after(3, {}, (1, 0)), world.report.rounds
@@ -58,3 +65,12 @@ def test_a_drain_is_told_at_its_ends(world: World) -> None:
     assert world.after(20, {}, (1, 0)) == ["drain complete"]
     assert world.report.rounds == 4
     assert world.report.moved["s"] == 0.5
+
+
+def test_the_log_says_when_clients_are_back_in_their_drain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = list[object]()
+    monkeypatch.setattr(report, "info", lambda _event, **facts: ways.extend([facts["ways"]] if "ways" in facts else []))
+    for weights in ((1, 1), (1, 0), (1, 1), (1, 0)):
+        world.after(0.2, {}, weights)
+    one, two = (backend.name for backend in PINNING.services[0].backends)
+    assert ways == [f"{two}->{one}", f"back with {two}", f"{two}->{one}"]

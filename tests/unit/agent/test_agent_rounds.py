@@ -96,7 +96,7 @@ def test_a_new_config_with_a_missing_port_changes_nothing(switch: FakeSwitch) ->
 def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> None:
     wide, engine = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9"))), Engine(switch)
     done = engine.round(DesiredState(wide), now_s=0.0)
-    assert [problem.text for problem in done.problems] == ["port p9 is on no bridge"]
+    assert [problem.text for problem in done.problems] == ["port p9 is on no bridge (ovsbr1 has p0, p1)"]
     there = {seen.flow for seen in switch.dump_flows("ovsbr1")}
     assert there == {flow for flow in compile_config(wide).flows if flow.match.in_port != "p9"}
     switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p9"]))

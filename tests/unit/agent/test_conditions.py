@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshots import NOW_S, snapshot, web
-from xenoovs.agent.conditions import headline, is_as_desired, troubles, unanswered
-from xenoovs.agent.snapshot import BackendState, PortView, ServiceView, Snapshot
+from xenoovs.agent.conditions import hardware_share, headline, is_as_desired, notices, troubles, unanswered
+from xenoovs.agent.snapshot import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
 
 
 def texts(shown: Snapshot) -> list[str]:
@@ -49,6 +49,49 @@ def test_clients_that_nobody_answers_are_a_difference(service: ServiceView, shar
     assert unanswered(service) == share
     assert (is_as_desired(of(service)), texts(of(service))) == (False, [words])
     assert headline(of(service)) == ("clients without a working backend", "bad")
+
+
+STOPPED = AgentView("down", 1.0, is_away=True, reply="down")
+
+
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        (
+            with_backends((UP, 0.5, False), (UP, 0.5, False)),
+            "service web: all servers advertise that they are down; its clients stay where they are",
+        ),
+        (
+            with_backends((UP, 0.5, False), (DOWN, 0.5, False)),
+            "service web: every backend is down, some by their agents; its clients stay where they are",
+        ),
+    ],
+)
+def test_backends_that_answer_and_whose_agents_say_down_are_not_called_silent(service: ServiceView, words: str) -> None:
+    stopped = replace(service, backends=tuple(replace(each, agent=STOPPED) for each in service.backends))
+    assert texts(of(stopped)) == [words]
+    assert [text for text, _ in notices(of(stopped)) if "stay where" in text] == [words]
+    assert headline(of(stopped)) == ("clients without a working backend", "bad")
+
+
+def test_a_part_of_the_clients_with_a_backend_that_is_down_by_its_agent() -> None:
+    service = with_backends((UP, 0.25, False), (UP, 0.75, False))
+    stopped = replace(service, backends=(replace(service.backends[0], agent=STOPPED), service.backends[1]))
+    assert texts(of(stopped)) == ["service web: 25% of its clients have a backend that is down by its agent"]
+
+
+def test_clients_at_backups_are_a_warning() -> None:
+    first = web().backends[0]
+    sorry = replace(first, name="sorry", state=UP, share=1.0, is_backup=True)
+    service = replace(web(), backends=(replace(first, state=DOWN, share=0.0, is_ejected=True), sorry))
+    assert headline(of(service)) == ("clients at backups", "warn")
+    assert texts(of(service)) == ["service web: no other backend serves, all of its clients are with backup sorry"]
+    assert is_as_desired(of(service))
+    many = replace(snapshot(), services=tuple(replace(service, name=f"s{i}") for i in range(7)))
+    assert texts(many) == [
+        "7 services have all of their clients with backups: s0 (sorry), s1 (sorry), s2 (sorry), s3 (sorry), s4 (sorry) "
+        "and 2 more"
+    ]
 
 
 THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
@@ -113,6 +156,25 @@ def test_before_the_first_round_it_is_not_as_desired() -> None:
     assert (is_as_desired(starting), texts(starting), headline(starting)) == (False, [words], ("starting", "warn"))
 
 
-def test_of_many_services_a_few_are_named() -> None:
-    many = replace(snapshot(), services=tuple(replace(ALL_KEPT, name=f"s{number}") for number in range(8)))
-    assert (len(texts(many)), texts(many)[-1]) == (6, "3 more services have clients whose backend does not answer")
+def test_many_services_are_one_sentence_that_names_the_worst() -> None:
+    services = (ONE_KEPT, *(replace(ALL_KEPT, name=f"s{number}") for number in range(7)))
+    words = "8 services have clients without a working backend: s0 (100%), s1 (100%), s2 (100%), s3 (100%), s4 (100%)"
+    assert texts(replace(snapshot(), services=services)) == [f"{words} and 3 more"]
+    few = texts(replace(snapshot(), services=(ONE_KEPT, replace(DROPPED, name="dns"))))
+    assert few == ["2 services have clients without a working backend: dns (100%, dropped), web (25%)"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "badge"),
+    [
+        (None, None),
+        (Rate(100.0, None, 1.0), None),
+        (Rate(0.0, 0.0, 0.0), None),
+        (Rate(100.0, 75.0, 1.0), ("75% in hardware", "warn")),
+        (Rate(1000.0, 999.0, 1.0), ("99.9% in hardware", "good")),
+        (Rate(100.0, 0.0, 1.0), ("0% in hardware", "warn")),
+    ],
+)
+def test_the_badge_of_the_hardware_share(rate: Rate | None, badge: tuple[str, str] | None) -> None:
+    service = replace(ALL_KEPT, backends=(replace(ALL_KEPT.backends[0], rate=rate),))
+    assert hardware_share(replace(snapshot(), services=(service,))) == badge

@@ -47,6 +47,21 @@ def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
         assert len(scene.flows) == len(before)
 
 
+def test_a_change_of_one_flow_says_flow_mod(scene: Scene) -> None:
+    """A service of one backend, which is replaced by its backup: one block, and it has another owner."""
+    text = (
+        scene.config.read_text()
+        .replace("weight: 30}", "weight: 1, backup: true}")
+        .replace(", weight: 70", ", weight: 1")
+    )
+    scene.config.write_text(text)
+    with scene.agent() as (_, client):
+        done = client.ask("drain", backend("fips2"))
+        assert done["flow_mods"] == 1
+        assert "moved by 1 flow-mod" in done["message"]
+        assert "flow-mods" not in done["message"]
+
+
 def test_a_weight_is_in_use_and_shown_beside_that_of_the_config(scene: Scene) -> None:
     with scene.agent() as (_, client):
         client.ask("weight", backend("fips2", weight=30))
@@ -84,6 +99,21 @@ def test_what_cannot_be_is_refused(
             client.ask(route, request_)
         assert refused.value.status == status
         assert (seen(client).overrides, scene.flows) == ((), before)
+
+
+def test_the_last_backend_is_drained_to_a_backup(scene: Scene) -> None:
+    sorry = "{name: sorry, mac: 02:00:5e:10:00:09, weight: 1, backup: true}"
+    scene.edit("    backends:\n", f"    backends:\n      - {sorry}\n")
+    with scene.agent() as (_, client):
+        assert share(client, "sorry") == 0
+        client.ask("drain", backend("fips2"))
+        client.ask("drain", backend("fips3"))
+        assert [share(client, name) for name in ("sorry", "fips2", "fips3")] == [1, 0, 0]
+        client.ask("undrain", backend("fips3"))
+        assert [share(client, name) for name in ("sorry", "fips2", "fips3")] == [0, 0, 1]
+        client.ask("drain", backend("sorry"))
+        with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
+            client.ask("drain", backend("fips3"))
 
 
 def test_the_last_backend_is_not_drained(scene: Scene) -> None:

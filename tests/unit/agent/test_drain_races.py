@@ -49,5 +49,5 @@ def test_connections_of_a_drain_that_began_while_another_was_counted_stay() -> N
         switch.install("ovsbr1", [learned])
 
     switch.meanwhile = begin_another
-    engine.look(now_s=2.0)
+    engine.count_drains(now_s=2.0)
     assert learned.key in switch.all_flows("ovsbr1")

@@ -61,6 +61,26 @@ def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, remembered
     assert pairs * (health.rise + health.fall) + rest * first <= len(answers)
 
 
+@given(st.integers(1, 6), st.integers(1, 1000), st.integers(1, 1000))
+def test_a_silent_backend_is_down_within_the_time_that_the_page_of_the_agent_says(
+    fall: int, fast_ms: int, timeout_ms: int
+) -> None:
+    """interval + (fall - 1) · pause + timeout; the pause is fast_interval, or the timeout where that is longer."""
+    health = replace(
+        HEALTH, fall=fall, jitter=Fraction(0), interval_ms=1000, fast_interval_ms=fast_ms, timeout_ms=timeout_ms
+    )
+    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
+    # It dies right after it has answered, at 0.
+    state = initial_health(health, remembered_up=True, due_s=0.0, now_s=0.0)
+    state = with_result(state, check, result(ok=True), sent_s=0.0, now_s=0.0)
+    now_s = 0.0
+    while state.is_up:
+        sent_s, now_s = state.due_s, state.due_s + timeout_ms / 1000
+        state = with_result(state, check, result(ok=False), sent_s=sent_s, now_s=now_s)
+    longest_ms = 1000 + (fall - 1) * max(fast_ms, timeout_ms) + timeout_ms
+    assert abs(now_s - longest_ms / 1000) < 1e-6
+
+
 def test_trusted_believes_the_first_result() -> None:
     for ok in (True, False):
         last = walk(HEALTH, [ok], remembered_up=None)[-1]

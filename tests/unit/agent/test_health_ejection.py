@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import Ejection, decide_ejections, select_ejected, with_dead_ports
+from xenoovs.agent.health import Ejection, decide_ejections, select_ejected, with_away, with_dead_ports
+from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AllDown, Backend, Health, ProbeKind, Service
+from xenoovs.model.next_hop import Direct
 
 HEALTH = Health(ProbeKind.ICMP)
 parts = st.fractions(0, 1, max_denominator=100)
@@ -113,5 +115,59 @@ def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
         for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
     )
     one = replace(plain, name="web", backends=tuple[Backend, ...](backends))
-    found = with_dead_ports({"web": frozenset(fallen)} if fallen else {}, small.balancer(one), frozenset(down.split()))
+    found = with_dead_ports(
+        {"web": frozenset(fallen)} if fallen else {}, small.balancer(one).services, frozenset(down.split())
+    )
     assert found == ({"web": frozenset(ejected)} if ejected else {})
+
+
+def with_backups(backends: int, backups: int, health: Health = HEALTH) -> Service:
+    """The last ones are backups."""
+    made = service(backends + backups, health)
+    marked = (replace(b, is_backup=i >= backends) for i, b in enumerate(made.backends))
+    return replace(made, backends=tuple(marked))
+
+
+def ejected(one: Service, *down: str) -> set[str]:
+    return set(step(Ejection(), one, dict.fromkeys(down, 0.0), now_s=0.0).ejected)
+
+
+def test_max_down_holds_no_backend_while_a_backup_is_up() -> None:
+    assert ejected(with_backups(2, 1), "b0", "b1") == {"b0", "b1"}
+    assert ejected(with_backups(4, 1), "b0", "b1", "b2") == {"b0", "b1", "b2"}
+
+
+def test_max_down_holds_backends_while_every_backup_is_down() -> None:
+    one = with_backups(2, 1)
+    assert ejected(one, "b0", "b1", "b2") == {"b0", "b2"}
+    drop = with_backups(2, 1, replace(HEALTH, on_all_down=AllDown.DROP))
+    assert ejected(drop, "b0", "b1", "b2") == {"b0", "b1", "b2"}
+
+
+def test_a_backup_that_is_down_gets_no_clients_while_another_is_up() -> None:
+    assert ejected(with_backups(1, 2), "b1") == {"b1"}
+    assert ejected(with_backups(1, 2), "b0", "b1") == {"b0", "b1"}
+
+
+def test_what_leaves_a_service_without_any_backend_that_is_up_changes_nothing() -> None:
+    """A backup that is down is no place for clients."""
+    one = with_backups(2, 1)
+    down = {"s": frozenset(ejected(one, "b2"))}
+    assert with_dead_ports(down, [one], {"p1"}) == down
+    assert with_away(down, [one], {"s": frozenset({"b0", "b1"})}) == down
+
+
+def test_a_held_backend_is_ejected_at_once_when_the_last_other_one_goes_down_and_a_backup_is_up() -> None:
+    held = step(Ejection(), with_backups(2, 1), {"b0": 0.0, "b1": 0.0, "b2": 0.0}, now_s=0.0)
+    assert set(held.held) == {"b1"}
+    assert step(held, with_backups(2, 1), {"b0": 0.0, "b1": 0.0}, now_s=1.0).ejected == {"b0", "b1"}
+
+
+def test_dead_ports_leave_the_clients_to_a_backup_behind_another_port() -> None:
+    made = with_backups(2, 1)
+    backends = tuple(
+        replace(b, next_hop=Direct(Mac(i), "p2" if b.is_backup else "p1")) for i, b in enumerate(made.backends, 1)
+    )
+    one = small.balancer(replace(made, backends=backends))
+    assert with_dead_ports({}, one.services, {"p1"}) == {"s": {"b0", "b1"}}
+    assert with_dead_ports({}, one.services, {"p1", "p2"}) == {}

@@ -15,14 +15,17 @@ from tests.snapshots import lazy_snapshot, snapshot
 from xenoovs.agent.metrics.exposition import Timings, exposition
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric
 from xenoovs.agent.metrics.table import METRICS
-from xenoovs.agent.snapshot import Snapshot
+from xenoovs.agent.snapshot import AnnouncementView, Snapshot
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def in_trouble() -> Snapshot:
     """A snapshot in which also what is rare has a value."""
-    return replace(snapshot(), confirm_by_s=1.0, last_error='it is\nnot "there"', config_problem="bad")
+    vips = (AnnouncementView("192.0.2.10", is_announced=True, peers=2),)
+    return replace(
+        snapshot(), confirm_by_s=1.0, last_error='it is\nnot "there"', config_problem="bad", announcements=vips
+    )
 
 
 def fed() -> Timings:

@@ -11,6 +11,7 @@ import pytest
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
 from xenoovs.agent.offload import MegaflowCounters, OffloadSample, OffloadSampler, SamplePace
+from xenoovs.agent.rule_use import RuleUse
 from xenoovs.agent.snapshot import Traffic
 from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
@@ -42,7 +43,8 @@ def watch_of(
     switch: FakeSwitch, clock: TurnedClock, program: Callable[[], Program | None] | None = None
 ) -> OffloadSampler:
     made = dns()
-    return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace())
+    apart = RuleUse(lambda _: {}, lambda _: {})
+    return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace(), rule_use=apart)
 
 
 def total(sighting: OffloadSample | None) -> Traffic:
@@ -165,7 +167,7 @@ def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     found = watch.sample()
     assert found is not None
     assert found.findings is not None
-    assert found.findings.ignored == ()
+    assert found.findings.outside == ()
 
 
 def test_without_a_program_there_is_nothing_to_look_for(clock: TurnedClock) -> None:

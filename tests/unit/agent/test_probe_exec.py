@@ -11,6 +11,7 @@ import pytest
 from tests.patience import eventually
 from tests.probe_support import ask
 from xenoovs.agent.probe.target import ExecTarget, ProbeResult
+from xenoovs.display import span
 
 
 def python(code: str) -> ProbeResult:
@@ -44,7 +45,7 @@ def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
     target = ExecTarget(("sh", "-c", f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"))
     # Until the deadline comes after the child, which on a busy machine may take its time.
     for timeout_s in (0.5, 4, 30):
-        assert ask(target, timeout_s=timeout_s, exec_allowed=True).reason == f"sh did not end within {timeout_s:g} s"
+        assert ask(target, timeout_s=timeout_s, exec_allowed=True).reason == f"sh did not end within {span(timeout_s)}"
         if pid.exists():
             break
     child = Path("/proc", pid.read_text().strip())

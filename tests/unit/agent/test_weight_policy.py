@@ -11,7 +11,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.health import Signal
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override
-from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, after, configured_weights, desired_state
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, advertised_weights, after, desired_state
 from xenoovs.compile.program import compile_config
 from xenoovs.model.balancer import Health, ProbeKind, Service
 
@@ -24,8 +24,9 @@ LATENCIES_S = {"b0": 0.004, "b1": 0.001}
 
 def by_latency(service: Service, signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
     """A backend that answers twice as slowly as the fastest gets half of its weight."""
-    least_s = min((signal.smoothed_s for signal in signals.values()), default=0.0)
-    parts = {name: Fraction(least_s / signal.smoothed_s) for name, signal in signals.items()}
+    smoothed = {name: signal.smoothed_s for name, signal in signals.items() if signal.smoothed_s is not None}
+    least_s = min(smoothed.values(), default=0.0)
+    parts = {name: Fraction(least_s / smoothed_s) for name, smoothed_s in smoothed.items()}
     return {b.name: b.weight * parts.get(b.name, 1) for b in service.backends}
 
 
@@ -47,7 +48,7 @@ def test_the_default_policy_takes_the_weights_of_config_and_operators() -> None:
     state = measured(after(AgentState(BALANCER, BALANCER), FOLLOWED, now_s=0.0))
     (service,) = desired_state(state, 1.0).balancer.services
     assert service.weights == weights(2, 2, 1)
-    assert configured_weights(service, {}) == {"b0": 2, "b1": 2, "b2": 1}
+    assert advertised_weights(service, {}) == {"b0": 2, "b1": 2, "b2": 1}
 
 
 def test_a_policy_by_latency_moves_the_weights() -> None:

@@ -24,7 +24,7 @@ def clients(tmp_path: Path) -> Path:
 def test_for_people(xenoovs: CommandLine, clients: Path) -> None:
     said = xenoovs("analyse", CONFIG, clients)
     assert (said.status, said.err) == (0, "")
-    assert "better bits: match: {bits: [" in said.out
+    assert "suggested bits: match: {bits: [" in said.out
     assert "lines without an address (1)" in said.out
 
 

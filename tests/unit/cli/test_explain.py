@@ -25,6 +25,22 @@ def test_the_end_of_a_path_is_enough_where_all_such_keys_mean_the_same(xenoovs: 
     assert "key      health.max_down, services.health.max_down" in xenoovs("explain", "max_down").out
 
 
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("services[0].backends[12].weight", "services.backends.weight"),
+        ("bridges[0].ingress", "bridges.ingress"),
+        ("bridges[0].ingress[1]", "bridges.ingress"),
+        ("services[3].bridge[0]", "services.bridge"),
+        ("bridges[0]", "bridges"),
+    ],
+)
+def test_a_path_may_have_indexes_as_that_of_an_error(xenoovs: CommandLine, key: str, path: str) -> None:
+    said = xenoovs("explain", key)
+    assert (said.status, said.out) == (0, xenoovs("explain", path).out)
+    assert said.out.splitlines()[0].split()[0] == "key"
+
+
 def test_keys_of_one_name_with_several_meanings_are_listed(xenoovs: CommandLine) -> None:
     said = xenoovs("explain", "name")
     assert said.status == 64
@@ -33,7 +49,14 @@ def test_keys_of_one_name_with_several_meanings_are_listed(xenoovs: CommandLine)
 
 def test_a_mapping_lists_its_keys(xenoovs: CommandLine) -> None:
     out = xenoovs("explain", "services.backends").out
-    assert [line.split()[0] for line in out.splitlines() if line][-5:] == ["name", "mac", "weight", "egress", "address"]
+    assert [line.split()[0] for line in out.splitlines() if line][-6:] == [
+        "name",
+        "mac",
+        "weight",
+        "egress",
+        "address",
+        "backup",
+    ]
 
 
 def test_a_mistyped_key_is_guessed(xenoovs: CommandLine) -> None:

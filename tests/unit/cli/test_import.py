@@ -43,7 +43,8 @@ def test_from_the_standard_input(xenoovs: CommandLine, monkeypatch: pytest.Monke
     [
         (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
         (b"x\n" * (9 << 20), "has more than 16 MiB"),
-        (b"x", "expected flows"),
+        (b"x", "source: column 1: expected flows"),
+        (b"x 1\ny 2\n", "found 'x 1' in: 'x 1'"),
     ],
 )
 def test_other_files_are_refused_with_a_sentence(
@@ -54,3 +55,11 @@ def test_other_files_are_refused_with_a_sentence(
     said = xenoovs("import", "flows", source)
     assert (said.status, said.out) == (1, "")
     assert message in said.err
+
+
+def test_a_file_without_a_service_is_an_error(xenoovs: CommandLine, tmp_path: Path) -> None:
+    source = tmp_path / "my.yaml"
+    source.write_text("version: 1\nswitch:\n")
+    said = xenoovs("import", "keepalived", source)
+    assert said.status == 1
+    assert "my.yaml: no service was found, so nothing was imported; is it from keepalived?" in said.err

@@ -30,7 +30,7 @@ def _config(path: Path, *, service: str = "", switch: str = "", bits: str = "aut
 
 
 @pytest.mark.parametrize("profile", ["tc", "doca", "dpdk"])
-@pytest.mark.parametrize("name", ["quickstart", "thesis", "weighted"])
+@pytest.mark.parametrize("name", ["quickstart", "minimal", "hardware-budget"])
 def test_our_templates_can_be_offloaded(xenoovs: CommandLine, name: str, profile: str) -> None:
     said = xenoovs("lint", ROOT / "templates" / f"{name}.yaml", "--profile", profile)
     assert (said.status, said.err) == (0, "")
@@ -214,3 +214,21 @@ def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_
     said = xenoovs("lint", QUICKSTART, "--flows", dump)
     assert (said.status, said.err) == (0, "")
     assert "; foreign flows: none" in said.out
+
+
+def test_prompts_in_a_dump_are_skipped(xenoovs: CommandLine, tmp_path: Path) -> None:
+    dump = tmp_path / "flows.txt"
+    dump.write_text(
+        "[root@node ~]# ovs-ofctl --names dump-flows br0\n cookie=0x1, priority=5,ip actions=output:p1\n"
+        "[root@node ~]# \nuser@node:~$ ovs-ofctl dump-flows br0\n"
+    )
+    said = xenoovs("lint", "--flows", dump, "-o", "json")
+    assert (said.status, len(json.loads(said.out)["dump"]["flows"])) == (0, 1)
+
+
+def test_a_dump_of_megaflows_is_named_as_one(xenoovs: CommandLine, tmp_path: Path) -> None:
+    dump = Path(__file__).parents[2] / "golden" / "verify" / "in_hardware.dump"
+    said = xenoovs("lint", "--flows", dump)
+    assert (said.status, said.out) == (1, "")
+    assert "it is a dump of megaflows" in said.err
+    assert "`xenoovs verify-offload --from-dump`" in said.err

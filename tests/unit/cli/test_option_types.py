@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from xenoovs.cli.options import duration, share
+from xenoovs.cli.options import duration, duration_or_zero, share
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("1.5s", 1.5)])
@@ -28,3 +28,9 @@ def test_a_share(text: str, value: float) -> None:
 def test_no_share(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"95% or 99\.9%"):
         share(text)
+
+
+def test_a_time_without_a_unit_is_guessed() -> None:
+    with pytest.raises(click.BadParameter, match=r"Did you mean 2s\?"):
+        duration("2")
+    assert duration_or_zero("0") == duration_or_zero("0s") == 0

@@ -18,7 +18,7 @@ ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than
 def columns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     width = request.param
     monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((width or 80, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width or 80, 24)))
 
 
 @pytest.mark.parametrize("columns", [40], indirect=True)

@@ -12,7 +12,7 @@ def test_for_people() -> None:
     assert list(restart_lines(DONE)) == [
         "ovsbr1: 8 flows and 2 groups are back",
         "ovsbr2: 1 flow is back",
-        "done: 0.46 s from the order to restart until all was back",
+        "done: 457ms from the order to restart until all was back",
     ]
 
 

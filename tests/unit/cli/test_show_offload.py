@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.cli.verify_offload import _show_override
+from xenoovs.cli.offload_report import ReportOptions, _show_override
 from xenoovs.openflow.flow import Match
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.findings import OverriddenBlocks
@@ -19,6 +19,6 @@ _DSCP = "priority=3000,udp,nw_tos=32 actions=drop"
 def test_one_of_several_candidates_overrides_the_blocks(
     flows: tuple[str, ...], whose: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _show_override(OverriddenBlocks("dns", (), 1, 2, Match(), "drop", tuple(map(parse_flow, flows))))
+    _show_override(OverriddenBlocks("dns", (), 1, 2, Match(), "drop", tuple(map(parse_flow, flows))), ReportOptions())
     told = capsys.readouterr().out.splitlines()
     assert told[-len(flows) - 1 :] == [f"  by {whose}:", *(f"  {flow}" for flow in flows)]

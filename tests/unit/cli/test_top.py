@@ -76,7 +76,7 @@ def test_what_is_drained_is_not_drained_again() -> None:
 
 
 def test_undrain_is_for_backends_with_another_weight() -> None:
-    assert after("u", "y", view=View(("web", "b3")))[1] == Order(Task.UNDRAIN, ("web", "b3"))
+    assert after("u", "y", view=View(("web", "b3")))[1] == Order(Task.RESET, ("web", "b3"))
     assert after("u", view=View(("web", "b0")))[0].question is None
 
 

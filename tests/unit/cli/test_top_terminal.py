@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import pty
 import re
@@ -241,6 +242,25 @@ def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
     done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no such socket" in done.stderr
+
+
+def test_one_document_is_that_of_status(control: Path) -> None:
+    documents = []
+    for command in (["top", "--once"], ["status"]):
+        argv = [*_PROGRAM, *command, "--control", str(control), "-o", "json"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        documents.append(json.loads(done.stdout))
+    assert documents[0] == documents[1]
+    assert documents[0]["snapshot"]["services"][0]["backends"][0]["rate"]["pps"] > 0
+
+
+def test_json_on_a_terminal_needs_once(control: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [*_PROGRAM, "top", "--control", str(control), "-o", "json"]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S)
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, b"-o json prints one document and ends: add --once" in done.stderr) == (64, True)
 
 
 @pytest.mark.parametrize("command", [("status",), ("top", "--once")], ids=" ".join)

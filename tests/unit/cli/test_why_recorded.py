@@ -32,7 +32,7 @@ def test_all_in_hardware(xenoovs: CommandLine) -> None:
 
 def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine) -> None:
     said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "table_full.dump", "-o", "json")
-    assert (said.status, _causes(said.out)) == (2, {"table-full"})
+    assert (said.status, _causes(said.out)) == (2, {"table-full", "refused-by-driver"})
 
 
 def test_the_flow_that_unwildcards_bits_is_named_from_files(xenoovs: CommandLine) -> None:
@@ -103,3 +103,123 @@ def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xe
     said = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
     assert (said.status, said.out) == (1, "")
     assert "line 1, column" in said.err
+
+
+@pytest.mark.parametrize(("service", "status"), [((), 2), (("--service", "dns"), 2)])
+def test_answers_that_are_not_in_hardware_are_explained(
+    xenoovs: CommandLine, service: tuple[str, ...], status: int
+) -> None:
+    command = ("why", CONFIG, "--from-dump", GOLDEN / "answers_in_software.dump", *service)
+    said = xenoovs(*command)
+    assert (said.status, said.out.splitlines()[0]) == (
+        status,
+        "TC_SW: 1 megaflow with answers of dns, 901 packets, in the kernel's traffic control",
+    )
+    (row,) = json.loads(xenoovs(*command, "-o", "json").out)["megaflows"]
+    assert (row["service"], row["answers_of"], row["in_port"]) == (None, ["dns"], "p1")
+
+
+def test_other_traffic_is_not_explained_unless_it_is_asked_for(xenoovs: CommandLine) -> None:
+    dump = GOLDEN / "unsupported_action.dump"
+    assert xenoovs("why", CONFIG, "--from-dump", dump).status == 0
+    assert xenoovs("why", CONFIG, "--from-dump", dump, "--src", "198.18.0.1").status == 2
+
+
+PROMPT = "[root@node ~]# ovs-appctl dpctl/dump-flows -m\n"
+LENGTH = "check_pkt_len(size=1514,gt(hash(l4(0))),le(p1))"
+
+
+def test_a_complete_dump_below_its_command_is_a_proof(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Exit status 3 said that the dump may be filtered."""
+    (tmp_path / "dump").write_text(PROMPT + (GOLDEN / "in_hardware.dump").read_text())
+    assert xenoovs("verify-offload", "--from-dump", tmp_path / "dump").status == 0
+    assert xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump").status == 0
+
+
+def test_a_dump_below_type_offloaded_is_none(tmp_path: Path, xenoovs: CommandLine) -> None:
+    text = PROMPT.replace("-m", "-m type=offloaded") + (GOLDEN / "in_hardware.dump").read_text()
+    (tmp_path / "dump").write_text(text)
+    assert xenoovs("verify-offload", "--from-dump", tmp_path / "dump").status == 3
+
+
+def _of_all_megaflows(xenoovs: CommandLine, tmp_path: Path, line: str, *options: object) -> list[str]:
+    (tmp_path / "dump").write_text(line)
+    said = xenoovs("why", "--from-dump", tmp_path / "dump", *options, "-o", "json")
+    return [reason["text"] for row in json.loads(said.out)["megaflows"] for reason in row["reasons"]]
+
+
+def _line(actions: str, keys: str = "") -> str:
+    return (
+        f"ufid:11111111-0000-4000-8000-000000000001, recirc_id(0),{keys}in_port(p0),eth(src=02:00:00:00:00:01),"
+        f"eth_type(0x0800),ipv4(frag=no), packets:3, bytes:294, used:0.3s, dp:ovs, actions:{actions}\n"
+    )
+
+
+def test_nested_actions_are_read(tmp_path: Path, xenoovs: CommandLine) -> None:
+    texts = _of_all_megaflows(xenoovs, tmp_path, _line(LENGTH), "--ovs", "3.1")
+    assert texts[0].startswith("Choose a bucket") or "hash" in texts[0], texts
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("2.17", True), ("3.1", False)])
+def test_the_version_is_given(tmp_path: Path, xenoovs: CommandLine, version: str, is_refused: bool) -> None:
+    texts = _of_all_megaflows(xenoovs, tmp_path, _line("meter(0),p1"), "--ovs", version)
+    assert any("meter" in text for text in texts) == is_refused, texts
+
+
+def test_the_version_is_read_from_the_log(tmp_path: Path, xenoovs: CommandLine) -> None:
+    (tmp_path / "log").write_text(OFF.replace("vlog|INFO|opened", "bridge|INFO|ovs-vswitchd (Open vSwitch) 2.17.7-e0"))
+    texts = _of_all_megaflows(xenoovs, tmp_path, _line("meter(0),p1"), "--from-log", tmp_path / "log")
+    assert any("meter" in text for text in texts), texts
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "|00059|netdev_offload|INFO|p0: Assigned flow API 'linux_tc'.",
+        "|00007|dpif_netlink(handler1)|ERR|failed to offload flow: Operation not supported: p0",
+    ],
+)
+def test_a_log_of_an_offloading_daemon_contradicts_hw_offload_off(
+    tmp_path: Path, xenoovs: CommandLine, line: str
+) -> None:
+    (tmp_path / "log").write_text(f"{OFF}2026-01-02T03:04:06.000Z{line}\n")
+    texts = _of_all_megaflows(xenoovs, tmp_path, _line("p1"), "--from-log", tmp_path / "log")
+    assert not any("does not offload at all" in text for text in texts), texts
+
+
+def test_without_a_config_a_service_is_wrong_usage(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--service", "dns")
+    assert (said.status, "--service needs the config FILE" in said.err) == (64, True)
+
+
+def test_a_version_that_is_none_is_wrong_usage(xenoovs: CommandLine) -> None:
+    said = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--ovs", "new")
+    assert (said.status, "is not a version of Open vSwitch" in said.err) == (64, True)
+
+
+def test_without_m_what_tracking_depends_on_is_said(tmp_path: Path, xenoovs: CommandLine) -> None:
+    keys = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(frag=no), packets:3, bytes:294, used:0.3s"
+    (tmp_path / "dump").write_text(f"{keys}, actions:ct(zone=1),recirc(0x1)\n{keys}, actions:3\n")
+    said = xenoovs("why", "--from-dump", tmp_path / "dump")
+    assert (said.status, "2 megaflows run: it was made without -m" in said.out) == (1, True), said.out
+    assert "1 megaflow: Track connections (ct): the kernel needs CONFIG_NET_TC_SKB_EXT and act_ct" in said.out
+
+
+def test_tagged_packets_belong_to_their_block(tmp_path: Path, xenoovs: CommandLine) -> None:
+    line = (GOLDEN / "in_hardware.dump").read_text().splitlines()[0]
+    begin, _, rest = line.partition("eth_type(0x0800),")
+    inner, found, end = rest.partition("), packets:")
+    assert found
+    (tmp_path / "dump").write_text(
+        f"{begin}eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),{inner})), packets:{end}\n"
+    )
+    said = xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump", "-o", "json")
+    document = json.loads(said.out)
+    assert [block["verdict"] for block in document["blocks"]].count("HW") == 1
+    assert any("megaflow of tagged packets (vid=5,pcp=0)" in remark for remark in document["remarks"])
+
+
+def test_the_slow_path_in_a_dump_without_m_is_judged(xenoovs: CommandLine) -> None:
+    said = xenoovs("verify-offload", "--from-dump", GOLDEN.parent / "why" / "ovnk_slow_path.dump")
+    assert (said.status, "slow path: ovs-vswitchd handles each packet" in said.out) == (2, True), said.out
+    assert "1 megaflow more in the dump: without -m it does not say where they run" in said.out

@@ -8,12 +8,12 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from tests.compiled import compiled
+from tests.predicted import predict_megaflows
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Protocol, Service
 from xenoovs.model.packet import Packet
-from xenoovs.simulate.megaflows import predict_megaflows
 
 VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 

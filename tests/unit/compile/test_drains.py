@@ -77,13 +77,20 @@ def test_a_block_is_quiet_when_its_old_backend_gets_no_packets() -> None:
         return list(old_packets(program, observed(program.flows, packets=packets)).values())
 
     assert (counted(0), counted(5)) == ([0], [5])
-    quiet = Quiet().after(old_packets(program, observed(program.flows)), now_s=100)
+    quiet = Quiet().after(old_packets(program, observed(program.flows)), asked_s=99, read_s=100)
     five = old_packets(program, observed(program.flows, packets=5))
-    quiet = quiet.after(five, now_s=105)
-    assert not quiet.blocks(program, now_s=114.9)
-    quiet = quiet.after(five, now_s=115)
+    quiet = quiet.after(five, asked_s=104, read_s=105)
+    assert not quiet.after(five, asked_s=114.9, read_s=115).blocks(program)
     (made,) = program.services
-    assert quiet.blocks(program, now_s=115) == {(made.service_id, made.moves[0].block)}
+    assert quiet.after(five, asked_s=115, read_s=116).blocks(program) == {(made.service_id, made.moves[0].block)}
+
+
+def test_a_block_is_not_quiet_while_no_packets_were_counted() -> None:
+    """A switch that stands still may have counted packets until the moment before it answered."""
+    program = drain()
+    five = old_packets(program, observed(program.flows, packets=5))
+    quiet = Quiet().after(five, asked_s=100, read_s=150)
+    assert not quiet.after(five, asked_s=151, read_s=152).blocks(program)
 
 
 def learned(mac: str, source: str = "198.51.100.3") -> Flow:
@@ -146,6 +153,16 @@ def test_udp_takes_no_entry_for_a_connection() -> None:
 def test_lint_reports_what_a_drain_costs() -> None:
     assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [CostKind.DRAIN]
     assert check_cost(compiled(pinning(1, 1, protocol=Protocol.UDP))) == ()
+
+
+def test_lint_reports_a_service_whose_only_backends_with_a_weight_are_backups() -> None:
+    plain = small.service(small.claim(), 1, 1)
+    backup = replace(plain, backends=tuple(replace(each, is_backup=True) for each in plain.backends))
+    (found,) = check_cost(compiled(small.balancer(backup)))
+    assert (found.cost, "only backups have a weight" in found.text) == (CostKind.BACKUP, True)
+    mixed = replace(plain, backends=(plain.backends[0], backup.backends[1]))
+    (found,) = check_cost(compiled(small.balancer(mixed)))
+    assert "backups without a health check" in found.text
 
 
 def test_nested_rules_of_an_older_version_drain_as_blocks_do() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.load import MAX_SIZE_BYTES, MAX_VALUES, load_config, parse_config
+from xenoovs.config.include import MAX_SIZE_BYTES
+from xenoovs.config.load import MAX_VALUES, load_config, parse_config
 from xenoovs.errors import ConfigError
 
 MEGABYTE = 1_000_000

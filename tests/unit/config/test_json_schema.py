@@ -75,5 +75,29 @@ def test_examples_and_defaults_are_accepted() -> None:
 
 def test_the_keys_are_those_of_the_loader() -> None:
     assert list(json_schema()["properties"]) == list(FileConfig.model_fields)
-    assert json_schema()["required"] == ["version", "switch", "services"]
     assert json_schema()["additionalProperties"] is False
+
+
+_SERVICES = "services: [{name: web, vip: 10.3.10.1, backends: [{name: a, mac: 02:00:5e:10:00:02, weight: 1}]}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_valid"),
+    [
+        # Files that others include; one schema has to do for both.
+        (_SERVICES, True),
+        (f"version: 1\n{_SERVICES}", True),
+        ("include: [more.yaml]\ndefaults: {services: {bridge: ovsbr1}}", True),
+        # The first file.
+        (f"version: 1\nswitch: {{ingress: p0, egress: p1}}\n{_SERVICES}", True),
+        (f"version: 1\nbridges: [{{ingress: p0, egress: p1}}]\n{_SERVICES}", True),
+        (f"switch: {{ingress: p0, egress: p1}}\n{_SERVICES}", False),
+        (f"bridges: [{{ingress: p0, egress: p1}}]\n{_SERVICES}", False),
+        (f"version: 1\nhealth: {{probe: icmp}}\n{_SERVICES}", False),
+        ("version: 1\nswitch: {ingress: p0, egress: p1}\nbridges: [{ingress: p0, egress: p1}]", False),
+        ("version: 1\nbridges: []", False),
+        ("version: 1\nbridges: [{ingress: p0}]", False),
+    ],
+)
+def test_the_first_file_needs_its_bridge_and_an_included_one_does_not(text: str, *, is_valid: bool) -> None:
+    assert (errors(text) == []) is is_valid

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.load import load_config, load_located, parse_config
-from xenoovs.config.values import Position
+from xenoovs.config.load import load_config, parse_config
 from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import (
@@ -137,15 +136,6 @@ def test_a_service_without_vip_for_ipv6() -> None:
 
 def test_a_source_mac_of_its_own() -> None:
     assert minimal("    rewrite_source_mac: 02:00:00:00:00:09\n").source_mac == parse_mac("02:00:00:00:00:09")
-
-
-def test_the_places_of_services(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text(FULL, encoding="utf-8")
-    located = load_located(path)
-    assert located.services == (Position(9, 5),)
-    assert located.file == str(path)
-    assert located.balancer == load_config(path)
 
 
 def test_the_same_mac_on_two_ports_is_two_servers() -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.load import parse_config
+from xenoovs.config.load import check_bridges, split_config
 from xenoovs.config.templates import read_template, template_names
 
 
 def test_names() -> None:
     assert template_names() == (
         "bluefield-host",
+        "hardware-budget",
         "ipv6",
         "many-services",
+        "minimal",
+        "nat-clients",
         "quickstart",
-        "source-port",
-        "thesis",
-        "weighted",
+        "two-uplinks",
     )
 
 
 @pytest.mark.parametrize("name", template_names())
 def test_every_template_is_a_config(name: str) -> None:
-    assert parse_config(read_template(name), file=name).services
+    for balancer in check_bridges(split_config(read_template(name), file=name)):
+        assert balancer.services
 
 
 @pytest.mark.parametrize("name", ["nothing", "../pyproject", ""])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.decision.advance import SETTLE_S, BlockId, Progress, advance, settle_s
+from xenoovs.decision.advance import SETTLE_S, BlockId, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import BlockMove, Decision, DesiredState, Phase, Transition, split
 from xenoovs.model.balancer import AT_ONCE, Balancer, BlockKey, Drain, DrainMode, Protocol
@@ -32,13 +32,14 @@ def go(
     ports: Collection[str] = PORTS,
     quiet: Collection[BlockId] = (),
     settle_s: float | None = SETTLE_S,
+    revalidated: Collection[ServiceMove] | None = None,
     ejected: Mapping[str, frozenset[str]] | None = None,
     dead: Mapping[str, frozenset[str]] | None = None,
 ) -> State:
     """Decide and advance. `dead`: backends that are ejected for the drain, after the decision was made."""
     decision = decide(before[0], DesiredState(balancer, ejected or {}))
     desired = DesiredState(balancer, dead or ejected or {})
-    return decision, advance(before, decision, desired, Progress(now_s, ports, quiet, settle_s))
+    return decision, advance(before, decision, desired, Progress(now_s, ports, quiet, settle_s, revalidated))
 
 
 def moves(state: State) -> list[BlockMove]:
@@ -141,6 +142,15 @@ def test_new_connections_stay_until_a_block_has_settled(drained: State, now_s: f
     assert opens(go(drained, pinning(1, 0, 0), now_s=now_s)) == [gets_new]
 
 
+def test_new_connections_stay_until_megaflows_were_revalidated_however_long_it_takes(drained: State) -> None:
+    """A move that began after the revalidation is not among the moves that it covers."""
+    before, later = moves(drained), [replace(move, since_s=1.0) for move in moves(drained)]
+    (service_id,) = dict(drained[1].services)
+    for covered, gets_new in ((before, "b0"), (later, "b1"), ([], "b1")):
+        of = frozenset((service_id, move) for move in covered)
+        assert opens(go(drained, pinning(1, 0, 0), now_s=60 * SETTLE_S / 4, revalidated=of)) == [gets_new]
+
+
 def test_a_block_that_has_settled_does_not_settle_again(drained: State) -> None:
     """Also when it goes on to a third backend, or the time of the clock goes back."""
     on = go(drained, pinning(1, 0, 0), now_s=SETTLE_S)
@@ -148,6 +158,17 @@ def test_a_block_that_has_settled_does_not_settle_again(drained: State) -> None:
     third = go(on, pinning(0, 0, 1))
     assert ways(third) == [("b0", "b2"), ("b1", "b2")]
     assert opens(third) == ["b0", "b2"]
+
+
+@pytest.mark.parametrize(("now_s", "gets_new"), [(1.0, "b1"), (1.0 + SETTLE_S, "b0")])
+def test_clients_that_came_back_before_they_had_settled_settle_in_the_next_drain(
+    drained: State, now_s: float, gets_new: str
+) -> None:
+    """Else a megaflow from before both drains, made by the SYN of an open connection, would move this connection."""
+    back = go(drained, pinning(1, 1, 0), now_s=0.5)
+    again = go(back, pinning(1, 0, 0), now_s=1.0)
+    assert ways(again) == [("b1", "b0")]
+    assert opens(go(again, pinning(1, 0, 0), now_s=now_s)) == [gets_new]
 
 
 def test_a_drain_that_is_not_to_go_on_stays_where_it_is(drained: State) -> None:

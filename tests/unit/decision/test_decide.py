@@ -36,6 +36,17 @@ def test_too_few_bits_say_what_they_could_do(key: BlockKey) -> None:
     assert (caught.value.max_width, caught.value.least) == (1, Fraction(1))
 
 
+def test_a_weight_that_no_tolerance_meets_is_named_with_its_service_and_backend() -> None:
+    with pytest.raises(ToleranceUnreachable) as caught:
+        decided(service(claim(), 10**9, 0, 30, name="dns"))
+    assert str(caught.value) == (
+        "a tolerance of 5% cannot be met with 16 bits, nor can any tolerance up to 100%: raise the smallest weight "
+        "(backend dns/b2) or set it to 0, or allow more bits where they are limited"
+    )
+    with pytest.raises(ToleranceUnreachable, match=r"lowest possible is 50%.*\(backend dns/b1\)"):
+        decided(replace(service(claim(), 5, 1, name="dns"), key=BlockKey(width=2), tolerance=Fraction(1, 100)))
+
+
 def test_a_budget_trades_tolerance_for_flows() -> None:
     exact = replace(service(claim(), 70, 30), tolerance=Fraction(1, 1000))
     cheap = replace(exact, max_flows=3)

@@ -47,7 +47,7 @@ def test_a_list_of_addresses_is_a_list_of_clients() -> None:
 
 def test_clients_move_out_of_the_way_of_a_vip() -> None:
     assert client_net(Family.IPV4, [ip_address("198.18.4.4")]) == ip_network("100.64.0.0/15")
-    with pytest.raises(LabError, match="there are VIPs in each of"):
+    with pytest.raises(LabError, match="the config has addresses in each of"):
         client_net(Family.IPV4, [ip_address("198.18.4.4"), ip_address("100.64.0.1")])
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.lab.client import AnswerCounts, Flight, parse_counts, parse_round, render_counts, render_round
+from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, parse_round, render_counts, render_round
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.traffic import BackendAnswers, ClientAnswers, LabReport, ServiceTraffic, Trial, service_traffic
 from xenoovs.model.address import Family, parse_mac
@@ -63,7 +63,8 @@ def test_a_mac_on_two_ports_is_identified_by_its_label_alone() -> None:
 
 
 def test_rounds_and_counts_survive_json() -> None:
-    assert parse_round(render_round(TRIAL.flights, lost=3)) == (list(TRIAL.flights), 3)
+    for pace in (None, Pace(10, 2.5), Pace(0.5, None)):
+        assert parse_round(render_round(TRIAL.flights, lost=3, pace=pace)) == (list(TRIAL.flights), 3, pace)
     counts = AnswerCounts([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
     assert parse_counts(render_counts(counts)) == counts
     assert counts.lost == 1

@@ -27,5 +27,5 @@ def test_a_name_cannot_leave_the_directory() -> None:
 def test_a_broken_state_names_the_way_out(text: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "lab.json").write_text(text)
-    with pytest.raises(LabError, match="lab down --name a"):
+    with pytest.raises(LabError, match="lab down --lab a"):
         open_lab("a", directory=tmp_path)

@@ -64,10 +64,18 @@ def test_binds(bind: str, vips: tuple[str, ...], ports: str) -> None:
     assert (service.vips, [str(port) for port in service.ports]) == (tuple(map(ip_address, vips)), [ports])
 
 
-def test_servers_with_a_name_and_backups_are_left_out_with_a_reason() -> None:
+def test_servers_with_a_name_are_left_out_with_a_reason() -> None:
     service = service_of("server a 192.0.2.2:80", "server b b.example.net:80", "server c 192.0.2.4:80 backup")
-    assert [backend.name for backend in service.backends] == ["a"]
-    assert [omission.line for omission in service.omissions] == [6, 7]
+    assert [(backend.name, backend.is_backup) for backend in service.backends] == [("a", False), ("c", True)]
+    assert [omission.line for omission in service.omissions] == [6]
+
+
+@pytest.mark.parametrize(("option", "lines"), [("", [7]), ("option allbackups", [])])
+def test_only_with_allbackups_several_backups_share_in_haproxy_too(option: str, lines: list[int]) -> None:
+    servers = ("server b 192.0.2.3:80 backup", "server c 192.0.2.4:80 backup")
+    service = service_of(option or "mode tcp", "server a 192.0.2.2:80", *servers)
+    assert [backend.is_backup for backend in service.backends] == [False, True, True]
+    assert [omission.line - 1 for omission in service.omissions] == lines
 
 
 def test_a_disabled_server_has_no_weight() -> None:
@@ -76,11 +84,46 @@ def test_a_disabled_server_has_no_weight() -> None:
 
 
 def test_omissions_of_a_server_are_in_the_order_of_its_options() -> None:
-    options = ("maxconn", "cookie", "agent-check", "send-proxy-v2")
-    line = "server a 192.0.2.2:80 maxconn 5 cookie s1 agent-check send-proxy-v2"
+    options = ("maxconn", "cookie", "ssl", "send-proxy-v2")
+    line = "server a 192.0.2.2:80 maxconn 5 cookie s1 ssl send-proxy-v2"
     assert [omission.text for omission in service_of(line).omissions] == [f"a: {option}" for option in options]
+
+
+def test_agent_check_of_servers_is_that_of_the_service() -> None:
+    agent = "agent-check agent-port 9707"
+    service = service_of(f"server a 192.0.2.2:80 {agent} agent-inter 5s", "server b 192.0.2.3:80 no-agent-check")
+    assert service.agent_check == {"port": "9707", "interval": "5s"}
+    (other,) = service.omissions
+    assert (other.text, other.reason) == ("b", "agent_check asks all servers of a service, also this one")
+    assert service_of(f"server a 192.0.2.2:80 {agent}").agent_check == {"port": "9707", "interval": "2s"}
+    quick = service_of(f"server a 192.0.2.2:80 {agent} agent-inter 200ms agent-send 'web\\n' agent-addr 192.0.2.9")
+    assert quick.agent_check == {"port": "9707", "interval": "200ms", "timeout": "200ms", "send": '"web\\n"'}
+    assert [each.text for each in quick.omissions] == ["a: agent-addr"]
+
+
+def test_agent_check_in_the_defaults_holds_for_all_servers() -> None:
+    lines = ("server a 192.0.2.2:80", "server b 192.0.2.3:80 agent-inter 9s", "server c 192.0.2.4:80 no-agent-check")
+    service = service_of(*lines, defaults="default-server agent-check agent-port 9707 agent-inter 3s")
+    assert service.agent_check == {"port": "9707", "interval": "3s"}
+    reasons = [each.reason for each in service.omissions]
+    assert reasons == [
+        "a service has one agent_check, here that of its first server; this one differs",
+        "agent_check asks all servers of a service, also this one",
+    ]
+
+
+def test_agent_check_without_a_port_or_behind_other_servers_is_named() -> None:
+    (nothing,) = service_of("server a 192.0.2.2:80 agent-check").omissions
+    assert (nothing.text, nothing.reason) == ("a: agent-check", "it has no agent-port to ask")
+    late = service_of("server a 192.0.2.2:80", "server b 192.0.2.3:80 agent-check agent-port 1")
+    assert late.agent_check["port"] == "1"
+    assert [each.reason for each in late.omissions] == ["agent_check asks all servers of a service, also those above"]
 
 
 @pytest.mark.parametrize("switch", ["send-proxy", "send-proxy-v2", "agent-check", "ssl-reuse"])
 def test_an_option_without_argument_does_not_swallow_the_next_one(switch: str) -> None:
     assert service_of(f"server a 192.0.2.2:80 {switch} check").health["probe"] == "tcp"
+
+
+def test_a_slow_start_is_a_ramp() -> None:
+    assert service_of("server a 192.0.2.2:80 check slowstart 30s").health["ramp"] == "30s"

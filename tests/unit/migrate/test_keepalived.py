@@ -59,3 +59,10 @@ def test_a_virtual_server_without_real_servers_is_left_out_with_a_reason() -> No
     draft = read_keepalived("virtual_server 192.0.2.1 80 {\n}\n")
     assert not draft.services
     assert [(o.line, o.reason) for o in draft.omissions] == [(1, "left out: a service needs a real_server")]
+
+
+def test_servers_that_begin_as_failed_do_so_here() -> None:
+    (service,) = of_server("TCP_CHECK {\n}", "alpha").services
+    assert service.health["initial"] == "down"
+    (unchecked,) = of_server("", "alpha").services
+    assert not unchecked.health

@@ -57,7 +57,7 @@ def test_a_tiny_weight_is_named_as_the_one_that_decides() -> None:
         partition([10**6, 0, 1], tolerance=FIVE_PERCENT)
     assert caught.value.smallest == 2
     assert caught.value.least == Fraction(10**6 + 1, 2**16) - 1
-    assert "or the smallest weight (backend 2)" in str(caught.value)
+    assert "raise the smallest weight (backend 2)" in str(caught.value)
 
 
 def test_more_backends_than_classes_have_no_tolerance() -> None:

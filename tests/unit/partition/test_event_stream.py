@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, failover, least_possible_moved, update
+from xenoovs.partition.change import Goal, failover, start, update
 from xenoovs.partition.solve import block_count, feasible, partition, solve, windows
 
 BACKENDS, WIDTH, TOLERANCE = 16, 10, Fraction(1, 10)
@@ -82,7 +82,7 @@ def run(events: list[Event], change: Callable[[Assignment, Event], Assignment]) 
         new = change(live, event)
         assert all(lo <= space <= hi for space, (lo, hi) in zip(new.spaces(), allowed, strict=True))
         cost.moved.append(moved(live, new))
-        cost.least_moved.append(least_possible_moved(live, event.goal))
+        cost.least_moved.append(start(live, event.goal).least_moved)
         cost.blocks.append(Fraction(len(new.blocks), block_count(solve(allowed, 1 << WIDTH))))
         live = new
     return cost

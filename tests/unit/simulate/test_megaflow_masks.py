@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
 
+from tests.predicted import predict_megaflows
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
 from xenoovs.openflow.text import parse_flow
 from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5
 from xenoovs.simulate.headers import Segment, segment_of, slot_of
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of, predict_megaflows
+from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 4000, 53)
 PACKET6 = Packet("p0", IPv6Address("2001:db8::7"), IPv6Address("2001:db8::45"), 17, 4000, 53)

@@ -30,12 +30,12 @@ def _trial(body: bytes) -> tuple[Attribute, ...]:
 def test_a_rule_in_hardware() -> None:
     rule = _rule(ACCEPTED)
     assert (rule.place, rule.preference, rule.protocol, rule.handle) == (FilterParent(2), 2, 0x0800, 1)
-    assert (rule.in_hw, rule.skip_hw, rule.in_hw_count, rule.chain) == (True, False, 1, 0)
+    assert (rule.in_hw, rule.skip_hw, rule.chain) == (True, False, 0)
 
 
 def test_a_rule_that_the_driver_refused() -> None:
     rule = _rule(UNSUPPORTED_KEY)
-    assert (rule.in_hw, rule.skip_hw, rule.in_hw_count) == (False, False, 0)
+    assert (rule.in_hw, rule.skip_hw) == (False, False)
     assert rule.cookie is not None
     assert rule.cookie.hex() == cookie_of_ufid("747874e0-ef68-432c-b711-33f2e69911dd")
 

@@ -32,7 +32,7 @@ def test_runtime_value_of_a_parameter() -> None:
 def test_a_kernel_that_tells_no_value() -> None:
     """Seen on Ubuntu's kernel 5.15.0-25: the parameter is listed without any value."""
     assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
-        "devlink tells no value of flow_steering_mode"
+        "devlink reports no value of flow_steering_mode"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from xenoovs.datapath.host import BridgeState, Controller, Database, PortState
+from xenoovs.datapath.host import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_database
@@ -37,9 +37,10 @@ TABLES: dict[str, dict[str, Any]] = {
             "fail_mode": "secure",
             "protocols": "OpenFlow14",
             "ports": ["set", [["uuid", "o2"], ["uuid", "o1"], ["uuid", "gone"]]],
+            **{"sflow": ["uuid", "x"], "ipfix": NONE, "netflow": ["uuid", "y"], "mirrors": ["uuid", "m"]},
         }
     },
-    "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"]}},
+    "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"], "name": "p1"}},
     "Interface": {
         "i1": {
             **{"name": "p0", "type": "", "ofport": -1, "link_state": NONE, "mac_in_use": NONE, "mtu": NONE},
@@ -54,6 +55,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "c1": {"target": "tcp:192.0.2.1:6653", "is_connected": True, "role": "master"},
         "c2": {"target": "tcp:192.0.2.2:6653", "is_connected": False, "role": NONE},
     },
+    "Mirror": {"m": {"name": "m0", "output_port": ["uuid", "o2"], "output_vlan": NONE, "snaplen": 64}},
 }
 
 
@@ -104,9 +106,10 @@ def test_the_whole_database(tmp_path: Path) -> None:
                 Controller("tcp:192.0.2.1:6653", is_connected=True, role="master"),
                 Controller("tcp:192.0.2.2:6653"),
             ),
-            protocols=("OpenFlow14",),
             hw_offload=True,
             max_idle_ms=20_000,
+            exporters=("sflow", "netflow"),
+            mirrors=(Mirror("m0", "p1", snaplen=64),),
         ),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.datapath.host import Unknown
-from xenoovs.switch.devices import device_attribute, device_pci, read_kernel
+from xenoovs.switch.devices import device_pci, read_kernel
 
 RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")
@@ -80,9 +80,3 @@ def test_pci_device_behind_a_network_device(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/p0/device").symlink_to(function)
     assert device_pci("p0", root=tmp_path) == "0000:03:00.0"
     assert device_pci("lo", root=tmp_path) is None
-
-
-def test_attributes_that_a_device_lacks(tmp_path: Path) -> None:
-    _write(tmp_path / "sys/class/net/p0/phys_switch_id", "a2084c0003ebc008\n")
-    assert device_attribute("p0", "phys_switch_id", root=tmp_path) == "a2084c0003ebc008"
-    assert device_attribute("p0", "phys_port_name", root=tmp_path) is None

@@ -10,7 +10,7 @@ ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
 
 
 def _rule(handle: int, cookie: str | None) -> TcFilter:
-    return TcFilter("ip", 2, 0, handle, cookie, in_hw=True, in_hw_count=1, counters=None)
+    return TcFilter("ip", 2, 0, handle, cookie, in_hw=True, counters=None)
 
 
 def test_rules_of_megaflows() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from tests.unit.switch.fake_kernel import FakeKernel
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
+from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.skip_sw_probe import FilterParent, SkipSwProber, TrialResult, parse_rule
+from xenoovs.switch.skip_sw_probe import FilterParent, SkipSwProber, parse_rule, preference_of
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
 DEVICE = "lo"
@@ -56,7 +57,7 @@ def _notes(directory: Path) -> list[str]:
 
 
 def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
-    told = TrialResult(95, "Operation not supported", WORDS)
+    told = DriverAnswer(95, "Operation not supported", WORDS)
     asked = SkipSwProber(kernel, tmp_path).ask(ALL)
     assert asked == {_cookie(UNSUPPORTED_KEY): told, _cookie(UNSUPPORTED_ACTION): told}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
@@ -66,14 +67,14 @@ def test_a_driver_without_words(tmp_path: Path) -> None:
     kernel = FakeKernel(tmp_path / "kernel", Refused(28, ""))
     kernel.put(RULES)
     assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: TrialResult(28, "No space left on device")
+        REFUSED_COOKIE: DriverAnswer(28, "No space left on device")
     }
 
 
 def test_an_accepted_trial_is_deleted_at_once(tmp_path: Path) -> None:
     kernel = FakeKernel(tmp_path / "kernel")
     kernel.put(RULES)
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: TrialResult(None)}
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: DriverAnswer(None)}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
@@ -93,7 +94,7 @@ def test_killed_half_way_the_next_run_deletes_the_rule(tmp_path: Path) -> None:
     assert trial is not None
     # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
     assert (trial.place, trial.cookie) == (FilterParent(2), None)
-    assert trial.preference > 0xC000
+    assert 2 < trial.preference <= 16
 
     assert SkipSwProber(kernel, tmp_path).finish()
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
@@ -107,6 +108,55 @@ def test_killed_half_way_the_next_trial_deletes_the_rule_first(tmp_path: Path) -
     assert len(kernel.rules()) == len(RULES) + 1
     SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
     assert kernel.rules() == RULES
+
+
+class _FewPreferences(FakeKernel):
+    """A NIC that takes preferences up to a number, and whose table is full."""
+
+    highest = 16
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        if kind == 44 and preference_of(body) > self.highest:
+            raise Refused(95, "mlx5_core: Requested priority value is not supported")
+        FakeKernel.request(self, kind, flags, body)
+
+
+class _NoPreference(_FewPreferences):
+    highest = 2
+
+
+def test_a_nic_with_16_preferences_answers_about_the_rule(tmp_path: Path) -> None:
+    """The trial was made above 49152, and the driver's answer about that was given as the reason."""
+    kernel = _FewPreferences(tmp_path / "kernel", Refused(28, "table full"))
+    kernel.put(RULES)
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
+        REFUSED_COOKIE: DriverAnswer(28, "No space left on device", "table full")
+    }
+
+
+def test_an_answer_about_every_preference_is_a_failed_trial(tmp_path: Path) -> None:
+    kernel = _NoPreference(tmp_path / "kernel", Refused(28, "table full"))
+    kernel.put(RULES)
+    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+    assert answer.is_about_trial
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "is_about_trial"),
+    [
+        ("mlx5_core: Requested priority value is not supported", True),
+        ("mlx5_core: Requested chain is out of supported range", True),
+        ("nfp: only a few prios", True),
+        ("mlx5_core: Setting VLAN prio is not supported", False),
+        ("eswitch: unsupported match key", False),
+    ],
+)
+def test_which_answers_are_about_the_trial(words: str, is_about_trial: bool, tmp_path: Path) -> None:
+    kernel = FakeKernel(tmp_path / "kernel", Refused(95, words))
+    kernel.put(RULES)
+    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+    assert answer.is_about_trial == is_about_trial
 
 
 class _Interrupted(FakeKernel):

@@ -9,10 +9,11 @@ import pytest
 from tests.unit.verify.programs import two_services
 from tests.unit.verify.why_cases import host, megaflow
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.diagnose import Attribution, MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.verify.why.reason import Cause
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.verify.bridge import BridgeFindings, BridgePorts, check_bridge
+from xenoovs.verify.bridge import BridgeFindings, check_bridge
+from xenoovs.verify.check import BridgePorts, CheckContext
 from xenoovs.verify.findings import Conclusion
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
@@ -19,7 +20,7 @@ def _line(in_port: str, where: str, *, packets: int = 10, actions: str = "p1", k
 
 
 def _check(*lines: str, ports: BridgePorts | None = None) -> BridgeFindings:
-    return check_bridge(scan_dump("\n".join(lines)), ports=ports, internal_ports=frozenset({"br0"}))
+    return check_bridge(scan_dump("\n".join(lines)), CheckContext(ports=ports, internal_ports=frozenset({"br0"})))
 
 
 def test_rows_sum_equal_megaflows_and_go_from_best_to_worst() -> None:

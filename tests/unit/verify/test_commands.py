@@ -37,6 +37,22 @@ def test_on_the_host_itself_nothing_is_added(command: str) -> None:
     assert THIS_HOST.text(command) == command
 
 
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        ("ethtool -K p0 hw-tc-offload on", "xenoovs lab exec --lab one -- ethtool -K p0 hw-tc-offload on"),
+        ("ovs-appctl revalidator/purge", "xenoovs lab exec --lab one -- ovs-appctl revalidator/purge"),
+        ("ovs-vsctl list-br", "xenoovs lab exec --lab one -- ovs-vsctl list-br"),
+        ("xenoovs why FILE --reinstall", "xenoovs why my.yaml --reinstall --lab one"),
+        ("# leave it", "# leave it"),
+    ],
+)
+def test_in_a_lab_in_a_machine_commands_run_as_printed_on_the_host(command: str, typed: str) -> None:
+    machine = ("xenoovs", "lab", "exec", "--lab", "one", "--")
+    target = CommandTarget(db="unix:/x", rundir="/x", options=("--lab", "one"), config="my.yaml", machine=machine)
+    assert target.text(command) == typed
+
+
 def test_a_remote_database_has_no_run_directory() -> None:
     assert REMOTE.text("ovs-vsctl show") == "ovs-vsctl --db=tcp:192.0.2.1:6640 show"
     assert REMOTE.text("ovs-appctl version") == "ovs-appctl version"
@@ -60,3 +76,9 @@ def test_a_command_that_asks_no_switch_is_not_led_to_one() -> None:
     where = CommandTarget(options=("--lab", "demo"), config="my.yaml")
     assert where.text("xenoovs lint FILE --table-size ENTRIES") == "xenoovs lint my.yaml --table-size ENTRIES"
     assert where.text("xenoovs apply FILE") == "xenoovs apply my.yaml --lab demo"
+
+
+def test_a_config_of_several_bridges_is_named_with_the_bridge() -> None:
+    target = CommandTarget(options=("--lab", "demo"), config="my.yaml", bridge="ovsbr2")
+    assert target.text("xenoovs why FILE --offline") == "xenoovs why my.yaml --bridge ovsbr2 --offline --lab demo"
+    assert target.text("ovs-vsctl show") == "ovs-vsctl show"

@@ -9,6 +9,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.verify.check import MegaflowState, state_of
 from xenoovs.verify.findings import Anomaly
+from xenoovs.verify.samples import DatapathSample, id_of, sampled
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""
@@ -19,22 +20,31 @@ def _line(where: str, *, packets: int = 10) -> str:
     return f"ufid:{UFID}, {keys}, packets:{packets}, bytes:{packets * 100}, used:0.1s{where}, actions:p1"
 
 
-def _filter(*, in_hw: bool | None, counters: TcCounters | None = None) -> dict[str, TcFilter]:
-    return {COOKIE: TcFilter("ip", 2, 0, 1, COOKIE, in_hw=in_hw, in_hw_count=0, counters=counters)}
+def _filter(
+    *, in_hw: bool | None, counters: TcCounters | None = None, active_s: int | None = None
+) -> dict[str, TcFilter]:
+    return {COOKIE: TcFilter("ip", 2, 0, 1, COOKIE, in_hw=in_hw, counters=counters, active_s=active_s)}
 
 
-def _seen(where: str, filters: dict[str, TcFilter] | None) -> MegaflowState:
-    found = state_of(parse_megaflow(_line(where)), filters)
+def _seen(
+    where: str, filters: dict[str, TcFilter] | None, before: TcCounters | None = None, *, contradicted: str = ""
+) -> MegaflowState:
+    megaflow = parse_megaflow(_line(where))
+    sample = None if before is None else DatapathSample({id_of(megaflow): sampled(megaflow, before)})
+    found = state_of(megaflow, filters, sample, {contradicted})
     assert found is not None
     return found
+
+
+IN_HW = ", offloaded:yes, dp:tc"
 
 
 @pytest.mark.parametrize(
     ("where", "in_hw", "verdict", "anomalies"),
     [
-        (", offloaded:yes, dp:tc", True, Verdict.HW, ()),
-        (", offloaded:yes, dp:tc", False, Verdict.TC_SW, (Anomaly.CONTRADICTED,)),
-        (", offloaded:yes, dp:tc", None, Verdict.HW, (Anomaly.UNCONFIRMED,)),
+        (IN_HW, True, Verdict.HW, ()),
+        (IN_HW, False, Verdict.TC_SW, (Anomaly.NOT_IN_HW,)),
+        (IN_HW, None, Verdict.UNCONFIRMED, ()),
         (", dp:tc", False, Verdict.TC_SW, ()),
     ],
 )
@@ -43,18 +53,59 @@ def test_the_kernel_has_the_last_word(
 ) -> None:
     found = _seen(where, _filter(in_hw=in_hw))
     assert (found.verdict, found.anomalies) == (verdict, anomalies)
-    assert found.hw_packets == (10 if verdict is Verdict.HW else 0)
+    assert found.is_counted == (in_hw is not None)
 
 
 def test_a_filter_with_both_counters_shows_what_the_nic_forwarded() -> None:
-    found = _seen(", offloaded:yes, dp:tc", _filter(in_hw=True, counters=TcCounters(20, 1900, 15, 1500)))
+    found = _seen(IN_HW, _filter(in_hw=True, counters=TcCounters(20, 1900, 15, 1500)))
     assert (found.packets, found.bytes, found.hw_packets, found.hw_bytes) == (20, 1900, 15, 1500)
 
 
-def test_a_filter_in_hw_without_hardware_counters_has_forwarded_nothing_there() -> None:
-    """tc prints no hardware counter that is 0: packets that came before the NIC held the rule went by software."""
-    found = _seen(", offloaded:yes, dp:tc", _filter(in_hw=True, counters=TcCounters(31, 2666)))
-    assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (Verdict.HW, 31, 0, 0)
+def test_without_a_counter_of_hardware_nothing_is_confirmed() -> None:
+    found = _seen(IN_HW, _filter(in_hw=True, counters=TcCounters(31, 2666, None)))
+    assert (found.verdict, found.is_counted) == (Verdict.UNCONFIRMED, False)
+
+
+@pytest.mark.parametrize(
+    ("counters", "active_s", "verdict"),
+    [
+        # Packets that came before the NIC held the rule went by software; so did all others, if they came long after.
+        (TcCounters(31, 2666), 0, Verdict.UNCONFIRMED),
+        (TcCounters(31, 2666), None, Verdict.UNCONFIRMED),
+        (TcCounters(31, 2666), 24, Verdict.IDLE_HW),
+        (TcCounters(272, 27200, 48, 4800), 24, Verdict.UNCONFIRMED),
+        (TcCounters(272, 27200, 200, 20000), 24, Verdict.HW),
+        (TcCounters(0, 0), 0, Verdict.HW),
+    ],
+)
+def test_one_sample_says_when_it_cannot_know(counters: TcCounters, active_s: int | None, verdict: Verdict) -> None:
+    assert _seen(IN_HW, _filter(in_hw=True, counters=counters, active_s=active_s)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        (TcCounters(1000, 1, 1000), TcCounters(1224, 1, 1000), Verdict.IDLE_HW),
+        (TcCounters(31, 1, 0), TcCounters(1031, 1, 1000), Verdict.HW),
+        (TcCounters(31, 1, 0), TcCounters(1034, 1, 1000), Verdict.HW),
+        (TcCounters(31, 1, 0), TcCounters(36, 1, 4), Verdict.TC_SW),
+        (TcCounters(96, 1, 96), TcCounters(192, 1, 156), Verdict.TC_SW),
+        (TcCounters(1000, 1, 1000), TcCounters(1000, 1, 1000), Verdict.HW),
+        (TcCounters(1000, 1, 1000), TcCounters(40, 1, 10), Verdict.UNCONFIRMED),
+    ],
+)
+def test_two_samples_are_judged_by_what_grew_between_them(
+    before: TcCounters, now: TcCounters, verdict: Verdict
+) -> None:
+    assert _seen(IN_HW, _filter(in_hw=True, counters=now), before).verdict is verdict
+
+
+def test_a_port_that_contradicts_the_nic_is_believed() -> None:
+    before, now = TcCounters(10, 1, 10), TcCounters(110, 1, 110)
+    filters = _filter(in_hw=True, counters=now)
+    assert _seen(IN_HW, filters, before, contradicted="p0").verdict is Verdict.CONTRADICTED
+    assert _seen(IN_HW, filters, before, contradicted="p1").verdict is Verdict.HW
+    assert _seen(IN_HW, filters, now, contradicted="p0").verdict is Verdict.HW
 
 
 def test_a_megaflow_without_filter_is_an_anomaly_and_judged_by_the_dump() -> None:

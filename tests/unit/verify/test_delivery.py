@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import IN_HARDWARE, blocks, two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import delivers, expected_services, is_undetermined
-from xenoovs.verify.findings import IgnoreReason, OffloadFindings, ignore_reason_of
+from xenoovs.verify.findings import OffloadFindings, OutsideKind, outside_kind_of
 
 SERVICES = expected_services(two_services())
 BLOCK = next(block for block in blocks(two_services()) if block.backend == "b1")
@@ -84,4 +84,4 @@ def test_the_first_packet_of_a_connection_under_any_mask(ct_state: str, *, is_ne
     """Only the mask 0x21 was known, but ct_state(0x21/0x23) is the same packet."""
     keys = f"recirc_id(0x5),ct_state({ct_state}),in_port(p0),eth_type(0x0800),ipv4(frag=no)"
     line = f"{keys}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:ct(commit),recirc(0x6)"
-    assert (ignore_reason_of(parse_megaflow(line), frozenset()) is IgnoreReason.NEW_CONNECTION) == is_new
+    assert (outside_kind_of(parse_megaflow(line), frozenset()) is OutsideKind.NEW_CONNECTION) == is_new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xenoovs.openflow.flow import is_ours
 from xenoovs.verify.trace import Origin, parse_detrace
 
 ANSWER = """ovsbr1
@@ -12,7 +13,7 @@ ANSWER = """ovsbr1
 
 def test_flows_have_cookie_table_and_text() -> None:
     ours, theirs = parse_detrace(ANSWER)
-    assert (ours.is_ours, ours.table) == (True, 0)
+    assert (is_ours(ours.cookie), ours.table) == (True, 0)
     assert ours.text.startswith("priority=936,ip,in_port=1")
     assert theirs == Origin(0x5678, 1, "priority=10,ip,nw_src=0.0.0.0/0.0.0.1,actions=output:2")
     assert str(theirs).startswith("cookie=0x5678, table=1, priority=10")
@@ -24,7 +25,7 @@ def test_a_flow_without_cookie_and_with_the_default_priority_is_foreign() -> Non
     (first, second) = parse_detrace(f"{counters}ip,nw_tos=184,actions=output:2\n{counters},actions=NORMAL\n")
     assert first == Origin(0, 0, "ip,nw_tos=184,actions=output:2")
     assert second == Origin(0, 0, "actions=NORMAL")
-    assert not first.is_ours
+    assert not is_ours(first.cookie)
 
 
 def test_errors_and_groups_are_skipped() -> None:

@@ -12,9 +12,10 @@ from tests.unit.verify.why_cases import OFF, UFID, host, megaflow
 from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.why.case import DriverAnswer, Evidence
+from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.diagnose import MegaflowFilter, Selection, diagnose, group, select_candidates, to_json
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 

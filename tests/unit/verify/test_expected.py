@@ -6,10 +6,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.balancer import claim, program, service
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.model.balancer import Protocol
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.report import service_rows
 

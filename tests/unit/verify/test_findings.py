@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.verify.check import CheckContext, check_offload
+from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, carry_over
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.model.next_hop import mac_of
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion, IgnoreReason
+from xenoovs.verify.findings import Conclusion, OutsideKind
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -27,7 +27,7 @@ def test_every_megaflow_is_counted_at_its_own_block() -> None:
     findings = check_offload(SERVICES, [megaflow_of(block, packets=i) for i, block in enumerate(BLOCKS)])
     assert [found.packets for found in findings.blocks] == list(range(len(BLOCKS)))
     assert findings.conclusion is Conclusion.IN_HARDWARE
-    assert findings.ignored == ()
+    assert findings.outside == ()
 
 
 def test_an_absent_block_does_not_spoil_success() -> None:
@@ -86,21 +86,22 @@ def test_the_slow_path_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "actions", "reason"),
+    ("keys", "actions", "kind"),
     [
-        ("in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)", "p1", IgnoreReason.ARP),
-        ("in_port(p0),eth_type(0x86dd),ipv6(proto=58),icmpv6(type=135)", "p1", IgnoreReason.NEIGHBOUR_DISCOVERY),
-        ("in_port(p0),eth(dst=33:33:00:00:00:01),eth_type(0x86dd),ipv6(frag=no)", "p1", IgnoreReason.MULTICAST),
-        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9)", "drop", IgnoreReason.DROP),
-        ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(frag=no)", "p1", IgnoreReason.RECIRCULATED),
-        ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.46)", "p0", IgnoreReason.OTHER),
-        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.47)", "p1", IgnoreReason.OTHER),
+        ("in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)", "p1", OutsideKind.ARP),
+        ("in_port(p0),eth_type(0x86dd),ipv6(proto=58),icmpv6(type=135)", "p1", OutsideKind.NEIGHBOUR_DISCOVERY),
+        ("in_port(p0),eth(dst=33:33:00:00:00:01),eth_type(0x86dd),ipv6(frag=no)", "p1", OutsideKind.MULTICAST),
+        ("in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9)", "drop", OutsideKind.DROP),
+        ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(frag=no)", "p1", OutsideKind.RECIRCULATED),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.46)", "p0", OutsideKind.ANSWERS),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=192.0.2.1,dst=10.3.10.46)", "p0", OutsideKind.OTHER),
+        ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.47)", "p1", OutsideKind.OTHER),
     ],
 )
-def test_megaflows_of_no_block_are_ignored_by_reason(keys: str, actions: str, reason: IgnoreReason) -> None:
+def test_megaflows_of_no_block_are_counted_by_kind(keys: str, actions: str, kind: OutsideKind) -> None:
     text = f"{keys}, packets:1, bytes:60, used:never, dp:ovs, actions:{actions}"
     findings = check_offload(SERVICES, [parse_megaflow(text)])
-    assert [(ignored.reason, ignored.megaflows) for ignored in findings.ignored] == [(reason, 1)]
+    assert [(each.kind, each.megaflows) for each in findings.outside] == [(kind, 1)]
     assert findings.conclusion is Conclusion.NOTHING_SEEN
 
 

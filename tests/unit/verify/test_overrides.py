@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.model.next_hop import mac_of
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.check import check_dump, check_offload
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
 from xenoovs.verify.foreign import OTHER_ACTIONS, attribute
@@ -37,7 +38,7 @@ def test_megaflows_that_overlap_blocks_and_go_elsewhere_are_overrides(actions: s
     findings = _check(_megaflow(OTHER_BITS, actions))
     odd = [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
     assert _names(findings) == odd
-    assert findings.ignored == ()
+    assert findings.outside == ()
     assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
 
 
@@ -79,7 +80,7 @@ def test_delivery_to_one_backend_overrides_only_blocks_of_the_other() -> None:
 def test_megaflows_without_packets_of_a_block_or_undetermined_ones_are_no_overrides(keys: str, actions: str) -> None:
     findings = _check(_megaflow(keys, actions))
     assert (findings.overrides, findings.conclusion) == ((), Conclusion.NOTHING_SEEN)
-    assert sum(ignored.megaflows for ignored in findings.ignored) == 1
+    assert sum(ignored.megaflows for ignored in findings.outside) == 1
 
 
 def test_the_same_backend_is_harmless() -> None:

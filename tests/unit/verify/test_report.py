@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.verify.check import check_offload
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import OffloadFindings
 from xenoovs.verify.report import backend_rows, service_rows, to_json, total_row
@@ -40,6 +40,6 @@ def test_the_share_in_hardware_is_of_packets_and_none_without_any() -> None:
 def test_json_says_everything_in_names_and_numbers() -> None:
     told = json.loads(json.dumps(to_json(_findings())))
     assert (told["conclusion"], told["exit_code"]) == ("not_all_in_hardware", 2)
-    assert told["total"]["blocks"] == {"HW": 1, "PARTIAL": 0, "TC_SW": 1, "SW": 0, "ABSENT": 2}
+    assert told["total"]["blocks"] == {verdict.value: 0 for verdict in Verdict} | {"HW": 1, "TC_SW": 1, "ABSENT": 2}
     assert [block["verdict"] for block in told["blocks"]] == ["HW", "TC_SW", "ABSENT", "ABSENT"]
     assert told["blocks"][0]["flow"].startswith("cookie=0x786f")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.check import CheckContext, check_offload
+from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Anomaly, Unwildcarding
 from xenoovs.verify.foreign import attribute, extra_bits, unwildcarding_flows

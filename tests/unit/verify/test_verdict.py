@@ -29,9 +29,11 @@ def test_a_dump_without_m_gives_no_verdict() -> None:
     assert verdict_of(parse_megaflow(LINE.format(""))) is None
 
 
-def test_verdicts_are_ordered_from_absent_to_software() -> None:
+def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:
     worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
-    assert worst_last == [Verdict.ABSENT, Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW]
+    assert [verdict.value for verdict in worst_last] == [
+        *("ABSENT", "HW", "UNCONFIRMED", "PARTIAL", "TC_SW", "IDLE_HW", "SW", "CONTRADICTED")
+    ]
 
 
 def test_the_dummy_provider_is_no_nic() -> None:

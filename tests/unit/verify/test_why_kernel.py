@@ -8,13 +8,13 @@ import pytest
 
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
 from xenoovs.datapath.host import Feature
-from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.why.case import DriverAnswer, Evidence, shape_of
+from xenoovs.verify.why.case import Evidence, shape_of
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood
 
-RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, in_hw_count=0, counters=None)
+RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, counters=None)
 
 
 def test_only_rules_of_traffic_control() -> None:
@@ -30,10 +30,39 @@ def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
     assert reason.fix == ("xenoovs why FILE --probe-driver",)
 
 
-def test_megaflows_of_this_shape_in_hardware_mean_a_full_table() -> None:
+def test_megaflows_of_this_shape_in_hardware_mean_a_full_table_or_a_refusal_by_value() -> None:
+    """A full table was called likely where a driver had hash collisions."""
     in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,)))))
-    assert (reason.cause, reason.likelihood) == (Cause.TABLE_FULL, Likelihood.LIKELY)
+    reasons = tuple(kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,))))))
+    assert [reason.cause for reason in reasons] == [Cause.TABLE_FULL, Cause.REFUSED_BY_DRIVER]
+    assert {reason.likelihood for reason in reasons} == {Likelihood.POSSIBLE}
+    assert all(reason.fix[0] == "xenoovs why FILE --probe-driver" for reason in reasons)
+
+
+def test_an_answer_about_the_preference_of_the_trial_is_no_reason() -> None:
+    answer = DriverAnswer(95, "Operation not supported", "requested priority is not supported", is_about_trial=True)
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert (reason.likelihood, "the trial failed" in reason.text) == (Likelihood.POSSIBLE, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("eswitch: only prefix masks are supported", "`match: {bits: [31, 30, ...]}`"),
+        ("mlx5_core: Flow is not offloaded due to min inline setting", "inline-mode transport"),
+        ("mlx5_core: devices are not the same uplink, can't offload forwarding", "esw_multiport"),
+    ],
+)
+def test_a_refusal_that_has_a_remedy_names_it(words: str, command: str) -> None:
+    answer = DriverAnswer(95, "Operation not supported", words)
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert any(command in line for line in reason.fix), reason.fix
+
+
+def test_no_room_for_a_value_is_no_full_table() -> None:
+    answer = DriverAnswer(28, "No space left on device", "eswitch: hash collision")
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +113,9 @@ def test_a_full_table_comes_with_what_makes_it_fit(answer: DriverAnswer | None) 
     """By inference it named `revalidator/purge` alone, after which the table is as full as before."""
     in_hardware = frozenset((shape_of(megaflow("offloaded:yes, dp:tc")),))
     driver = {} if answer is None else {UFID: answer}
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), in_hardware=in_hardware, driver=driver)))
+    reason, *_ = kernel_reasons(case(evidence=Evidence(host(), in_hardware=in_hardware, driver=driver)))
     assert reason.cause is Cause.TABLE_FULL
-    assert reason.fix[0] == "xenoovs lint FILE --table-size ENTRIES"
+    assert "xenoovs lint FILE --table-size ENTRIES" in reason.fix[:2]
     assert any("`tolerance`" in line and "`max_flows`" in line for line in reason.fix)
     assert ("xenoovs apply FILE" in reason.fix, "devlink dev param show" in reason.fix) == (True, True)
     assert reason.fix[-1] == "ovs-appctl revalidator/purge"

@@ -48,7 +48,7 @@ def test_a_refusal_comes_once_with_its_last_line() -> None:
     ("error", "cause"),
     [
         ("Invalid argument", Cause.REFUSED_BY_KERNEL),
-        ("No such file or directory", Cause.REFUSED_BY_KERNEL),
+        ("No such file or directory", Cause.NO_INGRESS_QDISC),
         ("No space left on device", Cause.TABLE_FULL),
         ("Operation not supported", Cause.REFUSED_BY_OVS),
     ],

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from xenoovs.agent.control.auth import Auth, facts_of_request
 from xenoovs.agent.control.handlers import HANDLERS
-from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, run_beside
+from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
 from xenoovs.agent.control.routes import ROUTES, Route, openapi_document
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
@@ -69,20 +69,12 @@ def _handler(agent: Agent, route: Route) -> _Answer:
         if route.query is not None:
             asked = parse_query(request.query.items(), route.query)
         if route.request is not None:
-            asked = parse_request(await _body(request), route.request)
+            asked = parse_request(await read_body(request), route.request)
         found = await HANDLERS[route.name](agent, asked)
         # The status of thousands of backends is megabytes, and the event loop sends health checks.
         return await run_beside(request.app, lambda: _json(to_json(found() if callable(found) else found)))
 
     return answer
-
-
-async def _body(request: web.Request) -> bytes:
-    try:
-        return await asyncio.wait_for(request.read(), REQUEST_TIMEOUT_S)
-    except asyncio.TimeoutError:
-        message = f"the body did not arrive within {REQUEST_TIMEOUT_S:g}s"
-        raise RequestRefused(message, status=408, code="too_slow") from None
 
 
 def _stream(agent: Agent) -> _Answer:

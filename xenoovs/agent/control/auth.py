@@ -91,7 +91,19 @@ class TokenAuth:
             raise RequestRefused("send JSON: `Content-Type: application/json`", status=415, code="not_json")
 
 
-Auth = UnixSocketAuth | ReadOnlyAuth | TokenAuth
+@dataclass(frozen=True, slots=True)
+class TokenForChangesAuth:
+    """A TCP port on the loopback interface where every local process may read, and changes need a token."""
+
+    token: str
+
+    def check(self, asked: RequestFacts) -> None:
+        """Raise RequestRefused for changes without the token, and for reads that are for another host."""
+        reads = asked.method in ("GET", "HEAD")
+        (ReadOnlyAuth() if reads else TokenAuth(self.token)).check(asked)
+
+
+Auth = UnixSocketAuth | ReadOnlyAuth | TokenAuth | TokenForChangesAuth
 
 
 def is_loopback(host: str) -> bool:
@@ -113,7 +125,8 @@ def read_token(path: Path) -> str:
     try:
         mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ListenError(f"--token-file {path}: cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no ASCII text"
+        raise ListenError(f"--token-file {path}: cannot be read: {reason}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ListenError(f"--token-file {path}: other users may read it; `chmod 600 {path}`")
     if len(text) < _MIN_TOKEN_LENGTH or any(char.isspace() for char in text):

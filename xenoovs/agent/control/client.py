@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from xenoovs.display import span
 from xenoovs.errors import AgentMissing, AgentRefused
 
 _TIMEOUT_S = 90.0
@@ -76,7 +77,7 @@ class Client:
             FileNotFoundError: "there is no such socket",
             ConnectionRefusedError: "no process listens; the agent was killed",
             PermissionError: "permission denied; try as root",
-            TimeoutError: f"no answer within {_TIMEOUT_S:g}s",
+            TimeoutError: f"no answer within {span(_TIMEOUT_S)}",
         }
         return AgentMissing(where=str(self.path), reason=reasons.get(type(error), str(error) or type(error).__name__))
 

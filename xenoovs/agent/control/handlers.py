@@ -14,17 +14,22 @@ from xenoovs.agent.control.schemas import (
     BackendRequest,
     BlockList,
     BlocksQuery,
+    ChangedBackend,
     Done,
     EmptyRequest,
     EventList,
     EventsQuery,
+    PauseRequest,
     Status,
+    TimedRequest,
     WeightRequest,
 )
 from xenoovs.agent.daemon import Outcome
-from xenoovs.agent.overrides import find_backend, find_service
+from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
+from xenoovs.agent.servers import find_backend, find_service
+from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
-from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError
+from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError, counted
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -54,22 +59,31 @@ async def events(agent: Agent, asked: EventsQuery) -> EventList:
     return EventList(agent.events.since(asked.since), agent.events.last, agent.started_s)
 
 
-async def drain(agent: Agent, asked: BackendRequest) -> Done:
-    return await _set_weight(agent, (asked.service, asked.backend), Fraction(0))
-
-
-async def weight(agent: Agent, asked: WeightRequest) -> Done:
-    return await _set_weight(agent, (asked.service, asked.backend), asked.weight)
+async def drain(agent: Agent, asked: TimedRequest) -> Done:
+    return await _override(agent, OverrideAction.DRAIN, asked)
 
 
 async def undrain(agent: Agent, asked: BackendRequest) -> Done:
-    return await _set_weight(agent, (asked.service, asked.backend), None)
+    return await _override(agent, OverrideAction.UNDRAIN, asked)
 
 
-async def pause(agent: Agent, _: EmptyRequest) -> Done:
-    is_new = await agent.set_paused(paused=True) is not None
+async def maintenance(agent: Agent, asked: TimedRequest) -> Done:
+    return await _override(agent, OverrideAction.MAINTENANCE, asked)
+
+
+async def weight(agent: Agent, asked: WeightRequest) -> Done:
+    return await _override(agent, OverrideAction.WEIGHT, asked)
+
+
+async def reset(agent: Agent, asked: BackendRequest) -> Done:
+    return await _override(agent, OverrideAction.RESET, asked)
+
+
+async def pause(agent: Agent, asked: PauseRequest) -> Done:
+    is_new = await agent.set_paused(paused=True, withdraw=asked.withdraw) is not None
     state = "paused" if is_new else "paused already"
-    return Done(f"{state}: the agent keeps monitoring and changes nothing until `xenoovs resume`")
+    vips = ", all VIPs are withdrawn," if agent.state.runtime.is_withdrawn else ""
+    return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until `xenoovs resume`")
 
 
 async def resume(agent: Agent, _: EmptyRequest) -> Done:
@@ -84,23 +98,59 @@ async def confirm(agent: Agent, _: EmptyRequest) -> Done:
 
 
 HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler for handler in (status, blocks, events, drain, undrain, weight, pause, resume, confirm)
+    handler.__name__: handler
+    for handler in (
+        status,
+        blocks,
+        events,
+        drain,
+        undrain,
+        maintenance,
+        weight,
+        reset,
+        pause,
+        resume,
+        confirm,
+    )
 }
 """By the names of their routes."""
 
 
-async def _set_weight(agent: Agent, names: tuple[str, str], override: Fraction | None) -> Done:
-    configured = find_backend(agent.config.balancer, names).weight
+async def _override(agent: Agent, action: OverrideAction, asked: BackendRequest) -> Done:
+    weight, for_s = getattr(asked, "weight", Fraction(0)), getattr(asked, "for_s", None)
+    until = "" if for_s is None else f" for {duration(for_s)}"
+    return await apply_overrides(agent, OverrideRequest(action, asked.backend, asked.service, weight, for_s), end=until)
+
+
+async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "") -> Done:
+    """Set or end overrides in one round. `end`: what to add about the backends. Raises RequestRefused."""
     try:
-        outcome = await agent.set_weight(names, override)
+        names, outcome = await agent.override(*requests)
     except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
         raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
-    used = configured if override is None else override
-    is_drained = override is not None and not used
-    change = f"{'/'.join(names)} {'is drained' if is_drained else f'has the weight {decimal(used)}'}"
+    done = _done(", ".join(_described(agent, name) for name in names) + end, outcome)
+    dropped = [service for service in dict.fromkeys(service for service, _ in names) if _is_dropped(agent, service)]
+    if dropped:
+        none = f"no backend of {' and '.join(dropped)} serves: packets are dropped"
+        done = replace(done, message=f"{done.message}; {none}")
+    return replace(done, backends=tuple(ChangedBackend(*name) for name in names))
+
+
+def _is_dropped(agent: Agent, name: str) -> bool:
+    service, ejected = find_service(agent.desired.balancer, name), agent.desired.ejected.get(name, frozenset())
+    return {backend.name for backend in service.backends if backend.weight} <= ejected
+
+
+def _described(agent: Agent, name: BackendName) -> str:
+    """Return the state of a backend after a request: `web/web1 is drained (the config says 2)`."""
+    configured, override = find_backend(agent.config.balancer, name).weight, override_of(agent.state.runtime, name)
+    if override is not None and override.is_maintenance:
+        return f"{'/'.join(name)} is in maintenance"
+    used = configured if override is None else override.weight
+    state = f"has the weight {decimal(used)}" if override is None or used else "is drained"
     config = "as the config says" if used == configured else f"the config says {decimal(configured)}"
-    ramp = ", by a slow start" if agent.desired.ramps.get(names, 1) != 1 else ""
-    return _done(f"{change} ({config}{ramp})", outcome)
+    ramp = ", by a slow start" if agent.desired.ramps.get(name, 1) != 1 else ""
+    return f"{'/'.join(name)} {state} ({config}{ramp})"
 
 
 def _done(change: str, outcome: Outcome) -> Done:
@@ -108,11 +158,12 @@ def _done(change: str, outcome: Outcome) -> Done:
         return Done(f"{change}, but the bridge does not have it yet: {outcome}", is_applied=False)
     moving = [service for service in outcome.services() if service.moved]
     mods = outcome.difference.flow_mods
+    sent = counted(mods, "flow-mod")
     shares = ", ".join(
         f"{percent(service.moved)} of the clients of {service.name} (least possible: {percent(service.least_moved)})"
         for service in moving
     )
-    effect = f"{shares} moved by {mods} flow-mods" if shares else f"no client moved; {mods} flow-mods"
+    effect = f"{shares} moved by {sent}" if shares else f"no client moved; {sent}"
     left_s = max((drain.left_s for drain in outcome.drains), default=0.0)
     drains = f"; open connections stay where they are for at most {duration(left_s)}" if outcome.drains else ""
     return Done(

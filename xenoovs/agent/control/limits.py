@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aiohttp import web
 
+from xenoovs.display import span
+from xenoovs.errors import RequestRefused
+
 if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
@@ -47,6 +50,15 @@ async def run_beside(app: web.Application, make: Callable[P, R], *args: P.args, 
     """Return what `make` returns, run in a thread of the application: the event loop sends health checks."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(app.get(_EXECUTOR), lambda: make(*args, **kwargs))
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Return the body of a request. Raises RequestRefused if it does not arrive in time."""
+    try:
+        return await asyncio.wait_for(request.read(), REQUEST_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        message = f"the body did not arrive within {span(REQUEST_TIMEOUT_S)}"
+        raise RequestRefused(message, status=408, code="too_slow") from None
 
 
 class ConnectionLimit:

@@ -43,6 +43,10 @@ class AgentPaths:
     def runtime(self, bridge: str) -> Path:
         return self.state / f"{bridge}.json"
 
+    def history(self, bridge: str) -> Path:
+        """Return the directory of what commands have applied."""
+        return self.state / f"{bridge}.history"
+
     def running(self, bridge: str) -> Path | None:
         """Return the socket at which the agent of a bridge answers, also one that --control has moved; None: none."""
         return next(

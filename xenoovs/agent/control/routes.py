@@ -21,7 +21,9 @@ from xenoovs.agent.control.schemas import (
     ErrorAnswer,
     EventList,
     EventsQuery,
+    PauseRequest,
     Status,
+    TimedRequest,
     WeightRequest,
 )
 from xenoovs.agent.snapshot import Event
@@ -77,26 +79,36 @@ ROUTES = (
     ),
     Route(
         "drain",
-        "Drain a backend, until `undrain` or until the config changes its weight.",
+        "Drain a backend, or a server in all services, until `undrain` or `for_s`, or until the config changes its "
+        "weight.",
         Done,
-        request=BackendRequest,
+        request=TimedRequest,
         refusals=(404, 409, 507),
     ),
+    Route("undrain", "End a drain.", Done, request=BackendRequest, refusals=(404, 409, 507)),
     Route(
-        "undrain",
-        "Return a backend to its weight in the config.",
+        "maintenance",
+        "Take a backend, or a server in all services, out of service at once, until `reset` or `for_s`. It gets no "
+        "clients, also not as the last one, and is not probed.",
         Done,
-        request=BackendRequest,
+        request=TimedRequest,
         refusals=(404, 409, 507),
     ),
     Route(
         "weight",
-        "Override the weight of a backend, until `undrain` or until the config changes its weight.",
+        "Override the weight of a backend, until `reset` or `for_s`, or until the config changes its weight.",
         Done,
         request=WeightRequest,
         refusals=(404, 409, 507),
     ),
-    Route("pause", "Pause reconciliation; keep monitoring.", Done, request=EmptyRequest, refusals=(507,)),
+    Route(
+        "reset",
+        "Reset a backend, or a server in all services, to what the config says: end a drain, maintenance or weight.",
+        Done,
+        request=BackendRequest,
+        refusals=(404, 409, 507),
+    ),
+    Route("pause", "Pause reconciliation; keep monitoring.", Done, request=PauseRequest, refusals=(409, 507)),
     Route("resume", "Resume reconciliation after a pause.", Done, request=EmptyRequest, refusals=(507,)),
     Route(
         "confirm",

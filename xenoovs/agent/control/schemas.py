@@ -6,6 +6,7 @@ Importing this imports pydantic (a quarter of a second): clients do without it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, Wit
 
 from xenoovs.agent.snapshot import BlockView, Event, Snapshot
 from xenoovs.config import values
-from xenoovs.config.values import Number
+from xenoovs.config.values import Number, show
 from xenoovs.errors import RequestRefused
 
 API_VERSION = 1
@@ -23,6 +24,9 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_BLOCKS = 1_000
 """In one answer; a service may have 65,536."""
 _MAX_DIGITS = 15
+_SERVER = r"^[0-9A-Za-z._:%-]{1,63}$"
+_MAX_S = 366 * 86_400
+"""After which a request may end by itself: a year."""
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -34,9 +38,26 @@ def _whole_number(text: object) -> int:
     return int(digits)
 
 
+def _server(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_SERVER, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not the name, MAC or address of a server")
+    return value
+
+
+def _seconds(value: object) -> float:
+    number = float(value.text) if isinstance(value, Number) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 1 <= number <= _MAX_S:
+        raise ValueError(f"{show(value)} is not a time from 1 to {_MAX_S} seconds")
+    return float(number)
+
+
 WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 0})]
 Name = Annotated[str, values.name]
 Weight = Annotated[Fraction, values.weight]
+Server = Annotated[str, PlainValidator(_server), WithJsonSchema({"type": "string", "pattern": _SERVER})]
+Seconds = Annotated[
+    float | None, PlainValidator(_seconds), WithJsonSchema({"type": "number", "minimum": 1, "maximum": _MAX_S})
+]
 
 
 class _Request(BaseModel):
@@ -44,18 +65,47 @@ class _Request(BaseModel):
 
 
 class BackendRequest(_Request):
-    """One backend of one service, by their names in the config."""
+    """One backend of a service, by their names in the config; without `service`, one server in all services.
+
+    Attributes:
+        service: Name of the service.
+        backend: Name of the backend; without `service` also the MAC or the address of the server.
+    """
+
+    backend: Server
+    service: Annotated[str | None, values.name] = None
+
+
+class TimedRequest(BackendRequest):
+    """A backend, or a server in all services, and for how long.
+
+    Attributes:
+        service: Name of the service.
+        backend: Name of the backend; without `service` also the MAC or the address of the server.
+        for_s: Ends by itself after so many seconds; left out: never.
+    """
+
+    for_s: Seconds = None
+
+
+class WeightRequest(TimedRequest):
+    """A backend and its weight, relative to the others.
+
+    Attributes:
+        service: Name of the service.
+        backend: Name of the backend.
+        weight: At most 9 decimals; 0 drains it.
+        for_s: Ends by itself after so many seconds; left out: never.
+    """
 
     service: Name
-    backend: Name
-
-
-class WeightRequest(_Request):
-    """A backend and its weight, relative to the others, at most 9 decimals; 0 drains it."""
-
-    service: Name
-    backend: Name
     weight: Weight
+
+
+class PauseRequest(_Request):
+    """`withdraw`: withdraw all announced VIPs for the time of the pause."""
+
+    withdraw: Annotated[bool, values.flag] = False
 
 
 class EmptyRequest(_Request):
@@ -76,6 +126,19 @@ class BlocksQuery(_Request):
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedBackend:
+    """A backend that a request was for.
+
+    Attributes:
+        service: Name of its service.
+        backend: Its name.
+    """
+
+    service: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The result of a change.
 
@@ -84,12 +147,14 @@ class Done:
         is_applied: Whether the bridge has the change. If not, the agent retries, or is paused.
         flow_mods: Flows added, changed and deleted for it.
         clients_moved: By service, the share of its clients that have another backend now, 0..1.
+        backends: Those that the request was for.
     """
 
     message: str
     is_applied: bool = True
     flow_mods: int = 0
     clients_moved: dict[str, float] = field(default_factory=dict)
+    backends: tuple[ChangedBackend, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

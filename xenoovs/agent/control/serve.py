@@ -17,7 +17,15 @@ from urllib.parse import quote
 from aiohttp import web
 
 from xenoovs.agent.control.app import Mount, bare_app, make_app
-from xenoovs.agent.control.auth import Auth, ReadOnlyAuth, TokenAuth, UnixSocketAuth, is_loopback, read_token
+from xenoovs.agent.control.auth import (
+    Auth,
+    ReadOnlyAuth,
+    TokenAuth,
+    TokenForChangesAuth,
+    UnixSocketAuth,
+    is_loopback,
+    read_token,
+)
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
@@ -41,6 +49,7 @@ class Listen:
         tls: Files of certificate chain and key.
         token_file: File of the token; without one the port is read-only.
         option: The option of the command line, for messages.
+        is_readable: Whether reads need no token on the loopback interface, for clients that have none.
     """
 
     host: str
@@ -48,6 +57,7 @@ class Listen:
     tls: tuple[Path, Path] | None = None
     token_file: Path | None = None
     option: str = "--api"
+    is_readable: bool = False
 
     def check(self) -> None:
         """Raise ListenError unless the port is safe: other machines need TLS and a token."""
@@ -66,7 +76,10 @@ class Listen:
 
     def auth(self) -> Auth:
         """Return who may do what. Raises ListenError."""
-        return ReadOnlyAuth() if self.token_file is None else TokenAuth(read_token(self.token_file))
+        if self.token_file is None:
+            return ReadOnlyAuth()
+        token = read_token(self.token_file)
+        return TokenForChangesAuth(token) if self.is_readable and is_loopback(self.host) else TokenAuth(token)
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the context of TLS; None without TLS. Raises ListenError."""

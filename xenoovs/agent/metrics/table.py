@@ -97,6 +97,17 @@ def _ports(snapshot: Snapshot) -> Iterator[Sample]:
         yield (port.name,), float(port.ofport is not None and port.link_up is not False)
 
 
+def _vips(snapshot: Snapshot) -> Iterator[Sample]:
+    for view in snapshot.announcements:
+        yield (view.vip,), float(view.is_announced)
+
+
+def _vip_peers(snapshot: Snapshot) -> Iterator[Sample]:
+    for view in snapshot.announcements:
+        if view.peers is not None:
+            yield (view.vip,), float(view.peers)
+
+
 def _states(snapshot: Snapshot) -> Iterator[Sample]:
     for service in snapshot.services:
         for backend in service.backends:
@@ -217,6 +228,22 @@ METRICS = (
         ("port",),
         read=_ports,
     ),
+    Metric(
+        "xenoovs_vip_announced",
+        _G,
+        "1 while the host has a route for a VIP of `announce`, from which the BGP speaker takes it.",
+        "the routing table",
+        ("vip",),
+        read=_vips,
+    ),
+    Metric(
+        "xenoovs_vip_bgp_neighbors",
+        _G,
+        "BGP neighbors that the VIP is advertised to; absent while unknown.",
+        "vtysh",
+        ("vip",),
+        read=_vip_peers,
+    ),
     _of_agent("xenoovs_flows", _G, "Flows of xenoovs on the bridge.", "reconciliation", lambda s: s.flows),
     Metric(
         "xenoovs_plan_duration_seconds",
@@ -299,11 +326,47 @@ METRICS = (
         lambda v: v.is_ejected,
     ),
     _of_backend(
+        "xenoovs_backend_backup",
+        _G,
+        "1 if it is a backup, which gets clients only while no other backend of the service serves.",
+        "the config file",
+        lambda v: v.is_backup,
+    ),
+    _of_backend(
         "xenoovs_backend_transitions_total",
         _C,
         "How often it came up or went down.",
         "health checks",
         lambda v: v.transitions,
+    ),
+    _of_backend(
+        "xenoovs_backend_changes_total",
+        _C,
+        "How often its state, its weight or the link of its port has changed.",
+        "health checks, operators, the config, ports",
+        lambda v: v.changes,
+    ),
+    _of_backend(
+        "xenoovs_backend_last_change_timestamp_seconds",
+        _G,
+        "When it last changed so, in seconds since 1970; absent before the first change.",
+        "health checks, operators, the config, ports",
+        lambda v: v.last_change_s,
+        unit="s",
+    ),
+    _of_backend(
+        "xenoovs_backend_agent_up",
+        _G,
+        "1 while the agent of its server replies, else 0; absent without `agent_check`.",
+        "`agent_check`",
+        lambda v: None if v.agent is None else not v.agent.problem,
+    ),
+    _of_backend(
+        "xenoovs_backend_agent_weight_ratio",
+        _G,
+        "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
+        "`agent_check`",
+        lambda v: None if v.agent is None else v.agent.weight,
     ),
     _of_backend(
         "xenoovs_backend_probe_latency_seconds",

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
+from xenoovs.agent.probe.agent import ask_agent
 from xenoovs.agent.probe.arp import ArpChannel, probe_arp
 from xenoovs.agent.probe.icmp import IcmpChannel, probe_icmp
 from xenoovs.agent.probe.sockets import ChannelPool, namespace_inode, namespace_path
 from xenoovs.agent.probe.target import (
+    AgentTarget,
     ArpTarget,
     DnsTarget,
     ExecTarget,
@@ -31,7 +33,7 @@ from xenoovs.agent.probe.target import (
 from xenoovs.agent.probe.tcp import TlsContexts, probe_http, probe_tcp
 from xenoovs.agent.probe.udp import probe_dns, probe_udp
 from xenoovs.errors import assert_never
-from xenoovs.switch.process import start
+from xenoovs.switch.process import killed_with_this_process, start
 
 # When a busy event loop reaches a deadline late, the kernel may have had the answer for long. `asyncio.timeout` would
 # cancel such a probe. Here a deadline that was reached late moves by as much, and readable sockets are read before a
@@ -113,26 +115,27 @@ async def probe_exec(target: ExecTarget) -> str | None:
     enter = [] if target.netns is None else ["nsenter", f"--net={namespace_path(target.netns)}", "--"]
     output = _Output()
     try:
-        try:
-            process = start([*enter, *target.argv], output=output.writer, env=env)
-        except BlockingIOError as error:
-            raise ResourceShortage("too many processes on this host") from error
-        finally:
-            output.close_writer()
-        try:
-            with _exit_event(process.pid) as exited:
-                try:
-                    await exited.wait()
-                finally:
-                    # Killed before the leader is reaped: from then on its number may be that of another group.
-                    _kill_group(process.pid)
-                    await exited.wait()
-        except OSError:
-            _kill_group(process.pid)
-            raise
-        finally:
-            status = process.wait()
-        output.drain()
+        with killed_with_this_process(output.writer):
+            try:
+                process = start([*enter, *target.argv], output=output.writer, env=env)
+            finally:
+                output.close_writer()
+            try:
+                with _exit_event(process.pid) as exited:
+                    try:
+                        await exited.wait()
+                    finally:
+                        # Killed before the leader is reaped: from then on its number may be that of another group.
+                        _kill_group(process.pid)
+                        await exited.wait()
+            except OSError:
+                _kill_group(process.pid)
+                raise
+            finally:
+                status = process.wait()
+            output.drain()
+    except BlockingIOError as error:
+        raise ResourceShortage("too many processes on this host") from error
     finally:
         output.close()
     return None if status == 0 else _exit_reason(status, output.first_line())
@@ -230,7 +233,7 @@ class Prober:
         except OSError as error:
             is_overdue = isinstance(error, TimeoutError) and deadline.is_over
             failure = expectation.timed_out(timeout_s) if is_overdue else failure_reason(error)
-        return ProbeResult(failure is None, clock() - started_s, failure or "answered")
+        return ProbeResult(failure is None, clock() - started_s, failure or "answered", expectation.reply)
 
     async def _run(self, target: Target, expectation: Expectation) -> str | None:
         match target:
@@ -241,6 +244,8 @@ class Prober:
                 return None
             case TcpTarget():
                 return await probe_tcp(target)
+            case AgentTarget():
+                return await ask_agent(target, expectation)
             case UdpTarget():
                 return await probe_udp(target)
             case DnsTarget():

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from xenoovs.display import span
 from xenoovs.model.address import IPAddress, Mac
 
 
@@ -18,11 +19,13 @@ class ProbeResult:
         ok: Whether the backend answered as configured.
         latency_s: Seconds from the start of the probe to its result.
         reason: Why the probe failed, or `answered`.
+        reply: The line that the agent of a server sent; empty for other probes.
     """
 
     ok: bool
     latency_s: float
     reason: str
+    reply: str = ""
 
 
 class ResourceShortage(Exception):
@@ -35,13 +38,15 @@ class Expectation:
 
     Attributes:
         missing: The part of the answer that has not come yet.
+        reply: The answer, where more than its being there counts.
     """
 
     missing: str = "no answer"
+    reply: str = ""
 
     def timed_out(self, timeout_s: float) -> str:
         """Return the reason for a probe that ran out of time."""
-        return f"{self.missing} within {timeout_s:g} s"
+        return f"{self.missing} within {span(timeout_s)}"
 
 
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -109,6 +114,16 @@ class IcmpTarget:
     """`address` answers an echo request (RFC 792, RFC 4443)."""
 
     address: IPAddress
+    via: Via = ANYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTarget:
+    """The agent of a server advertises its weight and state at `port`, after it was sent `send`."""
+
+    address: IPAddress
+    port: int
+    send: bytes = b""
     via: Via = ANYWHERE
 
 
@@ -207,4 +222,4 @@ class ExecTarget:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-Target = IcmpTarget | ArpTarget | TcpTarget | UdpTarget | DnsTarget | HttpTarget | ExecTarget
+Target = IcmpTarget | ArpTarget | TcpTarget | UdpTarget | DnsTarget | HttpTarget | ExecTarget | AgentTarget

@@ -11,14 +11,14 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from xenoovs.agent.conditions import headline, notices, unanswered
+from xenoovs.agent.conditions import hardware_share, headline, notices, unanswered
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
 from xenoovs.agent.rows import totals_of
 from xenoovs.agent.snapshot import BackendState, BlockView, Event, LazySnapshot, ServiceView, Snapshot
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
-from xenoovs.display import duration, quantity
+from xenoovs.display import duration
 from xenoovs.errors import worded
 
 _MAX_EVENTS = 30
@@ -59,11 +59,11 @@ def _is_in_trouble(service: ServiceView) -> bool:
 
 
 def _head(snapshot: Snapshot) -> Markup:
-    state, kind = headline(snapshot)
+    badges = (badge for badge in (headline(snapshot), hardware_share(snapshot)) if badge is not None)
     return element(
         "header",
         element("h1", "xenoovs", element("span", snapshot.bridge, class_="bridge")),
-        element("p", state, class_=f"pill {kind}"),
+        element("p", *(element("span", text, class_=f"pill {kind}") for text, kind in badges), class_="badges"),
     )
 
 
@@ -76,7 +76,7 @@ def _facts(snapshot: Snapshot) -> Markup:
         ("packets", totals.pps, "a second"),
         ("bits", totals.bps, "a second"),
         ("backends up", totals.up, "with a health check"),
-        ("flows", quantity(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} so far"),
+        ("flows", str(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} so far"),
         ("last reconcile", duration(since_s), "ago"),
     )
     tiles = (
@@ -186,7 +186,8 @@ _DOTS = (
 def _patterns() -> Markup:
     """Return stripes and dots, so that backends can be distinguished without colours."""
     made = [form.format(number) for number in range(7) for form in (_STRIPES, _DOTS)]
-    defs = Markup("".join((*made, _STRIPES.format("-sw"), _DOTS.format("-tc"))))
+    made += [form.format(name) for form in (_STRIPES, _DOTS) for name in ("-hw", "-sw", "-tc")]
+    defs = Markup("".join(made))
     return element("svg", element("defs", defs), class_="patterns", aria_hidden="true")
 
 

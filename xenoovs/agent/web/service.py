@@ -17,13 +17,22 @@ COLUMNS = 512
 _GAPS_UP_TO = 128
 _COLOURS = 21
 """Seven colours, each plain, striped and dotted. Further backends use them again."""
-_SIGNS = {BackendState.UP: "●", BackendState.DOWN: "▼", BackendState.UNCHECKED: "○", BackendState.DRAINED: "◇"}
+_SIGNS = {
+    BackendState.UP: "●",
+    BackendState.DOWN: "▼",
+    BackendState.UNCHECKED: "○",
+    BackendState.DRAINED: "◇",
+    BackendState.MAINTENANCE: "◆",
+}
 _HEADERS = ("backend", "state", "weight", "traffic / target", "packets/s", "bits/s", "in hardware", "blocks")
 _MEANINGS = {
     Verdict.HW: "hardware forwards",
+    Verdict.UNCONFIRMED: "hardware holds it, no counter proves it",
     Verdict.PARTIAL: "hardware matches, CPU forwards",
     Verdict.TC_SW: "kernel, traffic control",
+    Verdict.IDLE_HW: "hardware holds it, CPU forwards",
     Verdict.SW: "software",
+    Verdict.CONTRADICTED: "counted in hardware, but the CPU got it",
     Verdict.ABSENT: "no traffic",
 }
 

@@ -46,19 +46,6 @@ class Offloadability:
         return self.row.offload
 
 
-def check_flow(
-    flow: Flow, profile: Profile, version: Version, *, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS
-) -> tuple[Offloadability, ...]:
-    """Return all that the table says about an OpenFlow flow, the worst first.
-
-    A flow that only goes on to another table is judged by its match: megaflows that pass it match that too.
-
-    Args:
-        groups: groups of the bridge, by number.
-    """
-    return judge(flow_topics((flow,), groups=groups), profile, version)
-
-
 def check_megaflow(
     megaflow: Megaflow, profile: Profile, version: Version, *, internal_ports: Collection[str] = ()
 ) -> tuple[Offloadability, ...]:

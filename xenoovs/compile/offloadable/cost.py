@@ -34,6 +34,8 @@ class CostKind(Enum):
     """Connections of one client go to several backends."""
     EVEN_PORTS = "even-ports"
     """A bit that is the same in most connections chooses the block."""
+    BACKUP = "backup"
+    """Backups of a service without a health check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,18 @@ def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
 
 def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
     service, entries = made.service, hardware_entries(made)
+    if service.health is None and service.backups is not None:
+        text = (
+            "backups without a health check get clients only when the ports of all other backends fail, or when these "
+            "are drained; add `health:`"
+        )
+        yield CostFinding(CostKind.BACKUP, service.name, entries, text)
+    if service.backups is None and any(backend.is_backup and backend.weight for backend in service.backends):
+        text = (
+            "only backups have a weight, so they serve all the time, as if none had `backup: true`; remove it, or give "
+            "another backend a weight"
+        )
+        yield CostFinding(CostKind.BACKUP, service.name, entries, text)
     if service.key.field is not KeyField.SOURCE_PORT:
         return
     text = (

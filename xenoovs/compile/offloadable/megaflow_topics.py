@@ -7,16 +7,18 @@ from collections.abc import Collection, Iterator
 
 from xenoovs.compile.offloadable.openflow_topics import TopicUse, combinations, ct_state_topics
 from xenoovs.compile.offloadable.table import DATAPATH_ACTIONS, DATAPATH_KEYS, DATAPATH_SETS
-from xenoovs.datapath.megaflow import Key, Megaflow, attributes_of, split_keys
+from xenoovs.datapath.megaflow import Key, Megaflow, attributes_of, is_matched, split_keys
+from xenoovs.datapath.parse import split_actions
 
 _REPLY_INVALID, _NAT = 0x08 | 0x10, 0x40 | 0x80
 """OVS_CS_F_REPLY_DIR, OVS_CS_F_INVALID; OVS_CS_F_SRC_NAT, OVS_CS_F_DST_NAT (include/uapi/linux/openvswitch.h)."""
 
-_IP = {"tos": "ip-tos", "tclass": "ip-tos", "ttl": "ip-ttl", "hlimit": "ip-ttl", "label": "ipv6-label"}
 _PORTS = ("tcp", "udp")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
 _HEAD = re.compile(r"([a-z_0-9]+)\((.*)\)", re.ASCII | re.DOTALL)
-_SIZES = {"src": 4, "dst": 4, "proto": 1, "tos": 1, "ttl": 1, "tclass": 1, "hlimit": 1, "label": 4}
+_BRANCH = re.compile(r"\b(?:gt|le)\(", re.ASCII)
+"""The two lists of actions of check_pkt_len (format_odp_check_pkt_len_action of lib/odp-util.c)."""
+_ADDRESS_BYTES = {"eth": 6, "ipv4": 4, "ipv6": 16, "tcp": 2, "udp": 2, "sctp": 2}
 
 
 def megaflow_topics(megaflow: Megaflow, *, internal_ports: Collection[str] = ()) -> Iterator[TopicUse]:
@@ -33,7 +35,7 @@ def _keys(keys: tuple[Key, ...], *, tags: int = 0) -> Iterator[TopicUse]:
     for key in keys:
         if key.name == "encap":
             yield from _keys(split_keys(key.inner), tags=tags + 1)
-        elif _is_matched(key.inner):
+        elif is_matched(key.inner):
             yield from _key(key, tags=tags)
 
 
@@ -46,7 +48,7 @@ def _key(key: Key, *, tags: int) -> Iterator[TopicUse]:
     elif name in ("ipv4", "ipv6"):
         yield from _ip(key)
     elif name in _PORTS:
-        masked = any("/" in value and _is_matched(value) for value in attributes_of(inner).values())
+        masked = any("/" in value and is_matched(value) for value in attributes_of(inner).values())
         yield TopicUse("masked-port" if masked else "header", text)
     elif name == "vlan":
         yield TopicUse(_vlan_topic(inner, tags), text)
@@ -88,12 +90,12 @@ def _ip(key: Key) -> Iterator[TopicUse]:
         text = f"{key.name}({name}={value})"
         if name == "frag" and value not in ("no", "any"):
             yield TopicUse("fragment-ipv6" if six else "fragment", text)
-        elif name in ("src", "dst") and _is_matched(value):
+        elif name in ("src", "dst") and is_matched(value):
             yield TopicUse("masked-address" if "/" in value else "header", text)
         elif name == "proto" and value == "2" and not six:
             yield TopicUse("igmp", text)
-        elif name in _IP and _is_matched(value):
-            yield TopicUse(_IP[name], text)
+        elif (topic := DATAPATH_KEYS.get(f"{key.name}.{name}")) and is_matched(value):
+            yield TopicUse(topic, text)
 
 
 def _vlan_topic(inner: str, tags: int) -> str:
@@ -101,8 +103,8 @@ def _vlan_topic(inner: str, tags: int) -> str:
         return "qinq"
     attributes = attributes_of(inner)
     vid, pcp = attributes.get("vid", "0/0"), attributes.get("pcp", "0/0")
-    whole = all("/" not in value or not _is_matched(value) for value in (vid, pcp))
-    return "vlan" if whole and (_is_matched(vid) or _is_matched(pcp)) else "vlan-masked"
+    whole = all("/" not in value or not is_matched(value) for value in (vid, pcp))
+    return "vlan" if whole and (is_matched(vid) or is_matched(pcp)) else "vlan-masked"
 
 
 def _ct_topics(inner: str) -> Iterator[str]:
@@ -145,10 +147,35 @@ def _called(name: str, inner: str, text: str) -> Iterator[TopicUse]:
             yield TopicUse("ct-action", text)
             if "helper=" in inner:
                 yield TopicUse("ct-helper", text)
+        case "clone" if "tnl_push(" in inner:
+            yield TopicUse("set-tunnel", text)
         case "clone":
-            yield TopicUse("set-tunnel" if "tnl_push(" in inner else "clone", text)
+            yield TopicUse("clone", text)
+            yield from _nested(inner)
+        case "check_pkt_len":
+            yield TopicUse("check-pkt-len", text)
+            for branch in _BRANCH.finditer(inner):
+                yield from _nested(inner[branch.end() : _closing(inner, branch.end() - 1)])
         case _:
             yield TopicUse(DATAPATH_ACTIONS.get(name, "unknown-action"), text)
+
+
+def _nested(actions: str) -> Iterator[TopicUse]:
+    """Yield the topics of actions inside an action, of those that Open vSwitch refuses wherever they are."""
+    for text in split_actions(actions):
+        head = _HEAD.fullmatch(text)
+        if head is not None and head[1] != "set":
+            yield from _called(head[1], head[2], text)
+
+
+def _closing(text: str, opening: int) -> int:
+    """Return the index of the parenthesis that closes the one at `opening`; the end of the text if none does."""
+    depth = 0
+    for index in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[index], 0)
+        if not depth:
+            return index
+    return len(text)
 
 
 def _written(inner: str, text: str) -> Iterator[TopicUse]:
@@ -159,22 +186,14 @@ def _written(inner: str, text: str) -> Iterator[TopicUse]:
         return
     for key in keys:
         if key.name in ("ipv4", "ipv6"):
-            yield from (TopicUse(topic, text) for topic in _written_ip(key))
+            topics = (DATAPATH_SETS.get(f"{key.name}.{name}") for name in attributes_of(key.inner))
+            yield from (TopicUse(topic, text) for topic in topics if topic)
         else:
             yield TopicUse(DATAPATH_SETS.get(key.name, "unknown-action"), text)
         if key.name == "tunnel" and "geneve(" in key.inner:
             yield TopicUse("set-tunnel-options", text)
         if key.name == "tunnel" and "tp_src=" in key.inner:
             yield TopicUse("set-tunnel-tp-src", text)
-
-
-def _written_ip(key: Key) -> Iterator[str]:
-    names = {"src": "set-ip", "dst": "set-ip", "ttl": "set-ttl", "hlimit": "set-ttl", "label": "set-ipv6-label"}
-    for name in attributes_of(key.inner):
-        if name in ("tos", "tclass"):
-            yield "set-tos"
-        elif name in names:
-            yield "set-ipv6" if key.name == "ipv6" and name in ("src", "dst") else names[name]
 
 
 def _match_bytes(keys: tuple[Key, ...]) -> int:
@@ -185,23 +204,16 @@ def _match_bytes(keys: tuple[Key, ...]) -> int:
             total += 2 + _match_bytes(split_keys(key.inner))
         elif key.name == "eth_type":
             total += 2
-        elif key.name in ("eth", "ipv4", "ipv6", "sctp", *_PORTS) and key.inner:
-            each = {"eth": 6, "ipv6": 16}.get(key.name, 2)
-            sizes = _SIZES if key.name in ("ipv4", "ipv6") else {}
-            matched = (
-                name for name, value in attributes_of(key.inner).items() if name != "frag" and _is_matched(value)
-            )
-            total += sum(
-                each if key.name == "ipv6" and name in ("src", "dst") else sizes.get(name, each) for name in matched
-            )
+        elif key.name in _ADDRESS_BYTES:
+            matched = [name for name, value in attributes_of(key.inner).items() if name != "frag" and is_matched(value)]
+            total += sum(_bytes_of(key.name, name) for name in matched)
     return total
 
 
-def _is_matched(inner: str) -> bool:
-    """Return whether any bit is in the mask of `value`, `value/mask` or `name=value/mask,..`."""
-    if not inner:
-        return False
-    return any(not re.fullmatch(r"[0:.x]+", item.rpartition("/")[2]) or "/" not in item for item in inner.split(","))
+def _bytes_of(key: str, attribute: str) -> int:
+    if attribute in ("src", "dst"):
+        return _ADDRESS_BYTES[key]
+    return 4 if attribute == "label" else 1
 
 
 def _number(text: str) -> int:

@@ -208,4 +208,4 @@ OPENFLOW_ACTIONS = _topic_by_word(_TABLE["openflow_actions"])
 DATAPATH_KEYS = _topic_by_word(_TABLE["datapath_keys"])
 DATAPATH_SETS = _topic_by_word(_TABLE["datapath_sets"])
 DATAPATH_ACTIONS = _topic_by_word(_TABLE["datapath_actions"])
-"""Names in lib/odp-util.c of a key, of a key inside `set(...)`, and of an action -> topic."""
+"""Names in lib/odp-util.c of a key, of a key inside `set(...)`, and of an action -> topic. `ipv4.ttl`: an attribute."""

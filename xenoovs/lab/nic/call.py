@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, LabError
 from xenoovs.lab.nic.frames import PORTS, FrameKind, FrameReader, GuestCommand, render_command, render_frame
 from xenoovs.lab.nic.machine import VirtualMachine
@@ -51,7 +52,7 @@ class Call:
         while not self._frames.seek(self._receive(_STEP_S), begin):
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"the virtual machine does not answer within {timeout_s:.0f} s; {self._machine.last_words()}"
+                    f"the virtual machine does not answer within {span(timeout_s)}; {self._machine.last_words()}"
                 )
 
     def send(self, kind: FrameKind, payload: bytes = b"") -> None:

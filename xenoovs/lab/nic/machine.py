@@ -18,41 +18,23 @@ from pathlib import Path
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
-from xenoovs.switch.process import run
+from xenoovs.switch.process import missing_programs, run
 
 COMPILER = "gcc-12"
 """The compiler of Debian's kernel 6.1, as modules need it."""
 
-PROGRAMS: Mapping[str, str] = {
-    "apt-get": "apt",
-    "apt-cache": "apt",
-    "dpkg": "dpkg",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "busybox": "busybox-static",
-    "modprobe": "kmod",
-    "depmod": "kmod",
-    COMPILER: "gcc-12",
-    "make": "make",
-    "ovs-vswitchd": "openvswitch-switch",
-    "ovsdb-server": "openvswitch-switch",
-    "ovs-vsctl": "openvswitch-switch",
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "ethtool": "ethtool",
-}
-"""Program -> the package of Debian 12 that brings it. The guest uses the same files."""
-
-
-def missing_programs() -> dict[str, str]:
-    """Return the programs that are not installed here, and the packages that bring them."""
-    return {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+PROGRAMS = (
+    *("apt-get", "apt-cache", "dpkg", "qemu-system-x86_64", "busybox", "modprobe", "depmod", COMPILER, "make"),
+    *("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ip", "tc", "ethtool"),
+)
+"""What building and booting needs. The guest uses the same files."""
 
 
 def check_needs() -> None:
     """Raises LabError with all missing programs and the command that installs them."""
     if platform.machine() != "x86_64":
         raise LabError(f"the emulated NIC runs on x86_64 alone, this machine is {platform.machine()}")
-    missing = missing_programs()
+    missing = missing_programs(PROGRAMS)
     if {"apt-get", "dpkg"} & missing.keys():
         raise LabError("the emulated NIC runs on a kernel from Debian's archive: apt-get and dpkg are not here")
     if missing:

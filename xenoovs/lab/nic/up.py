@@ -22,7 +22,7 @@ MAX_PORTS = 8
 MAX_PORT_NAME = 13
 """The wire end of a port has its name and `-w`; IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
 
-BOOT_TIMEOUT_S = 300.0
+BOOT_TIMEOUT_S = 900.0
 _BUILD_TIMEOUT_S = 600.0
 _STEPS = 3
 

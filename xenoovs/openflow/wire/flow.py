@@ -28,18 +28,9 @@ from xenoovs.openflow.flow import (
     Resubmit,
     SetField,
 )
-from xenoovs.openflow.text import render_flow
+from xenoovs.openflow.text import PAST_OPTION, render_flow
 from xenoovs.openflow.wire import frame
-from xenoovs.openflow.wire.frame import (
-    ANY,
-    FLOW_MOD,
-    HEADER,
-    LARGEST,
-    NICIRA,
-    VERSION,
-    Reader,
-    padded,
-)
+from xenoovs.openflow.wire.frame import ANY, FLOW_MOD, HEADER, LARGEST, NICIRA, VERSION, Reader, padded
 from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
 from xenoovs.openflow.wire.match import (
     ACTION_FIELD_OF,
@@ -57,7 +48,6 @@ from xenoovs.openflow.wire.match import (
 # Actions that xenoovs never writes are text: `group:5`, `CONTROLLER:128`, `FLOOD`; all others are `wire:` and hex.
 
 
-_ACTION = Struct("!HH")
 _OUTPUT = Struct("!HHIH6x")
 _GROUP = Struct("!HHI")
 _SET_FIELD_HEAD = Struct("!HHI")
@@ -89,7 +79,11 @@ def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int]) -> byt
 
 def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
     """Return all actions up to the end of `body`. Raises WireError."""
-    return tuple(_decode_actions(body, names))
+    found = list[Action]()
+    while body.left:
+        kind, action = body.element("an action")
+        found.append(_decode(kind, action, names) or Foreign(f"{_RAW_ACTION}{action.hex()}"))
+    return tuple(found)
 
 
 def _encode_action(action: Action, ofports: Mapping[str, int]) -> bytes:
@@ -176,19 +170,6 @@ def unhex(text: str, *, behind: str) -> bytes:
     return packed
 
 
-def _decode_actions(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
-    while body.left:
-        start = body.offset
-        kind, length = body.unpack(_ACTION, "an action")
-        if length < 8 or length % 8 or length > body.end - start:
-            body.offset = start + 2
-            raise body.error("the length of an action, a multiple of 8")
-        body.offset = start + length
-        yield _decode(kind, body.data[start : start + length], names) or Foreign(
-            f"{_RAW_ACTION}{body.data[start : start + length].hex()}"
-        )
-
-
 def _decode(kind: int, action: bytes, names: Mapping[int, str]) -> Action | None:
     """Return None for an action that only its bytes describe."""
     decoded: Action | None = None
@@ -256,7 +237,6 @@ def _load(place: int, head: int, value: int) -> Action | None:
 # Instructions of a flow (OpenFlow 1.4.0, 7.2.4). xenoovs writes one, Apply-Actions, or none to drop.
 
 
-_INSTRUCTION = Struct("!HH")
 _GOTO = Struct("!HHB3x")
 _APPLY = Struct("!HH4x")
 _GOTO_TABLE, _APPLY_ACTIONS = 1, 4
@@ -275,26 +255,19 @@ def encode_instructions(actions: tuple[Action, ...], ofports: Mapping[str, int])
 
 def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
     """Return the actions up to the end of `body`, in the order in which a switch executes them. Raises WireError."""
-    return tuple(_decode_instructions(body, names))
-
-
-def _decode_instructions(body: Reader, names: Mapping[int, str]) -> Iterator[Action]:
-    only_applied = True
+    found, only_applied = list[Action](), True
     while body.left:
         start = body.offset
-        kind, length = body.unpack(_INSTRUCTION, "an instruction")
-        if length < 8 or length % 8 or length > body.end - start:
-            body.offset = start + 2
-            raise body.error("the length of an instruction, a multiple of 8")
-        body.offset = start + length
+        kind, instruction = body.element("an instruction")
         if kind == _APPLY_ACTIONS:
-            yield from decode_actions(Reader(body.data, offset=start + _APPLY.size, end=start + length), names)
-        elif kind == _GOTO_TABLE and length == _GOTO.size and body.data[start + 4] <= MAX_TABLE and only_applied:
+            found += decode_actions(Reader(body.data, offset=start + _APPLY.size, end=body.offset), names)
+        elif kind == _GOTO_TABLE and len(instruction) == _GOTO.size and instruction[4] <= MAX_TABLE and only_applied:
             # Behind applied actions a goto does what a resubmit does; `parse_actions` reads both as one action too.
-            yield Resubmit(body.data[start + 4])
+            found.append(Resubmit(instruction[4]))
         else:
             only_applied = False
-            yield Foreign(f"{_RAW_INSTRUCTION}{body.data[start : start + length].hex()}")
+            found.append(Foreign(f"{_RAW_INSTRUCTION}{instruction.hex()}"))
+    return tuple(found)
 
 
 def _is_instruction(action: Action) -> bool:
@@ -344,11 +317,11 @@ def options_of(words: tuple[str, ...]) -> FlowOptions:
 
 
 def words_of(options: FlowOptions) -> tuple[str, ...]:
-    """Invert `options_of`. Flags without a name are left out."""
+    """Invert `options_of`. Flags without a name are left out, and the one that concerns only the moment of an add."""
     return (
         *_number("idle_timeout", options.idle_timeout),
         *_number("hard_timeout", options.hard_timeout),
-        *(word for bit, word in enumerate(_FLAGS) if options.flags >> bit & 1),
+        *(word for bit, word in enumerate(_FLAGS) if options.flags >> bit & 1 and word != PAST_OPTION),
         *_number("importance", options.importance),
     )
 

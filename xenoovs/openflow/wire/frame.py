@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from struct import Struct
 from types import MappingProxyType
 from typing import Any
@@ -80,6 +83,8 @@ class Frames:
 
 
 U16, U32 = Struct("!H"), Struct("!I")
+_ELEMENT = Struct("!HH")
+"""Type and length of an element of a message."""
 
 
 class Reader:
@@ -122,6 +127,16 @@ class Reader:
         start, self.offset = self.offset, self.offset + size
         return Reader(self.data, offset=start, end=self.offset)
 
+    def element(self, expected: str) -> tuple[int, bytes]:
+        """Return the type and all bytes of the next element, whose length is a multiple of 8. Raises WireError."""
+        start = self.offset
+        kind, length = self.unpack(_ELEMENT, expected)
+        if length < 8 or length % 8 or length > self.end - start:
+            self.offset = start + 2
+            raise self.error(f"the length of {expected}, a multiple of 8")
+        self.offset = start + length
+        return kind, self.data[start : self.offset]
+
     def expect_end(self, expected: str) -> None:
         """Raises WireError unless all bytes were read."""
         if self.left:
@@ -146,12 +161,8 @@ def body_of(frame: bytes, kind: int, expected: str) -> Reader:
     return Reader(frame, offset=HEADER.size)
 
 
-def padding(size: int) -> bytes:
-    """Return the bytes that fill up to the next multiple of 8."""
-    return bytes(-size % 8)
-
-
 def padded(data: bytes) -> bytes:
+    """Return the data, filled up to a multiple of 8 bytes."""
     return data + bytes(-len(data) % 8)
 
 
@@ -184,7 +195,6 @@ RESERVED: Mapping[int, str] = MappingProxyType(
 _BY_NAME = {name: number for number, name in RESERVED.items()}
 _FIRST_RESERVED_16, _WIDER = 0xFF00, 0xFFFF0000
 
-NO_NAMES: Mapping[int, str] = MappingProxyType({})
 NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -208,7 +218,6 @@ def port_name(number: int, names: Mapping[int, str]) -> str:
 # HELLO, the first message on a connection: which versions each side speaks (OpenFlow 1.4.0, 6.3.1 and 7.5.1).
 
 
-_ELEMENT = Struct("!HH")
 _VERSION_BITMAP = 1
 """enum ofp_hello_elem_type: OFPHET_VERSIONBITMAP."""
 
@@ -251,135 +260,30 @@ def _bits(bitmap: bytes) -> Iterator[int]:
         yield from (32 * index + bit for bit in range(32) if word >> bit & 1)
 
 
-# Names of all errors of OpenFlow 1.4 and of Open vSwitch's own. Sources: OpenFlow 1.4.0, 7.5.4; ofp-errors.h of OVS.
-#
-# Spelled as Open vSwitch prints them, also where the specification has other words: BAD_STAT for BAD_MULTIPART,
-# IS_SECONDARY for IS_SLAVE, BAD_VENDOR for BAD_EXPERIMENTER.
+# Names of all errors of OpenFlow 1.4 and of Open vSwitch's own are in errors.json: by type in the order of their codes,
+# and by vendor and code. Sources: OpenFlow 1.4.0, 7.5.4; ofp-errors.h of OVS. Spelled as Open vSwitch prints them, also
+# where the specification has other words: BAD_STAT for BAD_MULTIPART, IS_SECONDARY for IS_SLAVE.
 
 
 EXPERIMENTER = 0xFFFF
 """OFPET_EXPERIMENTER: the code is the vendor's, whose number follows (7.5.4.18)."""
 
-NICIRA = 0x00002320
-ONF = 0x4F4E4600
+NICIRA, ONF = 0x00002320, 0x4F4E4600
 """Vendors (include/openflow/openflow-common.h of Open vSwitch: NX_VENDOR_ID, ONF_VENDOR_ID)."""
 
-_PREFIXES = (
-    # 0: hello failed
-    ("OFPHFC", "INCOMPATIBLE EPERM"),
-    # 1: bad request
-    (
-        "OFPBRC",
-        "BAD_VERSION BAD_TYPE BAD_STAT BAD_VENDOR BAD_SUBTYPE EPERM BAD_LEN BUFFER_EMPTY BUFFER_UNKNOWN "
-        "BAD_TABLE_ID IS_SECONDARY BAD_PORT BAD_PACKET MULTIPART_BUFFER_OVERFLOW MULTIPART_REQUEST_TIMEOUT "
-        "MULTIPART_REPLY_TIMEOUT",
-    ),
-    # 2: bad action
-    (
-        "OFPBAC",
-        "BAD_TYPE BAD_LEN BAD_VENDOR BAD_VENDOR_TYPE BAD_OUT_PORT BAD_ARGUMENT EPERM TOO_MANY BAD_QUEUE "
-        "BAD_OUT_GROUP MATCH_INCONSISTENT UNSUPPORTED_ORDER BAD_TAG BAD_SET_TYPE BAD_SET_LEN BAD_SET_ARGUMENT",
-    ),
-    # 3: bad instruction
-    (
-        "OFPBIC",
-        "UNKNOWN_INST UNSUP_INST BAD_TABLE_ID UNSUP_METADATA UNSUP_METADATA_MASK BAD_EXPERIMENTER "
-        "BAD_EXP_TYPE BAD_LEN EPERM DUP_INST",
-    ),
-    # 4: bad match
-    (
-        "OFPBMC",
-        "BAD_TYPE BAD_LEN BAD_TAG BAD_DL_ADDR_MASK BAD_NW_ADDR_MASK BAD_WILDCARDS BAD_FIELD BAD_VALUE "
-        "BAD_MASK BAD_PREREQ DUP_FIELD EPERM",
-    ),
-    # 5: flow-mod failed
-    (
-        "OFPFMFC",
-        "UNKNOWN TABLE_FULL BAD_TABLE_ID OVERLAP EPERM BAD_TIMEOUT BAD_COMMAND BAD_FLAGS CANT_SYNC "
-        "BAD_PRIORITY IS_SYNC",
-    ),
-    # 6: group-mod failed
-    (
-        "OFPGMFC",
-        "GROUP_EXISTS INVALID_GROUP WEIGHT_UNSUPPORTED OUT_OF_GROUPS OUT_OF_BUCKETS CHAINING_UNSUPPORTED "
-        "WATCH_UNSUPPORTED LOOP UNKNOWN_GROUP CHAINED_GROUP BAD_TYPE BAD_COMMAND BAD_BUCKET BAD_WATCH EPERM",
-    ),
-    # 7: port-mod failed
-    ("OFPPMFC", "BAD_PORT BAD_HW_ADDR BAD_CONFIG BAD_ADVERTISE EPERM"),
-    # 8: table-mod failed
-    ("OFPTMFC", "BAD_TABLE BAD_CONFIG EPERM"),
-    # 9: queue operation failed
-    ("OFPQOFC", "BAD_PORT BAD_QUEUE EPERM"),
-    # 10: set config failed
-    ("OFPSCFC", "BAD_FLAGS BAD_LEN EPERM"),
-    # 11: role request failed
-    ("OFPRRFC", "STALE UNSUP BAD_ROLE"),
-    # 12: meter-mod failed
-    (
-        "OFPMMFC",
-        "UNKNOWN METER_EXISTS INVALID_METER UNKNOWN_METER BAD_COMMAND BAD_FLAGS BAD_RATE BAD_BURST BAD_BAND "
-        "BAD_BAND_VALUE OUT_OF_METERS OUT_OF_BANDS",
-    ),
-    # 13: table features failed
-    ("OFPTFFC", "BAD_TABLE BAD_METADATA BAD_TYPE BAD_LEN BAD_ARGUMENT EPERM"),
-    # 14: bad property
-    ("OFPBPC", "BAD_TYPE BAD_LEN BAD_VALUE TOO_MANY DUP_TYPE BAD_EXPERIMENTER BAD_EXP_TYPE BAD_EXP_VALUE EPERM"),
-    # 15: asynchronous configuration failed
-    ("OFPACFC", "INVALID UNSUPPORTED EPERM"),
-    # 16: flow monitor failed
-    ("OFPMOFC", "UNKNOWN MONITOR_EXISTS INVALID_MONITOR UNKNOWN_MONITOR BAD_COMMAND BAD_FLAGS BAD_TABLE_ID BAD_OUT"),
-    # 17: bundle failed
-    (
-        "OFPBFC",
-        "UNKNOWN EPERM BAD_ID BUNDLE_EXIST BUNDLE_CLOSED OUT_OF_BUNDLES BAD_TYPE BAD_FLAGS MSG_BAD_LEN "
-        "MSG_BAD_XID MSG_UNSUP MSG_CONFLICT MSG_TOO_MANY MSG_FAILED TIMEOUT BUNDLE_IN_PROGRESS",
-    ),
-)
-"""At index `type`: how the names of its codes start, and the rest of the names in the order of their codes."""
 
-_ERROR_NAMES = tuple(tuple(f"{prefix}_{rest}" for rest in words.split()) for prefix, words in _PREFIXES)
-
-_OF_VENDORS = {
-    (NICIRA, 2): "NXBRC_NXM_INVALID",
-    (NICIRA, 3): "NXBRC_NXM_BAD_TYPE",
-    (NICIRA, 4): "NXBRC_MUST_BE_ZERO",
-    (NICIRA, 5): "NXBRC_BAD_REASON",
-    (NICIRA, 9): "NXBRC_FM_BAD_EVENT",
-    (NICIRA, 10): "NXBRC_UNENCODABLE_ERROR",
-    (NICIRA, 11): "NXBAC_MUST_BE_ZERO",
-    (NICIRA, 12): "NXFMFC_HARDWARE",
-    (NICIRA, 13): "NXFMFC_BAD_TABLE_ID",
-    (NICIRA, 15): "NXBAC_BAD_CONJUNCTION",
-    (NICIRA, 16): "NXTTMFC_BAD_COMMAND",
-    (NICIRA, 17): "NXTTMFC_BAD_OPT_LEN",
-    (NICIRA, 18): "NXTTMFC_BAD_FIELD_IDX",
-    (NICIRA, 19): "NXTTMFC_TABLE_FULL",
-    (NICIRA, 20): "NXTTMFC_ALREADY_MAPPED",
-    (NICIRA, 21): "NXTTMFC_DUP_ENTRY",
-    (NICIRA, 22): "OFPBFC_BAD_VERSION",
-    (NICIRA, 23): "NXQOFC_QUEUE_ERROR",
-    (NICIRA, 34): "NXR_NOT_SUPPORTED",
-    (NICIRA, 35): "NXR_STALE",
-    (NICIRA, 36): "NXST_NOT_CONFIGURED",
-    (NICIRA, 37): "NXFMFC_INVALID_TLV_FIELD",
-    (NICIRA, 38): "NXTTMFC_INVALID_TLV_DEL",
-    (NICIRA, 39): "NXBAC_BAD_HEADER_TYPE",
-    (NICIRA, 40): "NXBAC_UNKNOWN_ED_PROP",
-    (NICIRA, 41): "NXBAC_BAD_ED_PROP",
-    (NICIRA, 42): "NXBAC_CT_DATAPATH_SUPPORT",
-    (NICIRA, 43): "NXBMC_CT_DATAPATH_SUPPORT",
-    (NICIRA, 44): "NXTFFC_DUP_TABLE",
-    (ONF, 4250): "OFPBAC_BAD_SET_MASK",
-}
+@cache
+def _error_names() -> Any:
+    return json.loads(Path(__file__).with_name("errors.json").read_text(encoding="utf-8"))
 
 
 def error_name(kind: int, code: int, *, vendor: int | None = None) -> str:
     """Return the name of an error; `type 5, code 99` for one that has none."""
     if kind == EXPERIMENTER and vendor is not None:
-        return _OF_VENDORS.get((vendor, code), f"vendor {vendor:#x}, code {code}")
-    if kind < len(_ERROR_NAMES) and code < len(_ERROR_NAMES[kind]):
-        return _ERROR_NAMES[kind][code]
-    return f"type {kind}, code {code}"
+        by_code = _error_names()["vendors"].get(f"{vendor:#x}", {})
+        return str(by_code.get(str(code), f"vendor {vendor:#x}, code {code}"))
+    names = _error_names()["types"].get(str(kind), "").split()
+    return str(names[code]) if code < len(names) else f"type {kind}, code {code}"
 
 
 _ERROR = Struct("!HH")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import AddressValueError, IPv6Address
+from functools import lru_cache, partial
 from struct import Struct
 
 from xenoovs.errors import NotEncodable
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Field, Masked, Match, match_of
-from xenoovs.openflow.text import prefix_length, render_hex, render_ipv6, render_mac
-from xenoovs.openflow.wire.frame import ONF, U32, Reader, padding, port_name, port_number
+from xenoovs.openflow.text import parse_mask, parse_value, render_hex, render_ipv6, render_mac, render_mask
+from xenoovs.openflow.wire.frame import ONF, U32, Reader, port_name, port_number
 
 # Headers of match fields: class and number of each field, in OXM and in NXM.
 #
@@ -105,10 +103,6 @@ _NXM_NX_ONLY_READ = ((Field.ICMP_TYPE, 21), (Field.ICMP_CODE, 22))
 """Type and code of ICMPv6 in class NXM_NX."""
 
 
-def _headers() -> dict[Field, int]:
-    return {field: header(*place, width=field.width) for field, place in _PLAIN.items()}
-
-
 def _by_protocol() -> dict[tuple[Field, int | None, int], int]:
     ports: dict[tuple[Field, int | None, int], int] = {
         (field, None, protocol): header(OXM, numbers[index], width=16)
@@ -123,7 +117,7 @@ def _by_protocol() -> dict[tuple[Field, int | None, int], int]:
     return {**ports, **icmp}
 
 
-HEADERS = _headers()
+HEADERS = {field: header(*place, width=field.width) for field, place in _PLAIN.items()}
 """Field -> header in a match, for fields that have one number whatever the packet is."""
 
 _BY_PROTOCOL = _by_protocol()
@@ -180,6 +174,12 @@ _VLAN_VID_BITS = 0x1FFF
 """That bit and the VLAN id; the priority is a field of its own."""
 
 
+_IPV6_BYTES = 16
+
+_parse_number, _parse_mac = partial(parse_value, Field.METADATA), partial(parse_value, Field.DL_SRC)
+"""Of the widest numbers that any field has here, and of MACs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _OxmField:
     """A foreign field by its name in ovs-ofctl(8).
@@ -231,8 +231,7 @@ def _masked_text(kind: _OxmField, number: int, value: bytes) -> str:
     if number != masked_header(kind.header) or len(value) != 2 * kind.size:
         return ""
     head, mask = value[: kind.size], int.from_bytes(value[kind.size :], "big")
-    length = prefix_length(mask, 128) if kind.size == 16 else None
-    shown = kind.render(mask) if length is None else str(length)
+    shown = render_mask(Field.IPV6_SRC, mask) if kind.size == _IPV6_BYTES else kind.render(mask)
     return f"{kind.name}={kind.render(int.from_bytes(head, 'big'))}/{shown}"
 
 
@@ -247,33 +246,10 @@ def _parse_known(text: str) -> bytes | None:
         if not is_masked:
             # Without a mask `vlan_tci` includes the priority, which is another field.
             return None if kind is _VLAN_TCI else U32.pack(kind.header) + packed
-        bits = _prefix(mask) if kind.size == 16 and mask.isascii() and mask.isdigit() else kind.parse(mask)
+        bits = parse_mask(Field.IPV6_SRC, mask) if kind.size == _IPV6_BYTES else kind.parse(mask)
         return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size, "big")
     except (ValueError, OverflowError):
         return None
-
-
-def _prefix(length: str) -> int:
-    return (1 << 128) - (1 << 128 - int(length)) if int(length) <= 128 else 1 << 128
-
-
-def _parse_number(text: str) -> int:
-    if not re.fullmatch("0x[0-9a-f]+|[0-9]+", text, re.ASCII):
-        raise ValueError(text)
-    return int(text, 0)
-
-
-def _parse_mac(text: str) -> int:
-    if not re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", text, re.ASCII):
-        raise ValueError(text)
-    return int(text.replace(":", ""), 16)
-
-
-def _parse_ipv6(text: str) -> int:
-    try:
-        return int(IPv6Address(text))
-    except AddressValueError as error:
-        raise ValueError(text) from error
 
 
 def _decimal(name: str, place: tuple[int, int], width: int) -> _OxmField:
@@ -306,7 +282,7 @@ _KINDS = (
     _decimal("nw_ecn", (OXM, 9), 8),
     _decimal("nw_ttl", (NXM_NX, 29), 8),
     _hex("tun_id", (OXM, 38), 64),
-    _OxmField("nd_target", header(OXM, 31, width=128), render_ipv6, _parse_ipv6),
+    _OxmField("nd_target", header(OXM, 31, width=128), render_ipv6, partial(parse_value, Field.IPV6_SRC)),
     _OxmField("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
     _OxmField("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
     _decimal("conj_id", (NXM_NX, 37), 32),
@@ -338,7 +314,7 @@ def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
     if match.foreign:
         conditions += b"".join(map(foreign_oxm, match.foreign))
     size = _MATCH.size + len(conditions)
-    return _MATCH.pack(_OXM_MATCH, size) + conditions + padding(size)
+    return _MATCH.pack(_OXM_MATCH, size) + conditions + bytes(-size % 8)
 
 
 def decode_match(body: Reader, names: Mapping[int, str]) -> Match:

@@ -18,6 +18,7 @@ from xenoovs.datapath.host import (
     Unknown,
 )
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
+from xenoovs.verify.preempted import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,12 @@ class ForeignFlows:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a config requires of the host. `entries`: hardware entries once all clients send."""
+    """What a config requires of the host.
+
+    Attributes:
+        entries: hardware entries once all clients send.
+        preempting: rules of other programs that packets of blocks meet before Open vSwitch.
+    """
 
     bridge: str
     ingress: tuple[str, ...]
@@ -64,6 +70,7 @@ class Requirements:
     entries: int
     foreign: Fact[ForeignFlows] = NOT_READ
     backends: tuple[RequiredBackend, ...] = ()
+    preempting: tuple[PreemptingRule, ...] = ()
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -230,6 +237,31 @@ class CheckResult:
     def needs_restart(self) -> bool:
         """Whether it is wrong until ovs-vswitchd starts again."""
         return self.state is CheckState.WRONG and self.fix is not None and self.fix.needs_restart
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One check of a host, which makes its rows. `why`: why the result matters, one sentence."""
+
+    name: str
+    why: str
+
+    def row(self, state: CheckState, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        """Return a row with this state."""
+        return CheckResult(self.name, state, seen, self.why, subject, fix)
+
+    def judge(self, is_right: bool, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:  # noqa: FBT001
+        """Return a row that is OK or WRONG."""
+        return self.row(CheckState.OK if is_right else CheckState.WRONG, seen, subject, fix)
+
+    def ok(self, seen: str, subject: str | None = None) -> CheckResult:
+        return self.row(CheckState.OK, seen, subject)
+
+    def wrong(self, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        return self.row(CheckState.WRONG, seen, subject, fix)
+
+    def unknown(self, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        return self.row(CheckState.UNKNOWN, seen, subject, fix)
 
 
 PURGE = ("ovs-appctl", "revalidator/purge")

@@ -8,34 +8,37 @@ from dataclasses import replace
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor import nic, openvswitch
-from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, RequiredBackend
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
 # Values: kernel documentation, networking/ip-sysctl.rst; RFC 3704 for reverse path filtering.
 
 
-_SYSCTLS: tuple[tuple[str, str, Callable[[int], bool], int, str], ...] = (
-    ("arp_ignore", "at least 1", lambda value: value >= 1, 1, "with 0 every backend answers ARP for the VIP"),
+_SYSCTLS: tuple[tuple[HostCheck, str, Callable[[int], bool], int], ...] = (
     (
-        "arp_announce",
+        HostCheck("arp_ignore", "with 0 every backend answers ARP for the VIP"),
+        "at least 1",
+        lambda value: value >= 1,
+        1,
+    ),
+    (
+        HostCheck("arp_announce", "otherwise a backend sends ARP requests with the VIP as source and so claims it"),
         "2",
         lambda value: value == 2,
         2,
-        "otherwise a backend sends ARP requests with the VIP as source and so claims it",
     ),
     (
-        "rp_filter",
+        HostCheck("rp_filter", "with 1 the kernel drops packets whose replies would leave by another device"),
         "not 1",
         lambda value: value != 1,
         0,
-        "with 1 the kernel drops packets whose replies would leave by another device",
     ),
 )
 
 
 def check_duplicates(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each MAC belongs to one backend behind one port."""
-    name, why = "backend MAC unique", "a copied line in a config sends clients of two backends to one"
+    check = HostCheck("backend MAC unique", "a copied line in a config sends clients of two backends to one")
     by_mac: dict[str, list[RequiredBackend]] = {}
     for backend in _backends(case):
         by_mac.setdefault(backend.mac, []).append(backend)
@@ -43,40 +46,30 @@ def check_duplicates(case: DoctorCase) -> Iterator[CheckResult]:
         names = ", ".join(dict.fromkeys(backend.name for backend in backends))
         ports = sorted({backend.egress for backend in backends})
         if len(ports) > 1:
-            seen = f"{names} share it behind different ports: {', '.join(ports)}"
-            yield CheckResult(name, CheckState.WRONG, seen, why, subject=mac)
+            yield check.wrong(f"{names} share it behind different ports: {', '.join(ports)}", mac)
         elif len({backend.name for backend in backends}) > 1:
-            yield CheckResult(
-                name,
-                CheckState.UNKNOWN,
-                f"{names} share it: one machine with two names, or a mistake",
-                why,
-                subject=mac,
-            )
+            yield check.unknown(f"{names} share it: one machine with two names, or a mistake", mac)
         else:
-            yield CheckResult(name, CheckState.OK, f"only {names}", why, subject=mac)
+            yield check.ok(f"only {names}", mac)
 
 
 def check_mac_is_known(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the bridge has learned the MAC on the right port, or that this host has it as a neighbour."""
+    check = HostCheck("backend MAC known", "packets to a MAC that no machine has are lost silently")
     if case.required is None:
         return
-    why = "packets to a MAC that no machine has are lost silently"
     learned = case.host.learned.get(case.required.bridge, {})
     for backend in _backends(case):
         state, seen = _mac_location(case, backend, learned.get(backend.mac))
         fix = Fix((("ip", "link", "show"),), is_remote=True) if state is CheckState.UNKNOWN else None
-        yield CheckResult("backend MAC known", state, seen, why, subject=f"{backend.name} {backend.mac}", fix=fix)
+        yield check.row(state, seen, f"{backend.name} {backend.mac}", fix=fix)
 
 
 def _mac_location(case: DoctorCase, backend: RequiredBackend, port: str | None) -> tuple[CheckState, str]:
     if not isinstance(backend.facts, Unknown):
-        found = backend.mac in backend.facts.macs
-        return (
-            (CheckState.OK, "the backend has it")
-            if found
-            else (CheckState.WRONG, f"it has {', '.join(backend.facts.macs)}")
-        )
+        if backend.mac in backend.facts.macs:
+            return CheckState.OK, "the backend has it"
+        return CheckState.WRONG, f"it has {', '.join(backend.facts.macs)}"
     if port is not None and port != backend.egress:
         return CheckState.WRONG, f"the bridge has learned it on {port}, the config says {backend.egress}"
     if port is not None:
@@ -90,20 +83,18 @@ def _mac_location(case: DoctorCase, backend: RequiredBackend, port: str | None) 
 
 
 def check_vip(case: DoctorCase) -> Iterator[CheckResult]:
-    why = "a host drops packets to an address that it does not have"
+    check = HostCheck("VIP on lo", "a host drops packets to an address that it does not have")
     for backend in _backends(case):
         for vip in backend.vips:
-            fix = Fix((("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo"),), is_remote=True)
             subject = f"{backend.name} {vip}"
             if isinstance(backend.facts, Unknown):
-                look = Fix((("ip", "address", "show", "dev", "lo"),), is_remote=True)
-                yield CheckResult(
-                    "VIP on lo", CheckState.UNKNOWN, _check_there(backend.facts), why, subject=subject, fix=look
-                )
+                show = Fix((("ip", "address", "show", "dev", "lo"),), is_remote=True)
+                yield check.unknown(_check_there(backend.facts), subject, show)
             elif vip in backend.facts.loopback:
-                yield CheckResult("VIP on lo", CheckState.OK, "present", why, subject=subject)
+                yield check.ok("present", subject)
             else:
-                yield CheckResult("VIP on lo", CheckState.WRONG, "missing", why, subject=subject, fix=fix)
+                add = ("ip", "address", "add", f"{vip}/{128 if ':' in vip else 32}", "dev", "lo")
+                yield check.wrong("missing", subject, Fix((add,), is_remote=True))
 
 
 def check_sysctls(case: DoctorCase) -> Iterator[CheckResult]:
@@ -111,15 +102,15 @@ def check_sysctls(case: DoctorCase) -> Iterator[CheckResult]:
     for backend in _backends(case):
         if not any("." in vip for vip in backend.vips):
             continue
-        for key, required, is_right, value, why in _SYSCTLS:
+        for check, required, is_right, value in _SYSCTLS:
+            key = check.name
             found = _sysctl(backend.facts, key)
             if isinstance(found, Unknown):
-                look = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),), is_remote=True)
-                yield CheckResult(key, CheckState.UNKNOWN, found.reason, why, subject=backend.name, fix=look)
+                show = Fix((("sysctl", f"net.ipv4.conf.all.{key}"),), is_remote=True)
+                yield check.unknown(found.reason, backend.name, show)
             else:
                 fix = Fix((("sysctl", "-w", f"net.ipv4.conf.all.{key}={value}"),), is_remote=True)
-                state = CheckState.OK if is_right(found) else CheckState.WRONG
-                yield CheckResult(key, state, f"{found}, must be {required}", why, subject=backend.name, fix=fix)
+                yield check.judge(is_right(found), f"{found}, must be {required}", backend.name, fix=fix)
 
 
 def _sysctl(facts: BackendFacts | Unknown, key: str) -> int | Unknown:
@@ -130,6 +121,29 @@ def _sysctl(facts: BackendFacts | Unknown, key: str) -> int | Unknown:
 
 def _check_there(facts: Unknown) -> str:
     return f"{facts.reason}; check it on the backend"
+
+
+def check_bgp(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that bgpd has a session, and that its configuration would announce the VIPs."""
+    bgp = case.host.bgp
+    if bgp is None:
+        return
+    check = HostCheck("BGP of VIPs", "clients elsewhere reach a VIP only while a router has a route for it")
+    if isinstance(bgp, Unknown):
+        yield check.wrong(bgp.reason)
+        return
+    if bgp.established:
+        without = f"; without one: {', '.join(bgp.others)}" if bgp.others else ""
+        yield check.ok(f"session with {', '.join(bgp.established)}{without}")
+    elif bgp.others:
+        fix = Fix((("vtysh", "-c", f"show bgp neighbors {bgp.others[0]}"),), is_remote=True)
+        yield check.wrong(f"no session with {', '.join(bgp.others)}", fix=fix)
+    else:
+        yield check.wrong("bgpd has no neighbor; write `router bgp` and `neighbor` into its configuration")
+    for vip in bgp.refused:
+        length = 128 if ":" in vip else 32
+        seen = f"bgpd would not announce it: neither `redistribute kernel` nor `network {vip}/{length}`"
+        yield check.wrong(seen, vip)
 
 
 def _backends(case: DoctorCase) -> tuple[RequiredBackend, ...]:
@@ -154,6 +168,8 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     openvswitch.check_datapath_type,
     openvswitch.check_fail_mode,
     openvswitch.check_controllers,
+    openvswitch.check_exporters,
+    openvswitch.check_mirrors,
     openvswitch.check_foreign_flows,
     nic.check_on_bridge,
     nic.check_works,
@@ -171,15 +187,11 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_modules,
     nic.check_hugepages,
     nic.check_doca_init,
+    check_bgp,
 )
 """From the daemon to the wire. A check that does not apply returns no row."""
 
-BACKEND_CHECKS: tuple[CheckFunction, ...] = (
-    check_duplicates,
-    check_mac_is_known,
-    check_vip,
-    check_sysctls,
-)
+BACKEND_CHECKS: tuple[CheckFunction, ...] = (check_duplicates, check_mac_is_known, check_vip, check_sysctls)
 
 
 def examine(case: DoctorCase, *, checks: Iterable[CheckFunction] = HOST_CHECKS) -> tuple[CheckResult, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.host import BridgeState, Device, Unknown, Unresponsive
-from xenoovs.verify.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, set_config, vsctl
+from xenoovs.verify.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config, vsctl
+from xenoovs.verify.preempted import PreemptingRule
 
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
 """Modules for match, output, rewritten MACs and addresses, their checksums, and the qdisc."""
@@ -16,67 +17,53 @@ DOCA_HUGEPAGES_BYTES = 3072 * (2 << 20)
 
 def check_modules(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the kernel has the parts of traffic control that Open vSwitch needs."""
+    check = HostCheck("kernel modules", "Open vSwitch offloads by TC rules, which need these modules")
     kernel = case.host.kernel
     if not any(bridge.datapath_type == "system" for bridge in case.bridges):
         return
-    name, why = "kernel modules", "Open vSwitch offloads by TC rules, which need these modules"
-    if isinstance(kernel, Unknown) or isinstance(kernel.modules, Unknown):
-        reason = kernel.reason if isinstance(kernel, Unknown) else _reason(kernel.modules)
-        yield CheckResult(name, CheckState.UNKNOWN, reason, why)
-        return
-    missing = [module for module in TC_MODULES if kernel.modules.get(module) is False]
-    unknown = [module for module in TC_MODULES if module not in kernel.modules]
-    if missing:
+    if isinstance(kernel, Unknown):
+        yield check.unknown(kernel.reason)
+    elif isinstance(kernel.modules, Unknown):
+        yield check.unknown(kernel.modules.reason)
+    elif missing := [module for module in TC_MODULES if kernel.modules.get(module) is False]:
         fix = Fix((("apt-get", "install", f"linux-modules-extra-{kernel.release}"),))
-        yield CheckResult(name, CheckState.WRONG, f"kernel {kernel.release} lacks {', '.join(missing)}", why, fix=fix)
-    elif unknown:
-        yield CheckResult(
-            name, CheckState.UNKNOWN, f"it could not be found out whether the kernel has {', '.join(unknown)}", why
-        )
+        yield check.wrong(f"kernel {kernel.release} lacks {', '.join(missing)}", fix=fix)
+    elif unknown := [module for module in TC_MODULES if module not in kernel.modules]:
+        yield check.unknown(f"it could not be found out whether the kernel has {', '.join(unknown)}")
     else:
-        yield CheckResult(name, CheckState.OK, ", ".join(TC_MODULES), why)
-
-
-def _reason(fact: object) -> str:
-    return fact.reason if isinstance(fact, Unknown) else ""
+        yield check.ok(", ".join(TC_MODULES))
 
 
 def check_hugepages(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the reserved huge pages, if DPDK or DOCA is in use."""
+    check = HostCheck("huge pages", "DPDK and DOCA keep packets and rules in huge pages and do not start without them")
     database = case.database
     if database is None or not _uses_hugepages(case):
         return
-    kernel, why = case.host.kernel, "DPDK and DOCA keep packets and rules in huge pages and do not start without them"
-    if isinstance(kernel, Unknown) or isinstance(kernel.hugepages_bytes, Unknown):
-        reason = kernel.reason if isinstance(kernel, Unknown) else _reason(kernel.hugepages_bytes)
-        yield CheckResult("huge pages", CheckState.UNKNOWN, reason, why)
+    kernel = case.host.kernel
+    has = kernel if isinstance(kernel, Unknown) else kernel.hugepages_bytes
+    if isinstance(has, Unknown):
+        yield check.unknown(has.reason)
         return
     needed = DOCA_HUGEPAGES_BYTES if database.has_doca else 1
-    has = kernel.hugepages_bytes
-    yield CheckResult(
-        "huge pages",
-        CheckState.OK if has >= needed else CheckState.WRONG,
+    yield check.judge(
+        has >= needed,
         f"{has >> 20} MiB reserved" + (f", guides of OVS-DOCA recommend {needed >> 20}" if has < needed > 1 else ""),
-        why,
         fix=Fix((("sysctl", "-w", "vm.nr_hugepages=4096"),)),
     )
 
 
 def check_doca_init(case: DoctorCase) -> Iterator[CheckResult]:
     """Check doca-init, if a bridge of OVS-DOCA has the userspace datapath."""
+    check = HostCheck("doca-init", "without it bridges of the userspace datapath do not use DOCA")
     database = case.database
     if database is None or not database.has_doca:
         return
-    userspace = any(bridge.datapath_type in ("netdev", "doca") for bridge in case.bridges)
-    if not userspace:
+    if not any(bridge.datapath_type in ("netdev", "doca") for bridge in case.bridges):
         return
     is_set = database.config.get("doca-init") == "true"
-    yield CheckResult(
-        "doca-init",
-        CheckState.OK if is_set else CheckState.WRONG,
-        "true" if is_set else "not set",
-        "without it bridges of the userspace datapath do not use DOCA",
-        fix=Fix((set_config("doca-init", "true"),), needs_restart=True),
+    yield check.judge(
+        is_set, "true" if is_set else "not set", fix=Fix((set_config("doca-init", "true"),), needs_restart=True)
     )
 
 
@@ -88,53 +75,51 @@ def _uses_hugepages(case: DoctorCase) -> bool:
 
 def check_same_eswitch(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that all ports belong to one eSwitch."""
+    check = HostCheck("same eSwitch", "a NIC forwards between its own ports only")
     ports = case.kernel_ports
     if not ports:
         return
-    name, why = "same eSwitch", "a NIC forwards between its own ports only"
     devices = {port: case.device(port) for port in ports}
     unknown = [f"{port}: {device.reason}" for port, device in devices.items() if isinstance(device, Unknown)]
     known = [device for device in devices.values() if not isinstance(device, Unknown)]
     for device in known:
         if device.switch_id is None:
-            seen = "a port of no eSwitch: no NIC in switchdev mode has it"
-            yield CheckResult(name, CheckState.WRONG, seen, why, subject=device.name)
+            yield check.wrong("a port of no eSwitch: no NIC in switchdev mode has it", device.name)
     switches = sorted({device.switch_id for device in known if device.switch_id is not None})
     if len(switches) > 1:
         groups = ("/".join(device.name for device in known if device.switch_id == switch) for switch in switches)
-        yield CheckResult(name, CheckState.WRONG, f"{len(switches)} different ones: {', '.join(groups)}", why)
+        yield check.wrong(f"{len(switches)} different ones: {', '.join(groups)}")
     elif unknown:
-        yield CheckResult(name, CheckState.UNKNOWN, "; ".join(unknown), why)
+        yield check.unknown("; ".join(unknown))
     elif switches and len(known) == sum(device.switch_id is not None for device in known):
-        yield CheckResult(name, CheckState.OK, f"all ports on {switches[0]}", why)
+        yield check.ok(f"all ports on {switches[0]}")
 
 
 def check_eswitch_mode(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each eSwitch is in switchdev mode."""
-    why = "in legacy mode the NIC forwards only by MAC and VLAN and accepts no flows"
+    check = HostCheck("eSwitch mode", "in legacy mode the NIC forwards only by MAC and VLAN and accepts no flows")
     for pci in _functions(case):
         eswitch = case.host.eswitch(pci)
         mode = eswitch.mode if eswitch is not None else Unknown("devlink does not know it")
         if isinstance(mode, Unknown):
-            yield CheckResult("eSwitch mode", CheckState.UNKNOWN, mode.reason, why, subject=pci)
+            yield check.unknown(mode.reason, pci)
         else:
             # Changing the mode unbinds representors, so --fix never does it.
             fix = Fix((("devlink", "dev", "eswitch", "set", f"pci/{pci}", "mode", "switchdev"),))
-            state = CheckState.OK if mode == "switchdev" else CheckState.WRONG
-            yield CheckResult("eSwitch mode", state, mode, why, subject=pci, fix=fix)
+            yield check.judge(mode == "switchdev", mode, pci, fix=fix)
 
 
 def check_steering(case: DoctorCase) -> Iterator[CheckResult]:
     """Report the steering mode: every mode offloads (kernel documentation, networking/devlink/mlx5.rst)."""
-    why = "smfs and hmfs insert rules faster than dmfs; the rules are the same"
+    check = HostCheck("steering mode", "smfs and hmfs insert rules faster than dmfs; the rules are the same")
     for pci in _functions(case):
         eswitch = case.host.eswitch(pci)
         if eswitch is None:
             continue
         if isinstance(eswitch.steering, Unknown):
-            yield CheckResult("steering mode", CheckState.UNKNOWN, eswitch.steering.reason, why, subject=pci)
+            yield check.unknown(eswitch.steering.reason, pci)
         else:
-            yield CheckResult("steering mode", CheckState.OK, eswitch.steering, why, subject=pci)
+            yield check.ok(eswitch.steering, pci)
 
 
 def check_multiport(case: DoctorCase) -> Iterator[CheckResult]:
@@ -143,52 +128,53 @@ def check_multiport(case: DoctorCase) -> Iterator[CheckResult]:
     mlx5 offloads that only with one eSwitch for all ports (kernel documentation, networking/devlink/mlx5.rst). Without
     it the driver reports `devices are not the same uplink, can't offload forwarding`.
     """
+    check = HostCheck(
+        "multiport eSwitch", "the NIC forwards from one uplink to another only with one eSwitch for all its ports"
+    )
     if case.required is None:
         return
     ingress, egress = (_uplinks(case, ports) for ports in (case.required.ingress, case.required.egress))
     if not any(a.name != b.name for a in ingress for b in egress):
         return
-    why = "the NIC forwards from one uplink to another only with one eSwitch for all its ports"
     for pci in dict.fromkeys(device.pci for device in (*ingress, *egress)):
         eswitch = case.host.eswitch(pci)
         multiport = eswitch.multiport if eswitch is not None else Unknown("devlink does not know the device")
         if isinstance(multiport, Unknown):
-            yield CheckResult("multiport eSwitch", CheckState.UNKNOWN, multiport.reason, why, subject=pci)
+            yield check.unknown(multiport.reason, pci)
         elif multiport:
-            yield CheckResult("multiport eSwitch", CheckState.OK, "on", why, subject=pci)
+            yield check.ok("on", pci)
         else:
             command = ("devlink", "dev", "param", "set", f"pci/{pci}", "name", "esw_multiport")
             fix = Fix(((*command, "value", "1", "cmode", "runtime"),))
-            yield CheckResult("multiport eSwitch", CheckState.WRONG, "off", why, subject=pci, fix=fix)
+            yield check.wrong("off", pci, fix=fix)
 
 
 def check_subfunction(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the scalable function behind each representor is active and attached."""
-    why = "packets to a representor without an active function are lost"
+    check = HostCheck("subfunction", "packets to a representor without an active function are lost")
     for device in case.known_devices:
         function = device.subfunction
         if function is None:
             continue
-        state = CheckState.OK if (function.state, function.opstate) == ("active", "attached") else CheckState.WRONG
         fix = Fix((("devlink", "port", "function", "set", function.handle, "state", "active"),))
         seen = f"{function.state}, {function.opstate}"
-        yield CheckResult("subfunction", state, seen, why, subject=device.name, fix=fix)
+        yield check.judge((function.state, function.opstate) == ("active", "attached"), seen, device.name, fix=fix)
 
 
 def check_mtu(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that egress ports and representors have at least the MTU of the ingress ports."""
-    why = "the NIC and the kernel drop packets that are larger than the MTU of the output port"
+    check = HostCheck("MTU", "the NIC and the kernel drop packets that are larger than the MTU of the output port")
     sizes = {port: size for port in case.ports if (size := _mtu(case, port)) is not None}
     needed = _needed_mtu(case, sizes)
     for port, size in sizes.items():
         need = needed.get(port)
         if need is None:
-            yield CheckResult("MTU", CheckState.OK, str(size), why, subject=port)
+            yield check.ok(str(size), port)
         elif size >= need:
-            yield CheckResult("MTU", CheckState.OK, f"{size}, at least {need}", why, subject=port)
+            yield check.ok(f"{size}, at least {need}", port)
         else:
             fix = Fix((_set_mtu(case, port, need),))
-            yield CheckResult("MTU", CheckState.WRONG, f"{size}, below {need}", why, subject=port, fix=fix)
+            yield check.wrong(f"{size}, below {need}", port, fix=fix)
 
 
 def _mtu(case: DoctorCase, port: str) -> int | None:
@@ -234,20 +220,21 @@ _PROVIDERS = {"linux_tc": "tc", "dpdk_flow_api": "dpdk"}
 
 def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each port of the config is on its bridge. Images of BlueField put p0 and p1 on two bridges."""
+    check = HostCheck("port on bridge", "a bridge forwards only between its own ports")
     if case.database is None or case.required is None:
         return
-    bridge, why = case.required.bridge, "a bridge forwards only between its own ports"
+    bridge = case.required.bridge
     for port in case.ports:
         home = case.database.bridge_of(port)
         if home is not None and home.name == bridge:
-            yield CheckResult("port on bridge", CheckState.OK, f"on {bridge}", why, subject=port)
+            yield check.ok(f"on {bridge}", port)
             continue
         seen = "on no bridge" if home is None else f"on bridge {home.name}, not on {bridge}"
         fix: Fix | None = _move(port, home, bridge)
         if home is None and not isinstance(case.host.devices, Unknown) and port not in case.host.devices:
             # Mistyped: `ovs-vsctl add-port` would leave a port that does not work.
             fix, seen = None, f"{seen}, and this host has no such device; {_ports_of(case, bridge)}"
-        yield CheckResult("port on bridge", CheckState.WRONG, seen, why, subject=port, fix=fix)
+        yield check.wrong(seen, port, fix=fix)
 
 
 def _ports_of(case: DoctorCase, bridge: str) -> str:
@@ -266,6 +253,7 @@ def _move(port: str, home: BridgeState | None, bridge: str) -> Fix:
 
 def check_works(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each port has an OpenFlow number."""
+    check = HostCheck("port works", "a flow cannot name a port without a number")
     for port in case.ports:
         found = case.interface(port)
         if found is None:
@@ -275,54 +263,48 @@ def check_works(case: DoctorCase) -> Iterator[CheckResult]:
         state = CheckState.OK if working else CheckState.WRONG
         if case.is_stale:
             state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last reported"
-        yield CheckResult("port works", state, seen, "a flow cannot name a port without a number", subject=port)
+        yield check.row(state, seen, port)
 
 
 def check_up(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each port is up and has a link."""
-    why = "a port that is down sends and receives nothing"
+    check = HostCheck("port up", "a port that is down sends and receives nothing")
     for port in case.ports:
         found, device = case.interface(port), case.device(port)
         link = None if found is None else found.link_up
         if not isinstance(device, Unknown) and not device.is_up:
             fix = Fix((("ip", "link", "set", "dev", port, "up"),))
-            yield CheckResult("port up", CheckState.WRONG, "set down", why, subject=port, fix=fix)
+            yield check.wrong("set down", port, fix=fix)
         elif link is not None and case.is_stale:
-            seen = f"{'link up' if link else 'no link'}, as ovs-vswitchd last reported"
-            yield CheckResult("port up", CheckState.UNKNOWN, seen, why, subject=port)
+            yield check.unknown(f"{'link up' if link else 'no link'}, as ovs-vswitchd last reported", port)
         elif link is False:
-            yield CheckResult(
-                "port up", CheckState.WRONG, "no link: check the cable and the other end", why, subject=port
-            )
+            yield check.wrong("no link: check the cable and the other end", port)
         elif link is True:
-            yield CheckResult("port up", CheckState.OK, "link up", why, subject=port)
+            yield check.ok("link up", port)
         elif found is not None:
-            yield CheckResult(
-                "port up", CheckState.UNKNOWN, "Open vSwitch does not say whether it has a link", why, subject=port
-            )
+            yield check.unknown("Open vSwitch does not say whether it has a link", port)
 
 
 def check_provider(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each port has an offload provider: the part of Open vSwitch that offers its flows to hardware."""
-    daemon, why = case.daemon, "flows of a port without an offload provider stay in software"
+    check = HostCheck("offload provider", "flows of a port without an offload provider stay in software")
+    daemon = case.daemon
     if isinstance(case.host.daemon, Unresponsive):
         for port in case.ports:
-            yield CheckResult("offload provider", CheckState.UNKNOWN, "ovs-vswitchd does not answer", why, subject=port)
+            yield check.unknown("ovs-vswitchd does not answer", port)
     if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
         return
     history = daemon.history
     for port in case.ports:
         if isinstance(history, Unknown):
-            yield CheckResult("offload provider", CheckState.UNKNOWN, history.reason, why, subject=port)
+            yield check.unknown(history.reason, port)
         elif (provider := history.providers.get(port)) is not None:
             state, seen = _provider(case, port, _PROVIDERS.get(provider, provider))
-            yield CheckResult("offload provider", state, seen, why, subject=port)
+            yield check.row(state, seen, port)
         elif history.is_complete:
-            reason = history.failures.get(port, "none was assigned")
-            yield CheckResult("offload provider", CheckState.WRONG, reason, why, subject=port)
+            yield check.wrong(history.failures.get(port, "none was assigned"), port)
         else:
-            seen = "the log does not reach back to the start of ovs-vswitchd"
-            yield CheckResult("offload provider", CheckState.UNKNOWN, seen, why, subject=port)
+            yield check.unknown("the log does not reach back to the start of ovs-vswitchd", port)
 
 
 def _provider(case: DoctorCase, port: str, provider: str) -> tuple[CheckState, str]:
@@ -337,63 +319,71 @@ def _provider(case: DoctorCase, port: str, provider: str) -> tuple[CheckState, s
 
 def check_hw_tc_offload(case: DoctorCase) -> Iterator[CheckResult]:
     """Check hw-tc-offload of each device."""
-    why = "without it the driver refuses every TC rule of the device"
+    check = HostCheck("hw-tc-offload", "without it the driver refuses every TC rule of the device")
     for port in case.kernel_ports:
         device = case.device(port)
         feature = device if isinstance(device, Unknown) else device.hw_tc_offload
         if isinstance(feature, Unknown):
-            yield CheckResult("hw-tc-offload", CheckState.UNKNOWN, feature.reason, why, subject=port)
+            yield check.unknown(feature.reason, port)
         elif feature.is_on:
-            yield CheckResult("hw-tc-offload", CheckState.OK, "on", why, subject=port)
+            yield check.ok("on", port)
         elif feature.is_fixed:
             seen = "off, and fixed: the device is no port of a NIC with TC offload, or not in switchdev mode"
-            yield CheckResult("hw-tc-offload", CheckState.WRONG, seen, why, subject=port)
+            yield check.wrong(seen, port)
         else:
             fix = Fix((("ethtool", "-K", port, "hw-tc-offload", "on"), PURGE), is_safe=True)
-            yield CheckResult("hw-tc-offload", CheckState.WRONG, "off", why, subject=port, fix=fix)
+            yield check.wrong("off", port, fix=fix)
 
 
 def check_ingress_qdisc(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the ingress qdisc, which Open vSwitch creates once, when offload begins (netdev_tc_init_flow_api)."""
+    check = HostCheck(
+        "ingress qdisc", "Open vSwitch attaches its TC rules to it; without it every flow stays in software"
+    )
     daemon = case.daemon
-    why = "Open vSwitch attaches its TC rules to it; without it every flow stays in software"
     for port in case.kernel_ports:
         device = case.device(port)
         ingress = device if isinstance(device, Unknown) else device.ingress
         if isinstance(device, Unknown) or isinstance(ingress, Unknown):
-            reason = ingress.reason if isinstance(ingress, Unknown) else "not read"
-            yield CheckResult("ingress qdisc", CheckState.UNKNOWN, reason, why, subject=port)
+            yield check.unknown(ingress.reason if isinstance(ingress, Unknown) else "not read", port)
         elif ingress:
-            yield CheckResult("ingress qdisc", CheckState.OK, "present", why, subject=port)
+            yield check.ok("present", port)
         elif daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
-            seen = "missing; Open vSwitch creates it when offload begins"
-            yield CheckResult("ingress qdisc", CheckState.UNKNOWN, seen, why, subject=port)
+            yield check.unknown("missing; Open vSwitch creates it when offload begins", port)
         else:
             fix = _new_qdisc(port, is_member=device.master not in (None, "ovs-system"))
-            yield CheckResult(
-                "ingress qdisc", CheckState.WRONG, "missing: another program removed it", why, subject=port, fix=fix
-            )
+            yield check.wrong("missing: another program removed it", port, fix=fix)
 
 
 def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that every TC rule belongs to a current megaflow."""
-    why = "the kernel and the NIC apply these rules before Open vSwitch sees a packet"
+    check = HostCheck("TC rules", "the kernel and the NIC apply these rules before Open vSwitch sees a packet")
     for port in case.kernel_ports:
         device = case.device(port)
         if isinstance(device, Unknown) or device.ingress is not True:
             continue
-        look = Fix((("tc", "-s", "filter", "show", "dev", port, "ingress"),))
+        show = Fix((("tc", "-s", "filter", "show", "dev", port, "ingress"),))
         rules = Unknown("ovs-vswitchd does not answer") if isinstance(case.host.daemon, Unresponsive) else device.rules
         if isinstance(rules, Unknown):
-            yield CheckResult("TC rules", CheckState.UNKNOWN, rules.reason, why, subject=port)
+            yield check.unknown(rules.reason, port)
         elif rules.stale:
-            seen = f"{rules.stale} of {rules.total} are of Open vSwitch, but of no megaflow"
-            yield CheckResult("TC rules", CheckState.WRONG, seen, why, subject=port, fix=look)
+            yield check.wrong(f"{rules.stale} of {rules.total} are of Open vSwitch, but of no megaflow", port, show)
+        elif met := [rule for rule in _preempting(case) if rule.device == port]:
+            # Their owner decides about them: the command only shows them.
+            state = CheckState.WRONG if any(rule.is_effective for rule in met) else CheckState.UNKNOWN
+            more = f"; and {len(met) - _SHOWN} more" if len(met) > _SHOWN else ""
+            yield check.row(state, "; ".join(rule.describe() for rule in met[:_SHOWN]) + more, port, show)
         elif rules.foreign:
-            seen = f"{rules.foreign} of {rules.total} are of other programs"
-            yield CheckResult("TC rules", CheckState.UNKNOWN, seen, why, subject=port, fix=look)
+            yield check.unknown(f"{rules.foreign} of {rules.total} are of other programs", port, show)
         else:
-            yield CheckResult("TC rules", CheckState.OK, f"{rules.total}, each of a megaflow", why, subject=port)
+            yield check.ok(f"{rules.total}, each of a megaflow", port)
+
+
+_SHOWN = 3
+
+
+def _preempting(case: DoctorCase) -> tuple[PreemptingRule, ...]:
+    return () if case.required is None else case.required.preempting
 
 
 def _new_qdisc(port: str, *, is_member: bool) -> Fix:

@@ -16,30 +16,17 @@ from xenoovs.datapath.host import (
     PortState,
     Unknown,
 )
-from xenoovs.datapath.megaflow import Megaflow, Verdict
-from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
+from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched
+from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
 from xenoovs.openflow.flow import Flow
+from xenoovs.verify.check import MegaflowState
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
-from xenoovs.verify.expected import ExpectedBlock
+from xenoovs.verify.expected import ExpectedBlock, ExpectedService
+from xenoovs.verify.samples import PortFinding
 from xenoovs.verify.why.log import Refusal
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
 """Ingress port, keys with their matched attributes, kinds of actions: what decides whether a driver accepts a rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverAnswer:
-    """The kernel's answer to the rule of a megaflow, tried with skip_sw.
-
-    Attributes:
-        error: errno(3), e.g. 28 for ENOSPC; None: the rule was accepted.
-        text: strerror(3) of the error.
-        message: the driver's message from the extended acknowledgement; None: it gave none.
-    """
-
-    error: int | None
-    text: str = ""
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +39,8 @@ class Evidence:
         driver: ufid -> answer of the driver, for megaflows that were tried.
         in_hardware: shapes of megaflows that are in hardware.
         target: how commands reach this Open vSwitch.
+        given_version: version of the Open vSwitch as the user gave it; None: as ovs-vswitchd says.
+        layers: the layers of all megaflows of the dump (`dp:`), `offloaded` for those in hardware.
     """
 
     host: HostFacts
@@ -60,6 +49,8 @@ class Evidence:
     driver: Mapping[str, DriverAnswer] = field(default_factory=dict, hash=False)
     in_hardware: frozenset[Shape] = frozenset()
     target: CommandTarget = THIS_HOST
+    given_version: str | None = None
+    layers: frozenset[str] = frozenset()
 
     @property
     def database(self) -> Database | None:
@@ -68,7 +59,7 @@ class Evidence:
     @property
     def version(self) -> str | None:
         """Version of Open vSwitch as it prints it; None: unknown."""
-        return None if isinstance(self.host.daemon, Unknown) else self.host.daemon.version
+        return self.given_version or (None if isinstance(self.host.daemon, Unknown) else self.host.daemon.version)
 
     @property
     def offload(self) -> OffloadState | None:
@@ -111,12 +102,41 @@ class UnwildcardedBits:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOverride:
+    """Blocks of one service whose packets a megaflow holds and does not deliver.
+
+    Attributes:
+        flows: the foreign flows that may have made it; None: no flows were read.
+    """
+
+    service: ExpectedService
+    blocks: int
+    flows: tuple[Flow, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRule:
+    """A rule that the NIC holds although the CPU forwards its packets, or some, and the counters that show it.
+
+    Attributes:
+        filter: the rule in traffic control; None: it was not found.
+        port: packets that the ingress port gave to the CPU between two samples; None: it was not compared.
+    """
+
+    state: MegaflowState
+    filter: TcFilter | None = None
+    port: PortFinding | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One megaflow that is not in hardware.
 
     Attributes:
         block: the block whose packets it carries; None: it belongs to no service.
         unwildcarded: None: our flows match all bits of its mask, or it was not checked.
+        overrides: what it does to blocks although it belongs to none.
+        held: None: the NIC does not hold its rule.
     """
 
     megaflow: Megaflow
@@ -124,10 +144,17 @@ class Case:
     block: ExpectedBlock | None
     evidence: Evidence
     unwildcarded: UnwildcardedBits | None = None
+    overrides: tuple[BlockOverride, ...] = ()
+    held: HeldRule | None = None
 
     @property
     def in_port(self) -> str | None:
         return self.megaflow.in_port
+
+    @property
+    def driver_answer(self) -> DriverAnswer | None:
+        """The driver's answer, if it was asked."""
+        return self.evidence.driver.get(self.megaflow.ufid or "")
 
     @property
     def bridge(self) -> BridgeState | None:
@@ -172,9 +199,4 @@ def shape_of(megaflow: Megaflow) -> Shape:
 def _matched(inner: str) -> str:
     """Return the attributes of a key of which at least one bit is matched, without values and masks."""
     items = (item.partition("=") if "=" in item else ("", "=", item) for item in inner.split(","))
-    return ",".join(name or "value" for name, _, text in items if _is_matched(text))
-
-
-def _is_matched(text: str) -> bool:
-    _, is_masked, mask = text.partition("/")
-    return not is_masked or any(digit not in ".:0x" for digit in mask)
+    return ",".join(name or "value" for name, _, text in items if is_matched(text))

@@ -2,48 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
+from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
-from xenoovs.verify.expected import BlockIndex, ExpectedBlock, ServiceEntry
-from xenoovs.verify.foreign import ExtraBits, OwnMask, UnwildcardCounter, unwildcarding_flows
-from xenoovs.verify.why.case import Case, Evidence, Shape, UnwildcardedBits, shape_of
-from xenoovs.verify.why.flows import action_reasons, unwildcarded_reasons
+from xenoovs.verify.check import CheckContext, MegaflowState, state_of
+from xenoovs.verify.expected import (
+    BlockIndex,
+    ExpectedBlock,
+    ServiceEntry,
+    delivers,
+    is_slow_path,
+    is_undetermined,
+    match_of_fields,
+)
+from xenoovs.verify.findings import Anomaly, outside_kind_of
+from xenoovs.verify.foreign import ExtraBits, OwnMask, UnwildcardCounter, overriding_flows, unwildcarding_flows
+from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
+from xenoovs.verify.why.case import BlockOverride, Case, Evidence, HeldRule, Shape, UnwildcardedBits, shape_of
+from xenoovs.verify.why.flows import action_reasons, override_reasons, unwildcarded_reasons
+from xenoovs.verify.why.held import held_reasons
 from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
-from xenoovs.verify.why.settings import not_offered, setting_reasons
+from xenoovs.verify.why.settings import OFFLOAD_INFO, likely_off, not_offered, setting_reasons
 
 FindBlock = Callable[[Megaflow], ExpectedBlock | None]
+FindOverrides = Callable[[Megaflow], tuple[BlockOverride, ...]]
+FindAnswers = Callable[[Megaflow], tuple[str, ...]]
+"""Returns the services whose answers a megaflow outside all blocks may carry."""
 
 _MAX_CANDIDATES = 100_000
 """Each takes about two kilobytes."""
 
-_REMARK = "dp-offload-info"
-"""Newer forks write the reason into the dump, behind the actions."""
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One megaflow that is not in hardware. `reasons`: at least one, most likely first."""
+    """One megaflow that is not in hardware. `reasons`: at least one, most likely first. `answers`: as in Candidate."""
 
     megaflow: Megaflow
     verdict: Verdict
     block: ExpectedBlock | None
     reasons: tuple[Reason, ...]
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A megaflow that is not in hardware, before the diagnosis. `unwildcarded`: as in Case; set by `Attribution`."""
+    """A megaflow that is not in hardware, before the diagnosis.
+
+    Attributes:
+        unwildcarded: as in Case; set by `Attribution`.
+        answers: services whose answers it may carry.
+        overrides: as in Case; their flows are set by `Attribution`.
+        held: as in Case.
+    """
 
     megaflow: Megaflow
     verdict: Verdict
     block: ExpectedBlock | None
     unwildcarded: UnwildcardedBits | None = None
+    answers: tuple[str, ...] = ()
+    overrides: tuple[BlockOverride, ...] = ()
+    held: HeldRule | None = None
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names of the services that its packets belong to."""
+        if self.block is not None:
+            return (self.block.service,)
+        return self.answers or tuple(override.service.name for override in self.overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +87,11 @@ class Selection:
         unjudged: number of megaflows of a dump made without `-m`.
         shapes: shapes of megaflows in hardware.
         left_out: number of further megaflows that are not in hardware.
+        layers: as in Evidence.
+        unconfirmed: number of megaflows that the NIC holds, and no counter proves that it forwards by them.
+        uncounted: number of megaflows whose tc filter has no counter of hardware.
+        growth: of all these megaflows between two samples.
+        ports: packets that ports gave to the CPU between two samples; empty if there is one.
     """
 
     candidates: tuple[Candidate, ...]
@@ -63,56 +99,112 @@ class Selection:
     unjudged: int
     shapes: frozenset[Shape]
     left_out: int = 0
+    layers: frozenset[str] = frozenset()
+    unconfirmed: int = 0
+    uncounted: int = 0
+    growth: Growth = NO_GROWTH
+    ports: tuple[PortFinding, ...] = ()
+
+    @property
+    def contradicted(self) -> tuple[PortFinding, ...]:
+        """Ports that gave the CPU more packets than megaflows explain."""
+        return tuple(port for port in self.ports if port.is_contradicted)
 
 
 def select_candidates(
-    megaflows: Iterable[Megaflow], *, find_block: FindBlock, is_selected: Callable[[Candidate], bool]
+    megaflows: Iterable[Megaflow],
+    *,
+    find_block: FindBlock,
+    is_selected: Callable[[Candidate], bool],
+    find_answers: FindAnswers = lambda _: (),
+    find_overrides: FindOverrides = lambda _: (),
+    context: CheckContext | None = None,
 ) -> Selection:
-    """Select the megaflows of a dump that are to be diagnosed."""
+    """Select the megaflows of a dump that are to be diagnosed. `context`: the samples; None: the dump alone."""
+    context = context or CheckContext()
+    contradicted, uncounted, unconfirmed, growth = context.contradicted, 0, 0, NO_GROWTH
     candidates, shapes, in_hardware, unjudged, left_out = list[Candidate](), set[Shape](), 0, 0, 0
+    layers = set[str]()
     for megaflow in megaflows:
-        verdict = verdict_of(megaflow)
-        if verdict is Verdict.HW and len(shapes) < _MAX_CANDIDATES:
+        state = state_of(megaflow, context.filters, context.before, contradicted)
+        verdict = state.verdict if state is not None else None
+        held = _held_rule(megaflow, state, context)
+        layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
+        if (held or verdict in _UNREFUSED) and len(shapes) < _MAX_CANDIDATES:
             shapes.add(shape_of(megaflow))
-        candidate = Candidate(megaflow, verdict or Verdict.ABSENT, find_block(megaflow))
+        block = find_block(megaflow)
+        answers = find_answers(megaflow) if block is None else ()
+        overrides = find_overrides(megaflow) if block is None and not answers else ()
+        candidate = Candidate(megaflow, verdict or Verdict.ABSENT, block, None, answers, overrides, held)
         if not is_selected(candidate):
             continue
+        if state is not None:
+            growth += state.growth or NO_GROWTH
+            uncounted += not state.is_counted
         if verdict is None:
             unjudged += 1
+        elif verdict is Verdict.UNCONFIRMED:
+            unconfirmed += 1
         elif verdict is Verdict.HW:
             in_hardware += 1
         elif len(candidates) < _MAX_CANDIDATES:
             candidates.append(candidate)
         else:
             left_out += 1
-    return Selection(tuple(candidates), in_hardware, unjudged, frozenset(shapes), left_out)
+    judged = tuple(candidates), in_hardware, unjudged, frozenset(shapes), left_out, frozenset(layers)
+    return Selection(*judged, unconfirmed, uncounted, growth, context.port_checks)
+
+
+_UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
+
+
+def _held_rule(megaflow: Megaflow, state: MegaflowState | None, context: CheckContext) -> HeldRule | None:
+    """Return the rule of a megaflow that the NIC holds although the CPU forwards; None if it is not so."""
+    if state is None or not state.verdict.is_software or verdict_of(megaflow) is not Verdict.HW:
+        return None
+    if Anomaly.NOT_IN_HW in state.anomalies:
+        return None
+    port = next((each for each in context.port_checks if each.port == megaflow.in_port), None)
+    return HeldRule(state, filter_of(megaflow, context.filters), port)
 
 
 def diagnose(selection: Selection, evidence: Evidence) -> tuple[Diagnosis, ...]:
     """Return the reasons for each candidate, in the order of the dump."""
-    known = replace(evidence, in_hardware=selection.shapes)
+    known = replace(evidence, in_hardware=selection.shapes, layers=selection.layers)
     return tuple(_diagnose(candidate, known) for candidate in selection.candidates)
 
 
 def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
-    case = Case(candidate.megaflow, candidate.verdict, candidate.block, evidence, candidate.unwildcarded)
+    case = Case(
+        candidate.megaflow,
+        candidate.verdict,
+        candidate.block,
+        evidence,
+        candidate.unwildcarded,
+        candidate.overrides,
+        candidate.held,
+    )
+    overrides = tuple(override_reasons(case))
+    if case.held is not None:
+        return _diagnosis_of(candidate, (*overrides, *held_reasons(case, case.held)), evidence)
     reasons = rank((*_remarks(case), *_all_reasons(case)))
     if candidate.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
         is_explained = case.megaflow.ufid in evidence.driver or any(
             reason.cause is Cause.TABLE_FULL for reason in reasons
         )
         reasons = reasons if is_explained else (*reasons, silent_refusal(case))
+    if all(reason.likelihood >= Likelihood.LIKELY for reason in reasons) and (off := likely_off(case)):
+        reasons = (off, *reasons)
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
         reasons = (fallback, *reasons)
-    reasons = reasons or (_unknown(),)
-    return Diagnosis(
-        candidate.megaflow, candidate.verdict, candidate.block, tuple(_with_target(reason, case) for reason in reasons)
-    )
+    # Where the packets go counts first: their blocks are not served at all.
+    return _diagnosis_of(candidate, (*overrides, *(reasons or (_unknown(),))), evidence)
 
 
-def _with_target(reason: Reason, case: Case) -> Reason:
-    """Return the reason with commands that reach the Open vSwitch in question from any shell."""
-    return replace(reason, fix=tuple(map(case.evidence.target.text, reason.fix)))
+def _diagnosis_of(candidate: Candidate, listed: Iterable[Reason], evidence: Evidence) -> Diagnosis:
+    # Commands reach the Open vSwitch in question from any shell.
+    shown = (replace(one, fix=tuple(map(evidence.target.text, one.fix))) for one in listed)
+    return Diagnosis(candidate.megaflow, candidate.verdict, candidate.block, tuple(shown), candidate.answers)
 
 
 def _all_reasons(case: Case) -> Iterator[Reason]:
@@ -124,7 +216,7 @@ def _all_reasons(case: Case) -> Iterator[Reason]:
 
 def _remarks(case: Case) -> Iterator[Reason]:
     for name, text in case.megaflow.extra:
-        if name == _REMARK:
+        if name == OFFLOAD_INFO:
             yield Reason(
                 Cause.REPORTED_BY_DATAPATH, Likelihood.CONFIRMED, f"the datapath reports: {text}", (f"{name}:{text}",)
             )
@@ -135,32 +227,35 @@ def _unknown() -> Reason:
     return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), ("xenoovs why FILE --reinstall",))
 
 
-Address = IPv4Address | IPv6Address
-
-
 @dataclass(frozen=True, slots=True)
 class MegaflowFilter:
-    """Selects megaflows that meet all given conditions; without any, megaflows of all blocks.
+    """Selects megaflows that meet all given conditions; without any, megaflows of all blocks, and answers.
 
     Attributes:
         service: name of a service.
         source: address of a client; selects megaflows outside all blocks too.
         ufid: first digits of a ufid; selects megaflows outside all blocks too.
+        internal_ports: there is no config: every megaflow that belongs in hardware is selected. These are the names of
+            internal ports, whose megaflows belong there only if the datapath says why they are not. None: a config.
     """
 
     service: str | None = None
-    source: Address | None = None
+    source: IPAddress | None = None
     ufid: str | None = None
+    internal_ports: Set[str] | None = None
 
     def selects(self, candidate: Candidate) -> bool:
         """Return whether this megaflow is selected."""
-        if self.service is not None and (candidate.block is None or candidate.block.service != self.service):
+        if self.service is not None and self.service not in candidate.services:
             return False
         if self.source is not None and not _comes_from(candidate.megaflow, self.source):
             return False
         if self.ufid is not None:
             return (candidate.megaflow.ufid or "").startswith(self.ufid.lower())
-        return candidate.block is not None or self.source is not None
+        if self.internal_ports is not None and self.source is None:
+            has_remark = any(name == OFFLOAD_INFO for name, _ in candidate.megaflow.extra)
+            return has_remark or outside_kind_of(candidate.megaflow, self.internal_ports).is_judged
+        return bool(candidate.services) or self.source is not None
 
     def describe_none(self, *, is_recorded: bool) -> str:
         """Return a message for the case that no megaflow is selected. `is_recorded`: the dump was made earlier."""
@@ -168,6 +263,8 @@ class MegaflowFilter:
             message = f"no megaflow has a ufid that begins with {self.ufid}"
         elif self.source is not None:
             message = f"no megaflow matches packets from {self.source}"
+        elif self.internal_ports is not None:
+            message = "no megaflow that belongs in hardware"
         else:
             message = f"no megaflow of {'the services' if self.service is None else f'service {self.service}'}"
         if is_recorded:
@@ -175,7 +272,7 @@ class MegaflowFilter:
         return f"{message} now: no traffic yet, or idle for longer than max-idle; send some and run this again"
 
 
-def _comes_from(megaflow: Megaflow, source: Address) -> bool:
+def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
     """Return whether the megaflow may match packets from this address."""
     matched = megaflow.ipv4_src if isinstance(source, IPv4Address) else megaflow.ipv6_src
     return matched is not None and int(source) & matched.mask == matched.value
@@ -183,7 +280,7 @@ def _comes_from(megaflow: Megaflow, source: Address) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisGroup:
-    """Megaflows with the same verdict for the same reasons, all of services or none of any.
+    """Megaflows with the same verdict for the same reasons: all of blocks, all of answers, or all of no service.
 
     Attributes:
         reasons: the reasons with the evidence of the first megaflow.
@@ -196,7 +293,8 @@ class DiagnosisGroup:
     @property
     def services(self) -> tuple[str, ...]:
         """Names, sorted."""
-        return tuple(sorted({found.block.service for found in self.diagnoses if found.block}))
+        names = (found.answers if found.block is None else (found.block.service,) for found in self.diagnoses)
+        return tuple(sorted({name for found in names for name in found}))
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -212,7 +310,8 @@ def group(diagnoses: Iterable[Diagnosis]) -> tuple[DiagnosisGroup, ...]:
     """Group diagnoses, the largest group first."""
     by_key: dict[tuple[object, ...], list[Diagnosis]] = {}
     for found in diagnoses:
-        key = (found.verdict, found.block is None, tuple((reason.cause, reason.text) for reason in found.reasons))
+        kind = found.block is None, bool(found.answers)
+        key = (found.verdict, *kind, tuple((reason.cause, reason.text) for reason in found.reasons))
         by_key.setdefault(key, []).append(found)
     groups = (DiagnosisGroup(found[0].verdict, found[0].reasons, tuple(found)) for found in by_key.values())
     return tuple(sorted(groups, key=lambda group: -len(group.diagnoses)))
@@ -230,13 +329,12 @@ _MAIN_KEYS = frozenset(
 )
 
 
-def to_json(diagnoses: Iterable[Diagnosis], *, in_hardware: int, notes: Iterable[str]) -> dict[str, object]:
+def to_json(
+    diagnoses: Iterable[Diagnosis], *, in_hardware: int, unconfirmed: int = 0, notes: Iterable[str]
+) -> dict[str, object]:
     """Return the diagnoses for JSON, in the order of the dump. `notes`: what could not be read."""
-    return {
-        "in_hardware": in_hardware,
-        "megaflows": [_diagnosis(found) for found in diagnoses],
-        "notes": list(notes),
-    }
+    megaflows = [_diagnosis(found) for found in diagnoses]
+    return {"in_hardware": in_hardware, "unconfirmed": unconfirmed, "megaflows": megaflows, "notes": list(notes)}
 
 
 def _diagnosis(found: Diagnosis) -> dict[str, object]:
@@ -247,6 +345,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, object]:
         "verdict": found.verdict.value,
         "service": block.service if block else None,
         "backend": block.backend if block else None,
+        "answers_of": list(found.answers),
         "block": render_match(block.flow.match) if block else None,
         "in_port": megaflow.in_port,
         "match": ",".join(f"{key.name}({key.inner})" for key in megaflow.keys),
@@ -294,12 +393,25 @@ class Attribution:
 
     def _attributed(self, candidate: Candidate, counter: UnwildcardCounter) -> Candidate:
         fields = match_of(candidate.megaflow)
+        if candidate.overrides:
+            return replace(candidate, overrides=tuple(self._override(each, candidate) for each in candidate.overrides))
         located = self.index.locate(candidate.megaflow.in_port, fields)
         if located is None:
             return candidate
         entry, block = located
+        actions = candidate.megaflow.actions
+        is_open = is_slow_path(actions) or is_undetermined(actions)
+        if not is_open and not delivers(candidate.megaflow, fields, block):
+            overridden = self._override(BlockOverride(entry.service, 1), candidate)
+            candidate = replace(candidate, overrides=(overridden,))
         extra = counter.extra_of(candidate.megaflow, fields, entry, block)
         return replace(candidate, unwildcarded=self._unwildcarded(extra, fields, entry)) if extra else candidate
+
+    def _override(self, override: BlockOverride, candidate: Candidate) -> BlockOverride:
+        foreign = self._flows()
+        match = match_of_fields(candidate.megaflow.in_port, match_of(candidate.megaflow))
+        flows = None if foreign is None else overriding_flows(match, foreign, service=override.service)
+        return replace(override, flows=flows)
 
     def _unwildcarded(
         self, extra: ExtraBits, fields: Mapping[str, MaskedValue], entry: ServiceEntry

@@ -11,11 +11,13 @@ from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, ju
 from xenoovs.compile.offloadable.openflow_topics import match_topics
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, TopicKind, Version, parse_version
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import counted
 from xenoovs.openflow.flow import Field, Flow, Match
 from xenoovs.openflow.text import render_bits, render_flow, render_key_to_send, render_match_to_send
 from xenoovs.verify.why.case import Case, UnwildcardedBits, shape_of
 from xenoovs.verify.why.log import Refusal
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
+from xenoovs.verify.why.settings import OFFLOAD_INFO
 
 _CAUSES = {
     TopicKind.MATCH: Cause.UNSUPPORTED_MATCH,
@@ -49,12 +51,38 @@ def action_reasons(case: Case) -> Iterator[Reason]:
         if explains(found, case.verdict):
             lines = tuple(refusal for refusal in _refusals(case) if _matches_message(refusal, found))
             used.update(lines)
-            yield _reason(found, lines)
+            yield _reason(case, found, lines)
     for refusal in _refusals(case):
-        if refusal not in used:
+        if refusal.is_without_entry:
+            yield _without_entry(case, refusal)
+        elif refusal not in used:
             likelihood = Likelihood.CONFIRMED if refusal.is_specific else Likelihood.LIKELY
             text = f"Open vSwitch logged: {refusal.message}"
             yield Reason(refusal.cause, likelihood, text, (refusal.line,), source=refusal.source)
+
+
+_MODULES = ("act_pedit", "act_csum", "act_tunnel_key", "act_ct", "act_vlan", "act_mirred")
+
+
+def _without_entry(case: Case, refusal: Refusal) -> Reason:
+    """Return the reason for ENOENT: the kernel did not find the qdisc, or the module of an action."""
+    port = case.in_port or refusal.port or "PORT"
+    writes = any(action.startswith("set(") for action in case.megaflow.actions)
+    lacks = f"lacks a module for its actions ({'act_pedit, act_csum' if writes else 'act_mirred ...'})"
+    return Reason(
+        Cause.NO_INGRESS_QDISC,
+        Likelihood.LIKELY,
+        f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}",
+        (refusal.line,),
+        (
+            f"tc qdisc show dev {port}",
+            "# without `ingress` or `clsact`: find out what removed it (NetworkManager, a bond), then:",
+            *case.evidence.target.restart,
+            f"modprobe -a {' '.join(_MODULES)}",
+            REVALIDATOR_PURGE,
+        ),
+        source=refusal.source,
+    )
 
 
 def explains(found: Offloadability, verdict: Verdict) -> bool:
@@ -73,21 +101,34 @@ def _matches_message(refusal: Refusal, found: Offloadability) -> bool:
     return found.row.message is not None and found.row.message in refusal.message
 
 
-def _reason(found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
+def _reason(case: Case, found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
     certainty = Likelihood.LIKELY if found.offload is Offload.DEPENDS else Likelihood.CERTAIN
     return Reason(
         _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind],
         Likelihood.CONFIRMED if lines else certainty,
         f"{found.topic.what}: {found.row.text}",
         (found.evidence, *(refusal.line for refusal in lines)),
+        _stop_sampling(case) if found.topic.name == "sampled" else (),
         source=found.row.source,
+    )
+
+
+def _stop_sampling(case: Case) -> tuple[str, ...]:
+    """Return the commands that end sFlow and IPFIX of the bridge; another program may need them."""
+    if case.bridge is None:
+        return ()
+    columns = [column for column in case.bridge.exporters if column != "netflow"]
+    return (
+        *(join(("ovs-vsctl", "clear", "Bridge", case.bridge.name, column)) for column in columns),
+        REVALIDATOR_PURGE,
     )
 
 
 def profile_of(case: Case) -> Profile:
     """Return how Open vSwitch reaches the NIC of the megaflow; by traffic control if that is unknown."""
     bridge, port, database = case.bridge, case.interface, case.evidence.database
-    if case.megaflow.layer == "doca" or (bridge is not None and bridge.datapath_type == "doca"):
+    is_doca = case.megaflow.layer == "doca" or any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
+    if is_doca or (bridge is not None and bridge.datapath_type == "doca"):
         return Profile.DOCA
     if bridge is None or bridge.datapath_type == "system":
         return Profile.TC
@@ -98,9 +139,13 @@ def profile_of(case: Case) -> Profile:
 def version_of(case: Case) -> Version:
     """Return the version of the running Open vSwitch; if it is unknown, the default of the table."""
     version = case.evidence.version
-    if version is not None:
-        with suppress(ValueError):
-            return parse_version(version)
+    return DEFAULT_VERSION if version is None else version_or_default(version)
+
+
+def version_or_default(text: str) -> Version:
+    """Return the version that a text names; the default of the table for other texts."""
+    with suppress(ValueError):
+        return parse_version(text)
     return DEFAULT_VERSION
 
 
@@ -122,12 +167,31 @@ _ENOSPC = 28
 _OWNER = "# ask the {owner} first; then give {it} a lower priority than the flows of xenoovs, or delete it:"
 
 
+def override_reasons(case: Case) -> Iterator[Reason]:
+    """Yield which blocks do not get their packets because of this megaflow, and the foreign flow that made it."""
+    bridge = case.bridge.name if case.bridge is not None else None
+    for override in case.overrides:
+        actions = ",".join(case.megaflow.actions)
+        flows = override.flows or ()
+        evidence = [f"foreign flow{f' on {bridge}' if bridge else ''}: {render_flow(flow)}" for flow in flows[:_SHOWN]]
+        yield Reason(
+            Cause.OVERRIDDEN,
+            Likelihood.CERTAIN,
+            f"packets of {counted(override.blocks, 'block')} of {override.service.name} match this megaflow and are "
+            f"sent elsewhere ({actions}): a foreign flow of higher priority takes them",
+            tuple(evidence),
+            tuple(dict.fromkeys(_show(bridge or "BRIDGE", flow) for flow in flows[:_SHOWN])),
+        )
+
+
 def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
     """Yield which bits foreign flows un-wildcard. Nothing if the driver accepts such a rule."""
-    bits, answer = case.unwildcarded, case.evidence.driver.get(case.megaflow.ufid or "")
+    bits, answer = case.unwildcarded, case.driver_answer
     if bits is None or (answer is not None and answer.error is None):
         return
+    is_netflow = not bits.flows and case.bridge is not None and "netflow" in case.bridge.exporters
     unsupported = next(_unsupported(case, bits), None)
+    shown = ", ".join(f"{name} {render_bits(name, mask)}" for name, mask in bits.fields)
     likelihood, effect = Likelihood.POSSIBLE, ", which takes more entries of the NIC than planned"
     if unsupported is not None:
         topic = f"{unsupported.topic.what}: {unsupported.row.text}"
@@ -137,9 +201,11 @@ def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
     yield Reason(
         Cause.UNWILDCARDED,
         likelihood,
-        f"{_whose(bits)} {_render_bits(bits)}{effect}",
+        f"{'NetFlow of the bridge un-wildcards' if is_netflow else _whose(bits)} {shown}{effect}",
         _evidence(bits),
-        _fix(bits),
+        (join(("ovs-vsctl", "clear", "Bridge", bits.bridge, "netflow")), REVALIDATOR_PURGE)
+        if is_netflow
+        else _fix(bits),
         unsupported.row.source if unsupported is not None else None,
     )
 
@@ -148,7 +214,7 @@ def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
     """Return whether the driver may have refused it for a key that only foreign flows match."""
     if case.verdict is not Verdict.TC_SW or not bits.added or shape_of(case.megaflow) in case.evidence.in_hardware:
         return False
-    answer = case.evidence.driver.get(case.megaflow.ufid or "")
+    answer = case.driver_answer
     return answer is None or answer.error != _ENOSPC
 
 
@@ -175,10 +241,6 @@ def _whose(bits: UnwildcardedBits) -> str:
     if not bits.flows:
         return "a flow that is gone (the megaflow is from before a change) un-wildcarded"
     return "a foreign flow un-wildcards" if len(bits.flows) == 1 else "foreign flows un-wildcard"
-
-
-def _render_bits(bits: UnwildcardedBits) -> str:
-    return ", ".join(f"{name} {render_bits(name, mask)}" for name, mask in bits.fields)
 
 
 def _evidence(bits: UnwildcardedBits) -> tuple[str, ...]:

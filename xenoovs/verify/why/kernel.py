@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.verify.why.case import Case, DriverAnswer, shape_of
+from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.verify.why.case import Case, shape_of
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
 _ENOSPC = 28
@@ -29,23 +31,54 @@ _FEWER_ENTRIES = (
 """For a full table: how many entries are needed, and how to need fewer or have a larger table (devlink-dev(8))."""
 
 
+_COLLISION = re.compile(r"collision|bucket|hash", re.IGNORECASE)
+"""In a message with ENOSPC: there is room, but not for this value."""
+
+_REMEDIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (
+        re.compile(r"\bprefix\b.*\bmasks?\b|\bmasks?\b.*\bprefix\b|(?:non-?)?contiguous", re.IGNORECASE),
+        (
+            "# the NIC matches prefixes only, and low bits are none: let the highest bits that differ choose backends,",
+            "# by `match: {{bits: [31, 30, ...]}}` of the service in the config (`xenoovs explain match.bits`), then:",
+            "xenoovs plan FILE",
+            "xenoovs apply FILE",
+        ),
+    ),
+    (
+        re.compile(r"inline", re.IGNORECASE),
+        ("devlink dev eswitch set pci/{pci} inline-mode transport", REVALIDATOR_PURGE),
+    ),
+    (
+        re.compile(r"same uplink|merged eswitch|same switch", re.IGNORECASE),
+        ("devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime", REVALIDATOR_PURGE),
+    ),
+)
+"""Message of a driver -> commands. The later ones are of mlx5: en_tc.c, and networking/devlink/mlx5.rst of Linux."""
+
+
 def kernel_reasons(case: Case) -> Iterator[Reason]:
     """Yield reasons for TC_SW: the driver's answer if it was asked, else a conclusion from similar megaflows."""
     if case.verdict is not Verdict.TC_SW:
         return
-    answer = case.evidence.driver.get(case.megaflow.ufid or "")
-    if answer is not None:
+    answer = case.driver_answer
+    if answer is not None and not answer.is_about_trial:
         if answer.error is not None or case.evidence.tc_policy != _SKIP_HW:
             yield _answered(answer, case)
         return
+    if answer is not None:
+        text = "the trial failed: the driver refuses its preference, and does not say what it has against the rule"
+        evidence = (f"the driver reports: {answer.message}", *_rule(case))
+        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, evidence)
     if shape_of(case.megaflow) in case.evidence.in_hardware:
-        yield Reason(
-            Cause.TABLE_FULL,
-            Likelihood.LIKELY,
-            "the NIC holds other megaflows of this shape, so its table was full when this one was installed",
-            _rule(case),
-            _FEWER_ENTRIES,
-        )
+        held = "the NIC holds other megaflows of this shape"
+        ask: tuple[str, ...] = ()
+        hint = ""
+        if answer is None:
+            ask, hint = ("xenoovs why FILE --probe-driver",), "; --probe-driver asks the driver"
+        text = f"{held}, so its table may have been full when this one was installed{hint}"
+        yield Reason(Cause.TABLE_FULL, Likelihood.POSSIBLE, text, _rule(case), (*ask, *_FEWER_ENTRIES))
+        text = f"{held}, so the driver may refuse some by their values, as in a hash collision{hint}"
+        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, _rule(case), ask)
 
 
 def silent_refusal(case: Case) -> Reason:
@@ -62,17 +95,11 @@ def silent_refusal(case: Case) -> Reason:
 def _answered(answer: DriverAnswer, case: Case) -> Reason:
     if answer.error is None:
         text = "the NIC accepts the rule now, but Open vSwitch does not offer it a second time"
-        return Reason(
-            Cause.NOT_RETRIED,
-            Likelihood.CONFIRMED,
-            text,
-            ("a trial was accepted",),
-            (REVALIDATOR_PURGE,),
-        )
+        return Reason(Cause.NOT_RETRIED, Likelihood.CONFIRMED, text, ("a trial was accepted",), (REVALIDATOR_PURGE,))
     if answer.message is None:
         return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, f"the driver refuses the rule: {answer.text}")
     evidence = (f"the driver reports: {answer.message}",)
-    if answer.error == _ENOSPC:
+    if answer.error == _ENOSPC and not _COLLISION.search(answer.message):
         text = (
             "the table of the NIC is full: remove entries of other programs, or allow a larger tolerance (fewer blocks)"
         )
@@ -80,11 +107,18 @@ def _answered(answer: DriverAnswer, case: Case) -> Reason:
     if _OFFLOAD_OFF in answer.message and _cannot_offload(case):
         return Reason(Cause.NOT_ON_ESWITCH, Likelihood.CONFIRMED, f"{case.in_port} is no port of an eSwitch", evidence)
     if _OFFLOAD_OFF in answer.message:
-        fix = (f"ethtool -K {case.in_port} hw-tc-offload on", REVALIDATOR_PURGE)
+        on = (f"ethtool -K {case.in_port} hw-tc-offload on", REVALIDATOR_PURGE)
         return Reason(
-            Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, f"the device {case.in_port} accepts no rules", evidence, fix
+            Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, f"the device {case.in_port} accepts no rules", evidence, on
         )
-    return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED, "the driver refuses the rule", evidence)
+    remedy: tuple[str, ...] = next((fix for pattern, fix in _REMEDIES if pattern.search(answer.message)), ())
+    fix = tuple(command.format(pci=_pci(case)) for command in remedy)
+    return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED, "the driver refuses the rule", evidence, fix)
+
+
+def _pci(case: Case) -> str:
+    device = case.evidence.device(case.in_port)
+    return device.pci if device is not None and device.pci is not None else "ADDRESS"
 
 
 def _cannot_offload(case: Case) -> bool:

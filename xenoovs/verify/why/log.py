@@ -5,33 +5,20 @@ A line with the reason comes first; then, in the same thread, `failed to offload
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from xenoovs.compile.offloadable.table import SOURCES
-from xenoovs.datapath.megaflow import Megaflow, parse_number
+from xenoovs.datapath.megaflow import Megaflow, is_matched
 from xenoovs.verify.why.reason import Cause
 
-OVS_ACTIONS = {
-    2: "userspace",
-    6: "sample",
-    7: "recirc",
-    8: "hash",
-    9: "push_mpls",
-    10: "pop_mpls",
-    12: "ct",
-    13: "trunc",
-    14: "push_eth",
-    15: "pop_eth",
-    16: "ct_clear",
-    17: "push_nsh",
-    18: "pop_nsh",
-    19: "meter",
-    20: "clone",
-    21: "check_pkt_len",
-    22: "add_mpls",
-}
+_DATA: Mapping[str, Any] = json.loads(Path(__file__).with_name("log.json").read_text(encoding="utf-8"))
+
+OVS_ACTIONS: Mapping[int, str] = {int(number): name for number, name in _DATA["actions"].items()}
 """enum ovs_action_attr of uapi/linux/openvswitch.h -> name in a dump, for actions that Open vSwitch may refuse."""
 
 
@@ -44,18 +31,6 @@ def set_fields(megaflow: Megaflow) -> frozenset[str]:
     """Return the keys that `set(...)` writes: `eth`, `ipv4`, `udp`, `tunnel` ..."""
     sets = (action.removeprefix("set(") for action in megaflow.actions if action.startswith("set("))
     return frozenset(action.partition("(")[0] for action in sets)
-
-
-def matches_key(megaflow: Megaflow, name: str) -> bool:
-    """Return whether at least one bit of the key is matched."""
-    text = megaflow.key(name)
-    if text is None:
-        return False
-    mask = text.partition("/")[2]
-    try:
-        return not mask or parse_number(mask) != 0
-    except ValueError:
-        return True
 
 
 def is_fragment(megaflow: Megaflow) -> bool:
@@ -71,7 +46,7 @@ def _action_name(action: str) -> str:
     return name if "(" in action or name in _PLAIN else "output"
 
 
-# Texts that ovs-vswitchd logs as reasons. They were compared with the sources of 2.17, 3.1, 3.6 and 3.7.
+# Texts that ovs-vswitchd logs as reasons, in log.json. They were compared with the sources of 2.17, 3.1, 3.6 and 3.7.
 
 
 _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_id"}
@@ -105,93 +80,29 @@ class LogPattern:
         return found.groupdict().get("port") if found is not None else None
 
 
-def _has_action(megaflow: Megaflow, found: re.Match[str]) -> bool:
-    return OVS_ACTIONS.get(int(found["number"])) in action_names(megaflow)
+_APPLIES: Mapping[str, Callable[[Megaflow, re.Match[str]], bool]] = {
+    "has-action": lambda megaflow, found: OVS_ACTIONS.get(int(found["number"])) in action_names(megaflow),
+    "has-key": lambda megaflow, found: is_matched(megaflow.key(_KEYS.get(found["key"], found["key"])) or ""),
+    "sets": lambda megaflow, _found: bool(set_fields(megaflow)),
+    "sets-in-fragments": lambda megaflow, _found: bool(set_fields(megaflow)) and is_fragment(megaflow),
+    "several-actions": lambda megaflow, _found: len(megaflow.actions) > 1,
+    "ipv6-fragment": lambda megaflow, _found: is_fragment(megaflow) and megaflow.key("ipv6") is not None,
+    "recirculates": lambda megaflow, _found: megaflow.recirc_id != 0 or "recirc" in action_names(megaflow),
+    "goes-to": lambda megaflow, found: found["egress"] in megaflow.actions,
+    "mpls-stack": lambda megaflow, _found: "lse1=" in (megaflow.key("mpls") or ""),
+    "no-frame": lambda megaflow, _found: megaflow.key("eth") is None,
+}
 
 
-def _has_key(megaflow: Megaflow, found: re.Match[str]) -> bool:
-    return matches_key(megaflow, _KEYS.get(found["key"], found["key"]))
+def _pattern(
+    *, pattern: str, cause: str, source: str, applies: str | None = None, needs_failure: bool = False
+) -> LogPattern:
+    fits = None if applies is None else _APPLIES[applies]
+    return LogPattern(re.compile(pattern, re.ASCII), Cause(cause), source, fits, needs_failure)
 
 
-def _has_set(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return bool(set_fields(megaflow))
-
-
-def _sets_in_fragments(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return bool(set_fields(megaflow)) and is_fragment(megaflow)
-
-
-def _is_long(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return len(megaflow.actions) > 1
-
-
-def _is_ipv6_fragment(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return is_fragment(megaflow) and megaflow.key("ipv6") is not None
-
-
-def _recirculates(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return megaflow.recirc_id != 0 or "recirc" in action_names(megaflow)
-
-
-def _goes_to(megaflow: Megaflow, found: re.Match[str]) -> bool:
-    return found["egress"] in megaflow.actions
-
-
-def _has_lses(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return "lse1=" in (megaflow.key("mpls") or "")
-
-
-def _is_no_frame(megaflow: Megaflow, _found: re.Match[str]) -> bool:
-    return megaflow.key("eth") is None
-
-
-_Applies = Callable[[Megaflow, re.Match[str]], bool]
-
-
-def _pattern(pattern: str, cause: Cause, source: str, applies: _Applies | None = None) -> LogPattern:
-    return LogPattern(re.compile(pattern, re.ASCII), cause, source, applies)
-
-
-LOG_PATTERNS = (
-    _pattern(r"unsupported put action type: (?P<number>[0-9]+)", Cause.UNSUPPORTED_ACTION, "tc-actions", _has_action),
-    _pattern(r"offloading attribute (?P<key>[\w\[\]]+) isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_key),
-    _pattern(r"offloading of IPv6 fragments isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_ipv6_fragment),
-    _pattern(r"offloading multiple mpls_lses isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _has_lses),
-    _pattern(r"offloading of non-ethernet packets isn't supported", Cause.UNSUPPORTED_MATCH, "tc-key", _is_no_frame),
-    _pattern(r"offloading isn't supported, unknown attribute", Cause.UNSUPPORTED_MATCH, "tc-key"),
-    _pattern(r"unsupported (?:sub attribute of )?set action type", Cause.UNSUPPORTED_ACTION, "tc-masked-set", _has_set),
-    _pattern(
-        r"set action type [0-9]+ not supported on fragments",
-        Cause.UNSUPPORTED_ACTION,
-        "tc-masked-set",
-        _sets_in_fragments,
-    ),
-    _pattern(r"unsupported tunnel key attribute", Cause.UNSUPPORTED_ACTION, "tc-tunnel", _has_set),
-    _pattern(r"Can only support [0-9]+ actions", Cause.UNSUPPORTED_ACTION, "tc-actions", _is_long),
-    _pattern(r"recirc_id sharing not supported", Cause.RECIRCULATION, "tc-put", _recirculates),
-    _pattern(r"recirc_id [0-9]+ exceeds the chain id upper limit", Cause.RECIRCULATION, "tc-put", _recirculates),
-    _pattern(
-        r"match for chain [0-9]+ failed due to non-existing goto chain", Cause.RECIRCULATION, "tc-put", _recirculates
-    ),
-    _pattern(
-        r"Can't find ifindex for output port (?P<egress>\S+),", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions", _goes_to
-    ),
-    _pattern(r"Can't find offloaded netdev for output port", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions"),
-    _pattern(r"Flow API provider mismatch between ingress", Cause.EGRESS_NOT_ON_ESWITCH, "tc-actions"),
-    _pattern(r"couldn't get tc prio: No space left on device", Cause.TABLE_FULL, "tc-put"),
-    # Up to 3.1 the text names no port.
-    _pattern(
-        r"failed adding ingress qdisc required for offloading on (?P<port>\S+):", Cause.NO_INGRESS_QDISC, "tc-init"
-    ),
-    _pattern(r"Kernel flower acknowledgment does not match request", Cause.REFUSED_BY_KERNEL, "tc-replace"),
-    _pattern(
-        r"Output to port '(?P<egress>[^']+)' cannot be offloaded", Cause.EGRESS_NOT_ON_ESWITCH, "dpdk-output", _goes_to
-    ),
-    _pattern(r"Unsupported action type [0-9]+", Cause.UNSUPPORTED_ACTION, "dpdk-actions"),
-    _pattern(r"Partial mask is not supported", Cause.UNSUPPORTED_ACTION, "dpdk-partial", _has_set),
-    # The extended acknowledgement of the kernel.
-    LogPattern(re.compile(r"received NAK error=[0-9]+ - "), Cause.REFUSED_BY_DRIVER, "netlink-nak", needs_failure=True),
-)
+LOG_PATTERNS = tuple(_pattern(**row) for row in _DATA["patterns"])
+"""The first one that is found in a message counts."""
 
 
 _LINE = re.compile(
@@ -204,7 +115,12 @@ _LINE = re.compile(
 _FIRST = "00001"
 """Each thread numbers its lines; the main thread, which has no name, from the start of the process (lib/vlog.c)."""
 
+_TOOL_MODULES = frozenset(("dpif_netlink", "netlink_socket", "unixctl"))
+"""Modules with the first line of a tool such as ovs-dpctl, which may stand in a log that was copied from a terminal."""
+
 _FAILED = re.compile(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
+NO_ENTRY = "No such file or directory"
+"""ENOENT: the device has no ingress qdisc, or the kernel has no module for an action of the rule (act_pedit ...)."""
 _NO_REASON = ("Operation not supported",)
 """Errors of refusals whose reason was logged before; alone they give no reason."""
 
@@ -227,9 +143,14 @@ class Refusal:
 
     def fits(self, megaflow: Megaflow) -> bool:
         """Return whether the refusal may be about this megaflow."""
-        if self.port is not None and self.port != megaflow.in_port:
+        if self.port is not None and self.port != megaflow.in_port and not _is_tunnel(self.port, megaflow.in_port):
             return False
         return self.pattern is None or self.pattern.fits(megaflow, self.message)
+
+    @property
+    def is_without_entry(self) -> bool:
+        """Whether the kernel answered ENOENT."""
+        return self.pattern is None and f": {NO_ENTRY}: " in self.message
 
     @property
     def source(self) -> str:
@@ -253,7 +174,7 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
         parts = _LINE.match(line)
         if parts is None:
             continue
-        if parts["number"] == _FIRST and parts["thread"] is None:
+        if parts["number"] == _FIRST and parts["thread"] is None and parts["module"] not in _TOOL_MODULES:
             # Refusals of an earlier process do not concern the megaflows of this one.
             found.clear()
             pending.clear()
@@ -282,9 +203,22 @@ def _of_port(before: list[Refusal], failed: re.Match[str], line: str) -> list[Re
     return [Refusal(cause, failed[0], failed["port"], line)]
 
 
+_TUNNELS = {"genev_sys_": "geneve-", "vxlan_sys_": "vxlan-", "gre_sys": "gre-"}
+"""Device of all tunnels of a kind -> how OpenStack names the interfaces of such tunnels; OVN names them `ovn-ID-N`."""
+_OVN_TUNNEL = re.compile(r"ovn-[0-9A-Za-z]+-[0-9a-f]+", re.ASCII)
+
+
+def _is_tunnel(interface: str, device: str | None) -> bool:
+    """Return whether an interface of the log is a tunnel whose packets the datapath receives on this device."""
+    prefix = next((prefix for prefix in _TUNNELS if (device or "").startswith(prefix)), None)
+    return prefix is not None and (bool(_OVN_TUNNEL.fullmatch(interface)) or interface.startswith(_TUNNELS[prefix]))
+
+
 def _cause_of(error: str) -> Cause:
     if error == "No space left on device":
         return Cause.TABLE_FULL
+    if error == NO_ENTRY:
+        return Cause.NO_INGRESS_QDISC
     return Cause.REFUSED_BY_OVS if error in _NO_REASON else Cause.REFUSED_BY_KERNEL
 
 

@@ -27,6 +27,7 @@ class Cause(Enum):
     SLOW_PATH = "slow-path"
     UNSUPPORTED_MATCH = "unsupported-match"
     UNSUPPORTED_ACTION = "unsupported-action"
+    OVERRIDDEN = "overridden"
     UNWILDCARDED = "unwildcarded"
     RECIRCULATION = "recirculation"
     REFUSED_BY_OVS = "refused-by-ovs"
@@ -34,6 +35,10 @@ class Cause(Enum):
     REFUSED_BY_DRIVER = "refused-by-driver"
     TABLE_FULL = "table-full"
     NOT_RETRIED = "not-retried"
+    RULE_UNUSED = "rule-unused"
+    RULE_PARTLY_USED = "rule-partly-used"
+    NEIGHBOUR_UNRESOLVED = "neighbour-unresolved"
+    COUNTERS_CONTRADICTED = "counters-contradicted"
     UNKNOWN = "unknown"
 
 

@@ -21,6 +21,10 @@ _MINIFLOW = "dp-extra-info"
 """A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
 
 
+OFFLOAD_INFO = "dp-offload-info"
+"""A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
+
+
 def setting_reasons(case: Case) -> Iterator[Reason]:
     """Yield reasons in settings of Open vSwitch, of the ingress port, then of the output ports."""
     software = tuple(_datapath(case))
@@ -54,9 +58,26 @@ def not_offered(case: Case) -> Reason | None:
     )
 
 
+def likely_off(case: Case) -> Reason | None:
+    """Return that hw-offload is probably off, if the dump is all there is and nothing in it is offloaded."""
+    layers, evidence = case.evidence.layers, case.evidence
+    is_userspace = any(name == _MINIFLOW for name, _ in case.megaflow.extra)
+    if evidence.database is not None or evidence.offload is not None or is_userspace or evidence.refusals:
+        return None
+    if layers != {"ovs"} or case.verdict is not Verdict.SW:
+        return None
+    return Reason(
+        Cause.HW_OFFLOAD_OFF,
+        Likelihood.LIKELY,
+        "Open vSwitch seems not to offload at all: hw-offload is off, or was set without a restart of ovs-vswitchd",
+        ("every megaflow of the dump is dp:ovs, and Open vSwitch could translate this one",),
+        ("ovs-vsctl get Open_vSwitch . other_config:hw-offload", _HW_OFFLOAD, *evidence.target.restart),
+    )
+
+
 def _datapath(case: Case) -> Iterator[Reason]:
-    bridge, port = case.bridge, case.interface
-    if bridge is None and any(name == _MINIFLOW for name, _ in case.megaflow.extra) and case.verdict is Verdict.SW:
+    bridge, port, extra = case.bridge, case.interface, {name for name, _ in case.megaflow.extra}
+    if bridge is None and _MINIFLOW in extra and OFFLOAD_INFO not in extra and case.verdict is Verdict.SW:
         yield Reason(
             Cause.SOFTWARE_DATAPATH,
             Likelihood.LIKELY,
@@ -78,22 +99,15 @@ def _offload(case: Case) -> Iterator[Reason]:
     database, running = case.evidence.database, case.evidence.offload
     if running is not None and running.is_on:
         return
-    if database is None:
-        if running is not None:
-            text = "Open vSwitch did not offload at all"
-            fix = (_HW_OFFLOAD, *case.evidence.target.restart)
-            yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (running.evidence,), fix)
+    value = None if database is None else database.config.get("hw-offload")
+    if database is None and running is None:
         return
-    value = database.config.get("hw-offload")
     if value != "true":
         setting = "is not set" if value is None else f"is {value!r}"
-        yield Reason(
-            Cause.HW_OFFLOAD_OFF,
-            Likelihood.CERTAIN,
-            "Open vSwitch does not offload at all",
-            (f"other_config:hw-offload {setting}",),
-            (_HW_OFFLOAD, *case.evidence.target.restart),
-        )
+        evidence = running.evidence if database is None and running else f"other_config:hw-offload {setting}"
+        fix = (_HW_OFFLOAD, *case.evidence.target.restart)
+        text = "Open vSwitch does not offload at all"
+        yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (evidence,), fix)
     elif running is not None:
         yield Reason(
             Cause.NOT_RESTARTED,
@@ -164,7 +178,8 @@ def _device(case: Case) -> Iterator[Reason]:
             (f"tc qdisc show dev {device.name}: no ingress or clsact",),
             case.evidence.target.restart,
         )
-    if device.switch_id is None and not _port_offloads(case):
+    offloads = any(port == case.in_port for port, _, _ in case.evidence.in_hardware)
+    if device.switch_id is None and not offloads:
         yield Reason(
             Cause.NOT_ON_ESWITCH,
             Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY,
@@ -174,6 +189,12 @@ def _device(case: Case) -> Iterator[Reason]:
         )
 
 
+def _main_output(case: Case) -> str:
+    """Return the output that the block names; without a block the last one, as Open vSwitch puts mirrors first."""
+    hops = () if case.block is None else tuple(port for hop in case.block.hops for port in hop.ports)
+    return next((name for name in case.egress if name in hops), case.egress[-1])
+
+
 def _egress(case: Case) -> Iterator[Reason]:
     ingress, bridge = case.evidence.device(case.in_port), case.bridge
     # The offload table covers the bridge's own port.
@@ -181,14 +202,11 @@ def _egress(case: Case) -> Iterator[Reason]:
         device = case.evidence.device(name)
         if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:
             continue
+        is_copy = len(case.egress) > 1 and name != _main_output(case)
+        what = f"a copy of each packet leaves by {name}, a second output (a mirror, or a flow with several outputs)"
         yield Reason(
             Cause.EGRESS_NOT_ON_ESWITCH,
             Likelihood.CERTAIN if device.switch_id is None else Likelihood.LIKELY,
-            f"packets leave by {name}, which is not on the eSwitch of {ingress.name}",
+            f"{what if is_copy else f'packets leave by {name}'}, which is not on the eSwitch of {ingress.name}",
             (f"phys_switch_id of {ingress.name} is {ingress.switch_id}, of {name} {device.switch_id or 'empty'}",),
         )
-
-
-def _port_offloads(case: Case) -> bool:
-    """Return whether any megaflow of this ingress port is in hardware."""
-    return any(port == case.in_port for port, _, _ in case.evidence.in_hardware)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import Kind
+from tests.nic.guest.nic import set_hw_tc_offload
 
 # From all over the address space, near the foreign prefix 203.0.113.0/24 and far from it.
 SCATTERED = tuple(
@@ -24,6 +25,29 @@ def accepted(bench: Bench) -> None:
     bench.send(packets_each=10)
     bench.look("after 10 packets of each client")
     bench.judge("dns")
+
+
+def answers(bench: Bench) -> None:
+    """The way back: packets from the VIP that enter by the port of the backends, in hardware and then not."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("no answers")
+    bench.judge("dns")
+    back = Kind(destination=CLIENTS[0], port=4000, source_port=53)
+    bench.prime(["10.3.10.45"], kind=back, port="p1")
+    bench.send(["10.3.10.45"], packets_each=20, kind=back, port="p1")
+    bench.look("answers in hardware")
+    bench.judge("dns")
+    set_hw_tc_offload("p1", "off")
+    bench.purge()
+    bench.prime()
+    bench.prime(["10.3.10.45"], kind=back, port="p1")
+    bench.send(packets_each=5)
+    bench.send(["10.3.10.45"], packets_each=20, kind=back, port="p1")
+    bench.look("answers in software")
+    bench.judge("dns")
+    set_hw_tc_offload("p1", "on")
 
 
 def foreign_prefix(bench: Bench) -> None:

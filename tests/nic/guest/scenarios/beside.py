@@ -27,6 +27,59 @@ def conntrack(bench: Bench) -> None:
     bench.judge("dns")
 
 
+def foreign_rule(bench: Bench) -> None:
+    """A rule of another program in traffic control, before those of Open vSwitch: it drops packets of a block."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("before the rule")
+    bench.judge("dns")
+    drop = ("flower", "ip_proto", "udp", "src_ip", CLIENTS[0], "action", "drop")
+    run(["tc", "filter", "add", "dev", "p0", "ingress", "protocol", "ip", "pref", "1", *drop])
+    bench.send(CLIENTS[:4], packets_each=9)
+    bench.xenoovs("verify-offload", "dns", "--output", "json")
+    bench.xenoovs("verify-offload", "dns")
+    bench.xenoovs("doctor", "dns", "--output", "json")
+    run(["tc", "filter", "del", "dev", "p0", "ingress", "protocol", "ip", "pref", "1"])
+
+
+def exporting(bench: Bench) -> None:
+    """The bridge exports samples of packets by sFlow: every megaflow has an action that TC does not have."""
+    bench.begin("dns")
+    bench.explain()
+    sampling = ("agent=127.0.0.1", 'target="127.0.0.1:6343"', "sampling=10")
+    bench.ovs.vsctl("--", "--id=@s", "create", "sFlow", *sampling, "--", "set", "Bridge", switch.BRIDGE, "sflow=@s")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
+
+
+def mirrored(bench: Bench) -> None:
+    """A mirror copies all packets to a veth, which is not on the eSwitch, so the NIC refuses every block."""
+    bench.add_veth("x0")
+    bench.begin("dns", ports=("p0", "p1", "pf0hpf", "x0"))
+    copy = ("--id=@m", "create", "Mirror", "name=m0", "select-all=true", "output-port=@p")
+    bench.ovs.vsctl(
+        *("--", "--id=@p", "get", "Port", "x0", "--", *copy, "--", "set", "Bridge", switch.BRIDGE, "mirrors=@m")
+    )
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
+
+
+def overriding(bench: Bench) -> None:
+    """A foreign flow takes the packets of all blocks and tags them, which the NIC refuses; no client is served."""
+    tag = "actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:p1"
+    bench.begin("dns", extra_flows=f"priority=3000,udp,in_port=p0,nw_dst=10.3.10.45 {tag}\n")
+    bench.prime(CLIENTS[:1])
+    bench.send(CLIENTS[:1], packets_each=5)
+    bench.look("one client")
+    bench.judge("dns")
+    bench.xenoovs("why", "dns", "--probe-driver", "--listen", "0", "--output", "json")
+
+
 def select_group(bench: Bench) -> None:
     """A select group beside our blocks: dp_hash and recirculation, which TC has no words for."""
     bench.begin("dns")

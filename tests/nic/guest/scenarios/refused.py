@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.nic import set_max_rules
+from tests.nic.guest.nic import limit, set_max_rules
 
 _TABLE_SIZE = 4
 # Of packets that stay in software every single one may cost an upcall and lines of log.
@@ -81,6 +81,38 @@ def table_full(bench: Bench) -> None:
     bench.prime()
     bench.send(packets_each=5)
     bench.look("purged, primed, 5 packets of each client")
+
+
+def few_preferences(bench: Bench) -> None:
+    """The NIC takes preferences 1 to 16 only, and its table is full: trial rules must not run into the former."""
+    limit(max_prio=16)
+    set_max_rules(_TABLE_SIZE)
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
+
+
+def hash_collisions(bench: Bench) -> None:
+    """The NIC refuses by value: rules of one shape are in hardware and are not, and its table has room."""
+    limit(buckets=5)
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
+    bench.xenoovs("why", "dns", "--listen", "0", "--output", "json")
+
+
+def prefix_masks(bench: Bench) -> None:
+    """The NIC matches prefixes only, so it refuses every block by low bits."""
+    limit(prefix_masks="Y")
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
 
 
 def foreign_port(bench: Bench) -> None:

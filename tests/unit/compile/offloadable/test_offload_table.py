@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from xenoovs.compile.offloadable.check import check_flow
+from tests.judged import check_flow
 from xenoovs.compile.offloadable.openflow_topics import parse_groups
 from xenoovs.compile.offloadable.table import (
     DATAPATH_ACTIONS,

@@ -80,7 +80,7 @@ def test_a_machine_that_does_not_boot_is_removed_again(
 def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
     place = labs / "one"
     place.mkdir(parents=True)
-    with pytest.raises(LabError, match=r"lab one exists already .* another --name makes a second one"):
+    with pytest.raises(LabError, match=r"lab one exists already .* another --lab makes a second one"):
         up.up("one", balancer(), guest="guest", directory=labs)
     assert place.is_dir()
 
@@ -88,7 +88,7 @@ def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
 def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) -> None:
     (labs / "one").mkdir(parents=True)
     write_state(labs / "one", LabState(complete=True, topology=plan_topology("one", balancer()), nic=True))
-    with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --name one -- COMMAND`"):
+    with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --lab one -- COMMAND`"):
         open_lab("one", directory=labs)
 
 

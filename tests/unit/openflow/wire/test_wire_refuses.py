@@ -23,7 +23,7 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.wire.flow import encode_flow_mod
-from xenoovs.openflow.wire.frame import ECHO_REQUEST, NO_NAMES, NO_NUMBERS, decode_error, message
+from xenoovs.openflow.wire.frame import ECHO_REQUEST, NO_NUMBERS, decode_error, message
 from xenoovs.openflow.wire.message import (
     PacketOut,
     decode_count,
@@ -97,7 +97,7 @@ def test_a_message_that_has_no_bytes(send: Callable[[], bytes]) -> None:
         (decode_role, "0519001800000001 00000009 00000000 0000000000000000", 8, "a role of a controller"),
         (decode_ports, "05130010000000010001000000000000", 8, "ports"),
         (decode_count, "05130010000000010002000000000000", 16, "sums over flows"),
-        (lambda frame: list(decode_flows(frame, NO_NAMES)), "05130012000000010001000000000000 0030", 16, "a flow"),
+        (lambda frame: list(decode_flows(frame, {})), "05130012000000010001000000000000 0030", 16, "a flow"),
     ],
 )
 def test_bytes_that_are_no_message(decode: Callable[[bytes], object], packed: str, offset: int, expected: str) -> None:
@@ -113,4 +113,4 @@ def test_a_condition_is_read_to_its_end_only() -> None:
     whole = bytearray(packet_in(b""))
     whole[31] = 0x7F
     with pytest.raises(WireError, match="a condition and its whole value"):
-        decode_packet_in(bytes(whole), NO_NAMES)
+        decode_packet_in(bytes(whole), {})

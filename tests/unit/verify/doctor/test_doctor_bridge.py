@@ -10,6 +10,7 @@ from tests.unit.verify.doctor.facts import (
     BRIDGE,
     CONTROLLER,
     COST,
+    DEVICES,
     GOOD,
     interface,
     only,
@@ -18,7 +19,7 @@ from tests.unit.verify.doctor.facts import (
     with_host,
     with_wanted,
 )
-from xenoovs.datapath.host import Controller, Unknown
+from xenoovs.datapath.host import Controller, Mirror, Unknown
 from xenoovs.verify.doctor import openvswitch
 from xenoovs.verify.doctor.check import CheckState, DoctorCase, ForeignFlows
 
@@ -127,3 +128,32 @@ def test_no_database_no_rows() -> None:
         openvswitch.check_controllers,
     )
     assert [row for check in checks for row in check(case)] == []
+
+
+@pytest.mark.parametrize(("column", "word"), [("sflow", "sFlow"), ("ipfix", "IPFIX"), ("netflow", "NetFlow")])
+def test_exports_of_flows_keep_blocks_out_of_hardware(column: str, word: str) -> None:
+    """All rows were ok while all blocks were in software."""
+    row = only(openvswitch.check_exporters, with_bridge(exporters=(column,)))
+    assert (row.state, row.seen.partition(":")[0]) == (CheckState.WRONG, word)
+    assert str(row.fix) == f"ovs-vsctl clear Bridge ovsbr1 {column} && ovs-appctl revalidator/purge"
+
+
+@pytest.mark.parametrize(
+    ("mirror", "state", "seen"),
+    [
+        (Mirror("m", "p1"), CheckState.OK, "copies leave by p1, which is on the eSwitch"),
+        (Mirror("m", "x0"), CheckState.WRONG, "copies leave by x0, a second output, which is not on the eSwitch"),
+        (Mirror("m", "gone"), CheckState.UNKNOWN, "copies leave by gone: the kernel has no device gone"),
+        (Mirror("m", "p1", snaplen=64), CheckState.WRONG, "copies are shortened to 64 bytes"),
+        (Mirror("m", output_vlan=7), CheckState.UNKNOWN, "copies go to VLAN 7"),
+    ],
+)
+def test_mirrors(mirror: Mirror, state: CheckState, seen: str) -> None:
+    case = with_bridge(mirrors=(mirror,))
+    devices = {**DEVICES, "x0": replace(DEVICES["p1"], name="x0", switch_id=None)}
+    row = only(openvswitch.check_mirrors, replace(case, host=replace(case.host, devices=devices)))
+    assert (row.state, seen in row.seen) == (state, True), row.seen
+
+
+def test_a_bridge_without_exports_and_mirrors_has_no_rows() -> None:
+    assert [*openvswitch.check_exporters(GOOD), *openvswitch.check_mirrors(GOOD)] == []

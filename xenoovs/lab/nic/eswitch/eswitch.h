@@ -64,6 +64,8 @@ struct rule {
 	u8 cookie[16];		/* what user space attached to an action; Open vSwitch: the ufid */
 	struct headers key, mask;
 	struct counter hit;
+	atomic_t met;		/* packets that matched while there was a fault */
+	atomic_t passed;	/* those of them that the NIC gave to the CPU */
 	u64 reported_packets, reported_bytes;
 	u64 last_used;
 	unsigned int n_steps;

@@ -26,6 +26,8 @@ static struct port *port_of(const struct net_device *dev)
 void leave(struct sk_buff *skb, struct port *port)
 {
 	count(&port->out, skb->len);
+	DEV_STATS_INC(port->wire, rx_packets);
+	DEV_STATS_ADD(port->wire, rx_bytes, skb->len);
 	dev_forward_skb(port->wire, skb);
 }
 
@@ -37,11 +39,35 @@ static netdev_tx_t representor_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
+static unsigned int skip;
+module_param(skip, uint, 0644);
+MODULE_PARM_DESC(skip, "Fault: of each so many packets of a rule, one goes to the CPU, and the rule does not count it; 0: none");
+
+static bool bypass;
+module_param(bypass, bool, 0644);
+MODULE_PARM_DESC(bypass, "Fault: the driver forwards the packets of rules with the CPU, and counts them as the NIC's");
+
+/* Whether the NIC fails to use a rule for this packet. */
+static bool skips(struct rule *rule)
+{
+	unsigned int every = READ_ONCE(skip);
+
+	if (!every || atomic_inc_return(&rule->met) % every)
+		return false;
+	atomic_inc(&rule->passed);
+	return true;
+}
+
+static void count_received(unsigned int bytes, struct port *port)
+{
+	count(&port->miss, bytes);
+	DEV_STATS_INC(port->representor, rx_packets);
+	DEV_STATS_ADD(port->representor, rx_bytes, bytes);
+}
+
 static void miss(struct sk_buff *skb, struct port *port)
 {
-	count(&port->miss, skb->len);
-	DEV_STATS_INC(port->representor, rx_packets);
-	DEV_STATS_ADD(port->representor, rx_bytes, skb->len);
+	count_received(skb->len, port);
 	dev_forward_skb(port->representor, skb);
 }
 
@@ -52,6 +78,8 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct headers headers;
 	struct rule *rule;
 
+	DEV_STATS_INC(dev, tx_packets);
+	DEV_STATS_ADD(dev, tx_bytes, skb->len);
 	/* Rules rewrite frames in place: neither the sender nor a packet socket may share the bytes. */
 	skb = skb_unshare(skb, GFP_ATOMIC);
 	if (!skb)
@@ -63,7 +91,11 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 	parse_frame(skb, &headers);
 	rcu_read_lock();
 	rule = find_rule(port, &headers);
-	if (rule) {
+	if (rule && skips(rule)) {
+		miss(skb, port);
+	} else if (rule) {
+		if (READ_ONCE(bypass))
+			count_received(skb->len, port);
 		count(&port->hit, skb->len);
 		count(&rule->hit, skb->len);
 		WRITE_ONCE(rule->last_used, get_jiffies_64());
@@ -73,6 +105,24 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 	}
 	rcu_read_unlock();
 	return NETDEV_TX_OK;
+}
+
+/* The packets that the CPU got: `ip stats show dev p0 group offload subgroup cpu_hit`. */
+static bool has_offload_stats(const struct net_device *dev, int attribute)
+{
+	return attribute == IFLA_OFFLOAD_XSTATS_CPU_HIT;
+}
+
+static int get_offload_stats(int attribute, const struct net_device *dev, void *data)
+{
+	struct rtnl_link_stats64 *stats = data;
+	const struct port *port = port_of(dev);
+
+	if (attribute != IFLA_OFFLOAD_XSTATS_CPU_HIT)
+		return -EINVAL;
+	stats->rx_packets = atomic64_read(&port->miss.packets);
+	stats->rx_bytes = atomic64_read(&port->miss.bytes);
+	return 0;
 }
 
 static int representor_setup_tc(struct net_device *dev, enum tc_setup_type type, void *type_data)
@@ -94,6 +144,8 @@ static int representor_parent_id(struct net_device *dev, struct netdev_phys_item
 static const struct net_device_ops representor_ops = {
 	.ndo_start_xmit = representor_xmit,
 	.ndo_setup_tc = representor_setup_tc,
+	.ndo_has_offload_stats = has_offload_stats,
+	.ndo_get_offload_stats = get_offload_stats,
 	.ndo_get_port_parent_id = representor_parent_id,
 	.ndo_set_mac_address = eth_mac_addr,
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The rule table: one for the whole switch, searched by ingress port in the order of TC's priorities. */
+#include <linux/jhash.h>
 #include <linux/module.h>
 #include "eswitch.h"
 
@@ -10,6 +11,22 @@ static unsigned int n_rules;
 static unsigned int max_rules = 4096;
 module_param(max_rules, uint, 0644);
 MODULE_PARM_DESC(max_rules, "Entries of the rule table; may be changed at any time, never evicts");
+
+static unsigned int max_prio = U16_MAX;
+module_param(max_prio, uint, 0644);
+MODULE_PARM_DESC(max_prio, "Highest preference of a rule, as NICs with few priorities have it");
+
+static unsigned int buckets;
+module_param(buckets, uint, 0644);
+MODULE_PARM_DESC(buckets, "Buckets of a hash table with room for one rule each; 0: no hash table");
+
+static bool prefix_masks;
+module_param(prefix_masks, bool, 0644);
+MODULE_PARM_DESC(prefix_masks, "Whether addresses may be matched by prefixes only");
+
+static unsigned long long head_start;
+module_param(head_start, ullong, 0644);
+MODULE_PARM_DESC(head_start, "Packets of 60 bytes that each new rule claims to have forwarded: counters beyond 32 bits at once");
 
 /* Under rcu_read_lock(). */
 struct rule *find_rule(const struct port *ingress, const struct headers *headers)
@@ -70,6 +87,47 @@ static void insert_rule(struct rule *rule)
 	n_rules++;
 }
 
+static u32 bucket_of(const struct rule *rule, unsigned int n)
+{
+	return jhash(&rule->key, sizeof(rule->key), jhash(&rule->mask, sizeof(rule->mask), 0)) % n;
+}
+
+static bool collides(const struct rule *rule, unsigned int n)
+{
+	struct rule *other;
+
+	list_for_each_entry(other, &rules, list)
+		if (bucket_of(other, n) == bucket_of(rule, n))
+			return true;
+	return false;
+}
+
+static bool is_prefix(__be32 mask)
+{
+	u32 rest = ~ntohl(mask);
+
+	return !(rest & (rest + 1));
+}
+
+static int check_limits(const struct rule *rule, struct netlink_ext_ack *extack)
+{
+	unsigned int n = READ_ONCE(buckets);
+
+	if (rule->prio > READ_ONCE(max_prio)) {
+		NL_SET_ERR_MSG_MOD(extack, "requested priority is not supported");
+		return -EOPNOTSUPP;
+	}
+	if (READ_ONCE(prefix_masks) && !(is_prefix(rule->mask.ipv4.src) && is_prefix(rule->mask.ipv4.dst))) {
+		NL_SET_ERR_MSG_MOD(extack, "only prefix masks are supported");
+		return -EOPNOTSUPP;
+	}
+	if (n && collides(rule, n)) {
+		NL_SET_ERR_MSG_MOD(extack, "hash collision");
+		return -ENOSPC;
+	}
+	return 0;
+}
+
 static int check_and_insert(struct rule *rule, struct flow_cls_offload *flower, struct netlink_ext_ack *extack)
 {
 	int err;
@@ -83,6 +141,8 @@ static int check_and_insert(struct rule *rule, struct flow_cls_offload *flower, 
 	err = parse_match(rule, flower->rule, extack);
 	if (!err)
 		err = parse_actions(rule, &flower->rule->action, extack);
+	if (!err)
+		err = check_limits(rule, extack);
 	if (err)
 		return err;
 	if (n_rules >= READ_ONCE(max_rules)) {
@@ -107,6 +167,8 @@ static int add_rule(struct port *port, struct flow_cls_offload *flower)
 	rule->handle = flower->cookie;
 	rule->prio = flower->common.prio;
 	copy_cookie(rule, &flower->rule->action);
+	atomic64_set(&rule->hit.packets, READ_ONCE(head_start));
+	atomic64_set(&rule->hit.bytes, READ_ONCE(head_start) * ETH_ZLEN);
 	remove_rule(port, flower->cookie);
 	err = check_and_insert(rule, flower, extack);
 	if (err) {

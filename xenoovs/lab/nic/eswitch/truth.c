@@ -2,7 +2,9 @@
 /*
  * /sys/kernel/debug/eswitch/rules, one line a rule, in the order of the lookup:
  *
- *   port=p0 pref=2 cookie=HEX packets=3 bytes=294 match eth_type=0800/ffff ip_src=00000001/00000003 actions ...
+ *   port=p0 pref=2 cookie=HEX packets=3 bytes=294 passed=0 match eth_type=0800/ffff ip_src=00000001/00000003 actions ...
+ *
+ * passed: packets that matched and that the NIC gave to the CPU all the same (the fault "skip").
  *
  * Header fields are hexadecimal bytes as they lie in the frame, value/mask, and left out when the mask is zero. Actions,
  * one word each: set:eth+0=02005e10/ffffffff (base, offset, value/mask), csum, mirror:p1, redirect:p1, drop.
@@ -83,9 +85,10 @@ static int rules_show(struct seq_file *out, void *unused)
 
 	mutex_lock(&rules_lock);
 	list_for_each_entry(rule, &rules, list) {
-		seq_printf(out, "port=%s pref=%u cookie=%*phN packets=%lld bytes=%lld match",
+		seq_printf(out, "port=%s pref=%u cookie=%*phN packets=%lld bytes=%lld passed=%d match",
 			   rule->ingress->representor->name, rule->prio, (int)rule->cookie_len, rule->cookie,
-			   atomic64_read(&rule->hit.packets), atomic64_read(&rule->hit.bytes));
+			   atomic64_read(&rule->hit.packets), atomic64_read(&rule->hit.bytes),
+			   atomic_read(&rule->passed));
 		show_match(out, rule);
 		seq_puts(out, " actions");
 		for (i = 0; i < rule->n_steps; i++)

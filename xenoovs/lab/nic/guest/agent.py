@@ -24,15 +24,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from xenoovs.lab.nic.frames import (
-    PORT_NAME,
-    PORTS,
-    FrameKind,
-    FrameReader,
-    GuestCommand,
-    parse_command,
-    render_frame,
-)
+from xenoovs.lab.nic.frames import PORT_NAME, PORTS, FrameKind, FrameReader, GuestCommand, parse_command, render_frame
 from xenoovs.lab.nic.guest.prepare import prepare
 
 NOT_FOUND = 127

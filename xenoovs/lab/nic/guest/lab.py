@@ -18,16 +18,17 @@ from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
 from xenoovs.lab.topology import End, plan_topology
+from xenoovs.model.balancer import Balancer
 from xenoovs.switch.process import run
 
 
 def main() -> int:
     name, module = sys.argv[1:]
     try:
-        balancer = parse_config(sys.stdin.buffer.read(), file="config")
+        balancer = parse_config(sys.stdin.buffer.read(), file="config", for_lab=True)
         with new_lab(plan_topology(name, balancer)) as lab:
             (lab.directory / CONFIG).write_text(render_config(balancer))
-            GuestLabBuilder(lab, _print_progress, module=module).build()
+            GuestLabBuilder(lab, balancer, _print_progress, module=module).build()
     except XenoovsError as error:
         print(error, file=sys.stderr)
         return 1
@@ -41,8 +42,8 @@ def _print_progress(what: str, done: int, total: int) -> None:
 class GuestLabBuilder(LabBuilder):
     """Builds a lab on the emulated NIC, whose kernel module is `module`."""
 
-    def __init__(self, lab: Lab, progress: Progress, *, module: str) -> None:
-        super().__init__(lab, progress)
+    def __init__(self, lab: Lab, balancer: Balancer, progress: Progress, *, module: str) -> None:
+        super().__init__(lab, balancer, progress)
         self._module = module
 
     def add_namespaces(self) -> None:

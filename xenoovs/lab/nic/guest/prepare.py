@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,10 @@ def prepare(kernel_root: str) -> None:
     for scope in ("all", "default"):
         Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
     run(["modprobe", "-d", kernel_root, "-a", *_MODULES], timeout_s=120.0)
+    # So that modprobe(8) finds further modules without -d.
+    modules = Path(_made("/lib/modules"), os.uname().release)
+    if not modules.exists():
+        modules.symlink_to(f"{kernel_root}/lib/modules/{modules.name}")
 
 
 def wait_for_cores() -> None:

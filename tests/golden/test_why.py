@@ -1,0 +1,41 @@
+"""What people read of why, for dumps and logs as users published them; the report stands beside the dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+HERE = Path(__file__).parent / "why"
+
+CASES = {
+    "ovn_no_entry": (2, ["no-ingress-qdisc"]),
+    "ovn_type_offloaded": (0, []),
+    "ovn_recirculation": (2, ["recirculation", "recirculation"]),
+    "ovn_nat_in_tc": (2, ["unsupported-match"]),
+    "ovnk_slow_path": (2, ["slow-path"]),
+    "ovnk_packet_length": (2, ["slow-path"]),
+    "ovnk_without_packets": (0, []),
+    "doca_internal_port": (2, ["reported-by-datapath"]),
+    "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
+}
+"""Dump -> exit status, and the most likely cause of each megaflow."""
+
+
+def _options(name: str) -> list[object]:
+    log = HERE / f"{name}.log"
+    return ["why", "--from-dump", HERE / f"{name}.dump", *(["--from-log", log] if log.exists() else [])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reasons_in_a_dump(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    said = xenoovs(*_options(name))
+    if update_golden:
+        (HERE / f"{name}.txt").write_text(said.out, encoding="utf-8")
+    assert said.out == (HERE / f"{name}.txt").read_text(encoding="utf-8")
+    status, causes = CASES[name]
+    first = [row["reasons"][0]["cause"] for row in json.loads(xenoovs(*_options(name), "-o", "json").out)["megaflows"]]
+    assert (said.status, first, said.err) == (status, causes, "")

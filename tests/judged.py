@@ -1,0 +1,44 @@
+"""Judges single flows by the offload table, and megaflows without the cache for similar lines of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from xenoovs.compile.offloadable.check import NO_GROUPS, Offloadability, flow_topics, judge
+from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
+from xenoovs.compile.offloadable.table import Profile, Version
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.errors import ParseError
+from xenoovs.openflow.flow import Flow
+from xenoovs.verify.check import CheckContext, OffloadCheck
+from xenoovs.verify.expected import ExpectedService
+from xenoovs.verify.findings import OffloadFindings
+
+
+def check_flow(
+    flow: Flow, profile: Profile, version: Version, *, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS
+) -> tuple[Offloadability, ...]:
+    """Return all that the table says about an OpenFlow flow, the worst first.
+
+    A flow that only goes on to another table is judged by its match: megaflows that pass it match that too.
+
+    Args:
+        groups: groups of the bridge, by number.
+    """
+    return judge(flow_topics((flow,), groups=groups), profile, version)
+
+
+def check_offload(
+    services: Iterable[ExpectedService],
+    megaflows: Iterable[Megaflow | ParseError],
+    *,
+    context: CheckContext | None = None,
+) -> OffloadFindings:
+    """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
+    check = OffloadCheck(tuple(services), context or CheckContext())
+    for megaflow in megaflows:
+        if isinstance(megaflow, ParseError):
+            check.unparsed.add(megaflow)
+        else:
+            check.add(megaflow)
+    return check.findings()

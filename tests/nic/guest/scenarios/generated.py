@@ -1,0 +1,45 @@
+"""200 random cases in one boot: rules, limits, refusals and faults (`tests/nic/generated.py`)."""
+
+from __future__ import annotations
+
+from tests.nic.generated import CLIENT, Case, CaseRound, generate
+from tests.nic.guest import nic
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.record import Round
+
+
+def generated(bench: Bench) -> None:
+    """Each round has its flows, limits and faults, in the same Open vSwitch."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=2)
+    bench.look("before")
+    bench.judge("dns")
+    for round_ in generate():
+        bench.record.rounds.append(_run(bench, round_))
+
+
+def _run(bench: Bench, round_: CaseRound) -> Round:
+    nic.set_faults({})
+    for name, value in round_.limits.items():
+        nic.limit(**{name: value})
+    bench.replace_extra_flows("".join(f"{case.flow}\n" for case in round_.cases))
+    if round_.is_faulty_before:
+        nic.set_faults(round_.faults)
+    bench.send_frames([case.kind.frame(CLIENT) for case in round_.cases])
+    bench.wait_until_stable()
+    bench.send_frames([frame for case in round_.cases for frame in _frames(case, case.before)])
+    nic.set_faults(round_.faults)
+    before = nic.rules()
+    frames = [frame for case in round_.cases for frame in _frames(case, case.between)]
+    with bench.between_samples(lambda: bench.send_frames(frames)):
+        verify = bench.xenoovs("verify-offload", "dns", "--tree", "--output", "json")
+    after = nic.rules()
+    megaflows, filters = bench.ovs.appctl("dpctl/dump-flows", "-m"), bench.filters()
+    nic.set_faults({})
+    ask = ("--src", CLIENT, "--probe-driver", "--listen", "200ms", "--interval", "0s", "--output", "json")
+    return Round(megaflows, filters, before, after, verify, bench.xenoovs("why", "dns", *ask))
+
+
+def _frames(case: Case, packets: int) -> list[bytes]:
+    return [case.kind.frame(CLIENT)] * packets

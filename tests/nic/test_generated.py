@@ -1,0 +1,114 @@
+"""200 random cases: the verdict on each megaflow is what its packets did, and the reason is what the NIC answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from typing import Any
+
+from tests.nic.generated import CASES_OF_ROUND, ROUNDS, Case, CaseRound, as_scenario, generate
+from tests.nic.recorded import Story, filter_counters
+from tests.nic.truth import Rule, parse_rules
+from xenoovs.datapath.megaflow import Megaflow, match_of
+from xenoovs.datapath.parse import parse_dump
+
+_STRAY = 0.01
+_TOLERATED = 10
+
+
+def test_generated__it_is_200_cases(story: Story) -> None:
+    rounds = generate()
+    assert len(story.record["rounds"]) == ROUNDS
+    assert sum(len(each.cases) for each in rounds) == ROUNDS * CASES_OF_ROUND == 200
+    assert generate(1) == generate(1) != generate(2)
+
+
+def test_generated(story: Story) -> None:
+    compared, different = 0, list[str]()
+    for number, case, round_, one, megaflow in _judged(story):
+        compared += 1
+        told, truth = _told(one).get(megaflow.ufid or ""), _truth(one, round_, megaflow)
+        if told not in truth:
+            scenario = as_scenario(number, round_, case)
+            different.append(f"case {number}: {told}, but its packets say {' or '.join(sorted(truth))}\n{scenario}")
+    assert compared >= 200
+    assert not different, "\n".join(different)
+
+
+def test_generated__every_verdict_occurs(story: Story) -> None:
+    verdicts = {_told(one).get(megaflow.ufid or "") for _, _, _, one, megaflow in _judged(story)}
+    assert {"HW", "TC_SW", "SW", "IDLE_HW", "CONTRADICTED"} <= verdicts
+
+
+def test_generated__the_reason_is_the_answer_of_the_nic(story: Story) -> None:
+    compared, different = 0, list[str]()
+    for number, case, round_, one, megaflow in _judged(story):
+        if megaflow.ufid not in story.refused or _truth(one, round_, megaflow) != {"TC_SW"}:
+            continue
+        compared += 1
+        why = json.loads(one["why"]["stdout"])
+        explained = {each["ufid"]: each["reasons"] for each in why["megaflows"]}
+        reasons = explained.get(megaflow.ufid, [])
+        answer = f"the driver reports: {story.refused[megaflow.ufid]}"
+        if not reasons or answer not in reasons[0]["evidence"]:
+            scenario = as_scenario(number, round_, case)
+            different.append(f"case {number}: {reasons[:1]}, but {answer}\n{scenario}")
+    assert compared >= 20
+    assert not different, "\n".join(different)
+
+
+def _judged(story: Story) -> Iterator[tuple[int, Case, CaseRound, dict[str, Any], Megaflow]]:
+    """Each megaflow of a case, with the record of its round."""
+    number = 0
+    for round_, one in zip(generate(), story.record["rounds"], strict=True):
+        by_destination = dict[int, list[Megaflow]]()
+        for megaflow in parse_dump(one["megaflows"]):
+            destination = match_of(megaflow).get("nw_dst")
+            if megaflow.in_port == "p0" and destination is not None:
+                by_destination.setdefault(destination.value, []).append(megaflow)
+        for case in round_.cases:
+            number += 1
+            for megaflow in by_destination.get(int(IPv4Address(case.kind.destination)), ()):
+                yield number, case, round_, one, megaflow
+
+
+def _told(one: dict[str, Any]) -> dict[str, str]:
+    """The verdicts of `verify-offload`, by ufid."""
+    tree = json.loads(one["verify"]["stdout"])["tree"]
+    groups = [*tree["outside"], *(block for service in tree["services"] for block in service["blocks"])]
+    return {found["ufid"]: found["verdict"] for group in groups for found in group["megaflow_list"]}
+
+
+def _truth(one: dict[str, Any], round_: CaseRound, megaflow: Megaflow) -> set[str]:
+    """The verdicts that are true by the NIC's own counters: more than one only where nothing grew to decide."""
+    before, after = (_by_ufid(one[moment]) for moment in ("before", "after"))
+    rule = after.get(megaflow.ufid or "")
+    counters = filter_counters(one["tc"])
+    if rule is None:
+        return {"TC_SW" if megaflow.ufid in counters else "SW"}
+    hit, passed = _grown(rule, before.get(rule.ufid))
+    if hit + passed:
+        if not hit:
+            return {"IDLE_HW"}
+        if passed > _STRAY * (hit + passed):
+            return {"TC_SW"}
+        return {"CONTRADICTED" if "bypass" in round_.faults and _is_noticed(before, after) else "HW"}
+    if rule.packets >= counters[rule.ufid].sw_packets:
+        return {"HW"}
+    # Whether the last packet came long after the rule is not in the NIC's table.
+    return {"UNCONFIRMED"} if rule.packets else {"UNCONFIRMED", "IDLE_HW"}
+
+
+def _by_ufid(text: str) -> dict[str, Rule]:
+    return {rule.ufid: rule for rule in parse_rules(text)}
+
+
+def _grown(rule: Rule, before: Rule | None) -> tuple[int, int]:
+    return rule.packets - (before.packets if before else 0), rule.passed - (before.passed if before else 0)
+
+
+def _is_noticed(before: dict[str, Rule], after: dict[str, Rule]) -> bool:
+    """Whether the CPU got more packets of the NIC's rules than first packets and strays explain."""
+    received = sum(_grown(rule, before.get(ufid))[0] for ufid, rule in after.items())
+    return received > _TOLERATED + _STRAY * received

@@ -1,0 +1,122 @@
+"""Two routers with FRR for tests, each in a network namespace of its own: the host of an agent, and its neighbor."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.patience import eventually
+from xenoovs.switch.process import run, try_run
+
+_DAEMONS = Path("/usr/lib/frr")
+_ADDRESSES = ("198.51.100.1", "2001:db8:0:1::1"), ("198.51.100.2", "2001:db8:0:1::2")
+PAGE = Path(__file__).parents[2] / "docs/how-to/announce-a-vip.md"
+_NEIGHBOR = """
+router bgp 65002
+ bgp router-id 198.51.100.2
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ neighbor 198.51.100.1 remote-as 65001
+ neighbor 2001:db8:0:1::1 remote-as 65001
+ address-family ipv4 unicast
+  neighbor 198.51.100.1 activate
+ address-family ipv6 unicast
+  neighbor 2001:db8:0:1::1 activate
+"""
+
+
+def documented_configs() -> tuple[str, ...]:
+    """The configurations of the how-to page: one that redistributes, one that names each network."""
+    return tuple(re.findall(r"^```frr\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """One FRR: zebra and bgpd. run: the directory of its sockets, its config and `vtysh`, which asks this FRR."""
+
+    netns: str
+    run: Path
+    addresses: tuple[str, str]
+
+    def start(self) -> None:
+        """Start both daemons; they read the config of the directory."""
+        for daemon in ("zebra", "bgpd"):
+            own = [f"{word}={self.run / name}" for word, name in (("--pid_file", f"{daemon}.pid"),)]
+            argv = [str(_DAEMONS / daemon), "-d", "-f", str(self.run / "frr.conf"), "--vty_socket", str(self.run)]
+            argv += [*own, "-z", str(self.run / "zserv.api"), "-A", "127.0.0.1"]
+            if daemon == "bgpd":
+                argv += [word for address in self.addresses for word in ("-l", address)]
+            run(["ip", "netns", "exec", self.netns, *argv])
+
+    def stop(self, *daemons: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to daemons, both if none is named; wait for the end of those that are killed."""
+        for daemon in daemons or ("bgpd", "zebra"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                pid = int((self.run / f"{daemon}.pid").read_text())
+                os.kill(pid, how)
+                if how is signal.SIGKILL:
+                    gone = Path(f"/proc/{pid}")
+                    eventually(lambda gone=gone: not gone.exists(), f"{daemon} ends")  # type: ignore[misc]
+                    (self.run / f"{daemon}.pid").unlink()
+
+    def vtysh(self, command: str) -> str:
+        return run([str(self.run / "vtysh"), "-c", command]).stdout
+
+    def has(self, vip: str) -> bool:
+        """Whether bgpd has a route for this address alone."""
+        family, length = ("ipv6", 128) if ":" in vip else ("ipv4", 32)
+        done = try_run([str(self.run / "vtysh"), "-c", f"show bgp {family} unicast {vip}/{length} json"])
+        return done.exit_code == 0 and bool(json.loads(done.stdout).get("paths"))
+
+    def ip(self, *arguments: str) -> str:
+        return run(["ip", "-n", self.netns, *arguments]).stdout
+
+
+@contextmanager
+def two_routers(config: str) -> Iterator[tuple[Router, Router]]:
+    """The host, with a configuration, and its neighbor, with BGP sessions over IPv4 and IPv6, within a `with`."""
+    # FRR runs as a user of its own, which cannot enter the directories of pytest.
+    top = Path(mkdtemp(prefix="xenoovs-frr-"))
+    top.chmod(0o755)
+    names = tuple(f"xofrr{os.getpid() % 100000}{end}" for end in "ab")
+    routers = tuple(Router(name, top / name, addresses) for name, addresses in zip(names, _ADDRESSES, strict=True))
+    try:
+        _connect(*routers)
+        for router, text in zip(routers, (config, _NEIGHBOR), strict=True):
+            _configure(router, text)
+            router.start()
+        yield routers[0], routers[1]
+    finally:
+        for router in routers:
+            router.stop(how=signal.SIGCONT)
+            router.stop()
+            try_run(["ip", "netns", "delete", router.netns])
+        shutil.rmtree(top)
+
+
+def _connect(one: Router, other: Router) -> None:
+    for router in (one, other):
+        run(["ip", "netns", "add", router.netns])
+        router.ip("link", "set", "lo", "up")
+    one.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", other.netns)
+    for router in (one, other):
+        for address, length in zip(router.addresses, ("24", "64"), strict=True):
+            router.ip("address", "add", f"{address}/{length}", "dev", "eth0", *(["nodad"] if ":" in address else []))
+        router.ip("link", "set", "eth0", "up")
+
+
+def _configure(router: Router, text: str) -> None:
+    router.run.mkdir()
+    shutil.chown(router.run, "frr", "frr")
+    (router.run / "frr.conf").write_text(text)
+    wrapper = router.run / "vtysh"
+    wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/vtysh --vty_socket {router.run} "$@"\n')
+    wrapper.chmod(0o755)

@@ -1,0 +1,302 @@
+"""VIPs that a real FRR announces to another one, by the routes of a real agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.frr import Router, documented_configs, two_routers
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.lab.private_ovs import Datapath, start_vswitchd
+
+pytestmark = pytest.mark.ovs
+
+VIPS = ("192.0.2.10", "2001:db8::10")
+CONFIG = """
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+announce: {{bgp: frr, on_agent_exit: {policy}}}
+health: {{probe: exec, command: [/usr/bin/test, -e, {alive}], interval: 200ms, timeout: 190ms, rise: 1, fall: 1}}
+services:
+  - name: web
+    vip: [192.0.2.10, "2001:db8::10"]
+    backends:
+      - {{name: one, mac: "02:00:5e:10:00:02", weight: 1}}
+      - {{name: two, mac: "02:00:5e:10:00:03", weight: 1}}
+"""
+
+
+class RunningAgent:
+    """A process of `xenoovs agent` beside the first router. alive: the file without which no backend answers."""
+
+    def __init__(self, host: Router, bridge: DummyBridge, directory: Path) -> None:
+        self.host, self.bridge = host, bridge
+        self.config, self.alive, self.socket = (directory / name for name in ("my.yaml", "alive", "agent.sock"))
+        self.alive.touch()
+        self.env = {**os.environ, "PATH": f"{host.run}:{os.environ['PATH']}"}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, policy: str = "keep") -> None:
+        self.config.write_text(CONFIG.format(policy=policy, alive=self.alive))
+        self.process = subprocess.Popen(self._argv("agent", str(self.config), *self._db, "--allow-exec"), env=self.env)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(PATIENCE_S)
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command to the agent."""
+        argv = self._argv(*words, *self._db)
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False)
+
+    def views(self) -> list[dict[str, Any]]:
+        """The announcements in its status; empty while it does not answer."""
+        done = self.call("status", "-o", "json")
+        found: list[dict[str, Any]] = json.loads(done.stdout)["snapshot"]["announcements"] if done.stdout else []
+        return found
+
+    def bgp_rows(self) -> list[tuple[str, str]]:
+        """What the doctor says of BGP."""
+        done = self.call("doctor", str(self.config), "-o", "json")
+        rows = json.loads(done.stdout)["checks"]
+        return [(row["state"], row["seen"]) for row in rows if row["check"] == "BGP of VIPs"]
+
+    def says(self, has: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the views of all VIPs are so."""
+        found: list[dict[str, Any]] = []
+
+        def is_so() -> bool:
+            found[:] = self.views()
+            return len(found) == 2 and all(map(has, found))
+
+        eventually(is_so, "the agent says so")
+
+    @property
+    def _db(self) -> tuple[str, str]:
+        return "--db", self.bridge.ovs.db
+
+    def _argv(self, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self.host.netns, sys.executable, "-m", "xenoovs", *words]
+
+
+@pytest.fixture
+def routers(request: pytest.FixtureRequest) -> Iterator[tuple[Router, Router]]:
+    """The host and its neighbor; the host has the configuration of the page that a test names, or the first one."""
+    with two_routers(documented_configs()[getattr(request, "param", 0)]) as made:
+        yield made
+
+
+@pytest.fixture
+def agent(routers: tuple[Router, Router], bridge: DummyBridge, tmp_path: Path) -> Iterator[RunningAgent]:
+    made = RunningAgent(routers[0], bridge, tmp_path)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def has_all(router: Router) -> bool:
+    return all(map(router.has, VIPS))
+
+
+def has_none(router: Router) -> bool:
+    return not any(map(router.has, VIPS))
+
+
+def appears(router: Router) -> None:
+    eventually(lambda: has_all(router), "the neighbor has all VIPs")
+
+
+def vanishes(router: Router) -> None:
+    eventually(lambda: has_none(router), "the neighbor has no VIP")
+
+
+@pytest.mark.parametrize("routers", range(2), indirect=True, ids=["redistribute", "network"])
+def test_the_neighbor_has_a_vip_while_a_backend_serves(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    _, neighbor = routers
+    agent.start()
+    appears(neighbor)
+    agent.says(lambda view: view["is_announced"] and view["peers"] == 1 and not view["problem"])
+    assert "announced: 192.0.2.10 to 1 neighbor, 2001:db8::10 to 1 neighbor" in agent.call("status").stdout
+    assert agent.bgp_rows() == [("ok", "session with 198.51.100.2, 2001:db8:0:1::2")]
+    agent.alive.unlink()
+    vanishes(neighbor)
+    agent.says(lambda view: not view["is_announced"] and view["reason"] == "no backend of web serves")
+    agent.alive.touch()
+    appears(neighbor)
+
+
+def test_a_pause_withdraws_if_it_is_to_and_a_restart_of_the_agent_does_not_end_that(
+    agent: RunningAgent, routers: tuple[Router, Router]
+) -> None:
+    _, neighbor = routers
+    agent.start()
+    appears(neighbor)
+    assert "all VIPs are withdrawn" in agent.call("pause", "--withdraw").stdout
+    vanishes(neighbor)
+    agent.kill()
+    agent.start()
+    agent.says(lambda view: "xenoovs pause --withdraw" in view["reason"])
+    assert has_none(neighbor)
+    agent.call("resume")
+    appears(neighbor)
+    agent.call("pause")
+    agent.says(lambda view: view["is_announced"])
+
+
+def test_a_killed_agent_keeps_its_vips_and_the_next_one_takes_them_over(
+    agent: RunningAgent, routers: tuple[Router, Router]
+) -> None:
+    host, neighbor = routers
+    agent.start("keep")
+    appears(neighbor)
+    version = json.loads(neighbor.vtysh("show bgp ipv4 unicast 192.0.2.10/32 json"))["version"]
+    agent.kill()
+    agent.start("keep")
+    agent.says(lambda view: view["is_announced"] and view["peers"] == 1)
+    assert json.loads(neighbor.vtysh("show bgp ipv4 unicast 192.0.2.10/32 json"))["version"] == version
+    agent.kill(signal.SIGTERM)
+    assert has_all(neighbor)
+    # Without its flows, no VIP is announced.
+    assert agent.call("remove", str(agent.config), "--yes").returncode == 0
+    vanishes(neighbor)
+    assert "xo-" not in host.ip("link", "show")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_ends_withdraws_its_vips(
+    agent: RunningAgent, routers: tuple[Router, Router], how: signal.Signals
+) -> None:
+    host, neighbor = routers
+    agent.start("withdraw")
+    appears(neighbor)
+    agent.kill(how)
+    vanishes(neighbor)
+    assert "xo-" not in host.ip("link", "show")
+
+
+def test_a_config_without_announce_withdraws(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    host, neighbor = routers
+    agent.start()
+    appears(neighbor)
+    agent.config.write_text(agent.config.read_text().replace("announce: {", "# announce: {"))
+    vanishes(neighbor)
+    assert "xo-" not in host.ip("link", "show")
+
+
+def test_a_policy_that_changes_at_run_time_holds_from_then_on(
+    agent: RunningAgent, routers: tuple[Router, Router]
+) -> None:
+    host, neighbor = routers
+    agent.start("keep")
+    appears(neighbor)
+    agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
+    eventually(lambda: "tun" in host.ip("-details", "link", "show"), "the device is one that ends with the agent")
+    appears(neighbor)
+    agent.config.write_text(CONFIG.format(policy="keep", alive=agent.alive))
+    eventually(lambda: "xp-" in host.ip("link", "show"), "the device is one that stays")
+    appears(neighbor)
+    assert "cannot be set" not in agent.call("logs").stdout
+    agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
+    eventually(lambda: "xp-" not in host.ip("link", "show"), "the device is one that ends with the agent again")
+    appears(neighbor)
+    agent.kill()
+    vanishes(neighbor)
+
+
+def test_vips_come_back_after_a_restart_of_frr(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    host, neighbor = routers
+    agent.start()
+    appears(neighbor)
+    host.stop()
+    vanishes(neighbor)
+    agent.says(lambda view: view["is_announced"] and "FRR does not run" in view["problem"])
+    host.start()
+    appears(neighbor)
+    agent.says(lambda view: view["peers"] == 1)
+
+
+def test_a_bridge_whose_switch_is_dead_announces_nothing(
+    routers: tuple[Router, Router], own_ovs: DummyOvs, tmp_path: Path
+) -> None:
+    _, neighbor = routers
+    with own_ovs.bridge() as bridge:
+        agent = RunningAgent(routers[0], bridge, tmp_path)
+        try:
+            agent.start()
+            appears(neighbor)
+            os.kill(own_ovs.ovs.pids()[0], signal.SIGKILL)
+            vanishes(neighbor)
+            agent.says(lambda view: view["reason"].startswith("reconcile fails: "))
+            start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
+            appears(neighbor)
+        finally:
+            agent.kill()
+
+
+def test_routes_of_others_stay_and_lost_ones_come_back(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    host, neighbor = routers
+    # Of the same prefix and protocol, by another device and with a larger metric: ours is the better one.
+    host.ip("route", "add", "192.0.2.10/32", "via", "198.51.100.2", "metric", "500", "proto", "120")
+    host.ip("route", "add", "192.0.2.99/32", "via", "198.51.100.2")
+    agent.start()
+    appears(neighbor)
+    host.ip("route", "delete", "192.0.2.10/32", "metric", "120")
+    eventually(lambda: "metric 120" in host.ip("route", "show", "192.0.2.10"), "the route is back")
+    agent.alive.unlink()
+    eventually(lambda: not neighbor.has("2001:db8::10"), "the VIP is withdrawn")
+    assert "metric 500" in host.ip("route", "show", "192.0.2.10")
+    assert "via" in host.ip("route", "show", "192.0.2.99")
+
+
+def test_a_vip_that_another_host_announces_is_announced_here_too(
+    agent: RunningAgent, routers: tuple[Router, Router]
+) -> None:
+    host, neighbor = routers
+    neighbor.ip("route", "add", "blackhole", "192.0.2.10/32")
+    argv = ["-c", "configure", "-c", "router bgp", "-c", "address-family ipv4 unicast"]
+    subprocess.run([str(neighbor.run / "vtysh"), *argv, "-c", "network 192.0.2.10/32"], check=True)
+    eventually(lambda: "proto bgp" in host.ip("route", "show", "192.0.2.10"), "the host has learned the other route")
+    agent.start()
+    agent.says(lambda view: view["peers"] == 1)
+    agent.alive.unlink()
+    eventually(lambda: "proto bgp" in host.ip("route", "show", "192.0.2.10"), "the host has the other route again")
+    agent.alive.touch()
+    agent.says(lambda view: view["peers"] == 1)
+
+
+def test_a_vtysh_that_hangs_delays_no_round(
+    agent: RunningAgent, routers: tuple[Router, Router], tmp_path: Path
+) -> None:
+    host, neighbor = routers
+    host.stop("bgpd", how=signal.SIGSTOP)
+    agent.start()
+    agent.says(lambda view: view["is_announced"] and "vtysh did not answer" in view["problem"])
+    agent.alive.unlink()
+    agent.says(lambda view: view["reason"] == "no backend of web serves")
+    host.stop("bgpd", how=signal.SIGCONT)
+    agent.alive.touch()
+    appears(neighbor)
+
+
+def test_a_bgpd_that_does_not_take_the_route_is_a_problem(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    host, _ = routers
+    for family in ("ipv4", "ipv6"):
+        argv = ["-c", "configure", "-c", "router bgp", "-c", f"address-family {family} unicast"]
+        subprocess.run([str(host.run / "vtysh"), *argv, "-c", "no redistribute kernel"], check=True)
+    agent.start()
+    agent.says(lambda view: view["peers"] == 0 and "redistribute kernel" in view["problem"])
+    assert agent.call("status").returncode == 2
+    (_, one, other) = agent.bgp_rows()
+    assert one == ("wrong", "bgpd would not announce it: neither `redistribute kernel` nor `network 192.0.2.10/32`")
+    assert "network 2001:db8::10/128" in other[1]

@@ -1,0 +1,109 @@
+"""Every design on a real ovs-vswitchd: the megaflows that it makes, exactly, and where it sends the clients."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+
+import pytest
+
+from tests.ovs.dummy import DummyBridge
+from xenoovs.compile.program import compile_config
+from xenoovs.config.load import parse_config
+from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, blocks_of, design_program
+from xenoovs.model.balancer import Balancer
+
+pytestmark = pytest.mark.ovs
+
+CLIENTS = 2000
+_VIP = IPv4Address("10.3.10.45")
+
+
+def config_of(*weights: int) -> Balancer:
+    backends = "\n".join(
+        f"      - {{name: b{n}, mac: 02:00:00:00:00:{n:02x}, weight: {weight}, address: 192.0.2.{n}}}"
+        for n, weight in enumerate(weights, start=1)
+    )
+    return parse_config(
+        "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: drop}\n"
+        f"services:\n  - name: web\n    vip: {_VIP}\n    protocol: udp\n    ports: [53]\n    backends:\n{backends}\n",
+        file="my.yaml",
+    )
+
+
+NINE = (128, 64, 32, 16, 8, 4, 2, 1, 1)
+"""The weights of docs/explanation/one-megaflow.md."""
+
+MEGAFLOWS = {
+    Design.MASKED: 9,
+    Design.LONG_FIRST: 256,
+    Design.LONGEST_MATCH: 256,
+    # One for the packets before they are hashed, and one for each of 256 hashes.
+    Design.DP_HASH: 257,
+    Design.HASH_SOURCE: CLIENTS,
+    Design.LEARN: CLIENTS,
+    # One to track, one to hash, one for each of 256 hashes, one for each translated address.
+    Design.CONNTRACK: 1 + 1 + 256 + 9,
+}
+
+
+@pytest.mark.parametrize("design", OPENFLOW_DESIGNS, ids=lambda design: design.value)
+def test_as_many_megaflows_as_published(bridge: DummyBridge, design: Design) -> None:
+    balancer = config_of(*NINE)
+    install(bridge, balancer, design)
+    backends = send(bridge, CLIENTS)
+    assert len(bridge.megaflows()) == MEGAFLOWS[design]
+    if design in (Design.MASKED, Design.LONG_FIRST, Design.LONGEST_MATCH):
+        blocks = compile_config(balancer).services[0].decision.active.rows
+        assert backends == {
+            client: int(owner[1:])
+            for client in backends
+            for block, owner in blocks
+            if block.contains(int(IPv4Address(client)))
+        }
+
+
+@pytest.mark.parametrize("design", OPENFLOW_DESIGNS, ids=lambda design: design.value)
+def test_a_client_stays_with_one_backend(bridge: DummyBridge, design: Design) -> None:
+    balancer = config_of(3, 2, 1)
+    install(bridge, balancer, design)
+    rounds = [send(bridge, 300), send(bridge, 300)]
+    assert rounds[0] == rounds[1]
+    assert set(rounds[0].values()) == {1, 2, 3}
+    megaflows = len(bridge.megaflows())
+    assert megaflows == blocks_of(balancer) if design is Design.MASKED else megaflows >= blocks_of(balancer)
+
+
+def test_answers_through_the_bridge_come_from_the_vip(bridge: DummyBridge) -> None:
+    install(bridge, config_of(1, 1), Design.CONNTRACK)
+    ((client, backend),) = send(bridge, 1).items()
+    bridge.receive("p1", [(frame(f"192.0.2.{backend}", client, ports=(53, 4000)),)])
+    (answer,) = bridge.sent("p0")
+    assert (answer[26:30], answer[30:34]) == (_VIP.packed, IPv4Address(client).packed)
+
+
+def install(bridge: DummyBridge, balancer: Balancer, design: Design) -> None:
+    program = design_program(balancer, design)
+    bridge.ofctl("add-groups", "-", stdin="".join(f"{group}\n" for group in program.groups), version="OpenFlow15")
+    bridge.add_flows(program.text)
+
+
+def send(bridge: DummyBridge, clients: int) -> dict[str, int]:
+    """One packet of each client; every value of the low 8 bits is among them. Return the backends by client."""
+    before = len(bridge.sent("p1"))
+    sources = [str(IPv4Address(0x0A000000 + client)) for client in range(clients)]
+    bridge.receive("p0", [(frame(source, str(_VIP), ports=(4000, 53)),) for source in sources])
+    bridge.ovs.appctl("revalidator/wait")
+    backends = {str(IPv4Address(packet[26:30])): packet[5] for packet in bridge.sent("p1")[before:]}
+    assert len(backends) == clients
+    return backends
+
+
+def frame(source: str, destination: str, *, ports: tuple[int, int]) -> str:
+    """A packet in hexadecimal, with a checksum: the connection tracker calls others invalid."""
+    udp = struct.pack("!HHHH", *ports, 8 + 22, 0) + bytes(22)
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+    header += IPv4Address(source).packed + IPv4Address(destination).packed
+    checksum = ~(sum(struct.unpack("!10H", header)) % 0xFFFF) & 0xFFFF
+    ethernet = bytes.fromhex("c470bda056ac 020000000001 0800")
+    return (ethernet + header[:10] + struct.pack("!H", checksum) + header[12:] + udp).hex()

@@ -1,0 +1,149 @@
+"""Commands of the how-to pages work: marked blocks are run as they stand, in a lab, with an answer to each question.
+
+A mark is the line before the block: `<!-- run -->`. It may go on with `with an agent`, with the exit statuses that its
+commands may have (`, exit 0 2`), and with commands that are left out (`, without logs confirm`).
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import finish, start
+from tests.ovs.lab_support import lab_name
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.lab.lab import Lab, open_lab
+from xenoovs.lab.lifecycle import down
+
+pytestmark = pytest.mark.ovs
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(
+    r"^<!-- run(?P<agent> with an agent)?(?:, exit (?P<exit>[0-9 ]+))?(?:, without (?P<without>[a-z ]+?))? -->\n"
+    r"```sh\n(?P<block>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+_MARK = re.compile(r"^<!-- run\b", re.MULTILINE)
+PAGES = sorted(page for page in ROOT.glob("docs/**/*.md") if _MARK.search(page.read_text(encoding="utf-8")))
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
+services:
+  - name: web
+    vip: 192.0.2.80
+    protocol: tcp
+    ports: [80]
+    vip_mac: 02:00:5e:10:00:01
+    backends:
+      - {name: web1, mac: 02:00:5e:10:00:11, weight: 2}
+      - {name: web2, mac: 02:00:5e:10:00:12, weight: 1}
+      - {name: web3, mac: 02:00:5e:10:00:13, weight: 1}
+  - name: dns
+    vip: 192.0.2.53
+    protocol: udp
+    ports: [53]
+    vip_mac: 02:00:5e:10:00:02
+    backends:
+      - {name: fips2, mac: 02:00:5e:10:00:21, weight: 1}
+      - {name: fips3, mac: 02:00:5e:10:00:22, weight: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab whose name and directory are in the environment."""
+    directory, name = tmp_path_factory.mktemp("labs"), lab_name("docs")
+    config = tmp_path_factory.mktemp("config") / "my.yaml"
+    config.write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XENOOVS_LAB_DIRECTORY", str(directory))
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        try:
+            assert finish(start("lab", "up", config, "--lab", name)).status == 0
+            patch.setenv("XENOOVS_LAB", name)
+            patch.setenv("OVS_RUNDIR", str(open_lab(name).ovs.directory))
+            yield open_lab(name)
+        finally:
+            down(name, directory=directory)
+
+
+@pytest.fixture
+def here(lab: Lab, tmp_path: Path) -> Path:
+    """A directory with the files that the pages name; the config is applied, and clients have sent packets."""
+    (tmp_path / "my.yaml").write_text(CONFIG)
+    assert finish(start("apply", tmp_path / "my.yaml", "--yes")).status == 0
+    assert finish(start("lab", "traffic", "--packets", "500")).status == 0
+    switch = CONFIG.splitlines()[1]
+    two = switch.replace("switch: ", "bridges:\n  - "), switch.replace("switch: ", "  - ").replace("ovsbr1", "ovsbr2")
+    (tmp_path / "two.yaml").write_text(CONFIG.replace(switch, "\n".join(two)))
+    (tmp_path / "new.yaml").write_text(CONFIG.replace("weight: 2", "weight: 3"))
+    by_hand = "table=9,ip,nw_dst=192.0.2.90,nw_src=0.0.0.0/0.0.0.1,actions=mod_dl_dst:02:00:5e:10:00:31,output:p1"
+    subprocess.check_call(["ovs-ofctl", "add-flow", "ovsbr1", by_hand])
+    (tmp_path / "access.log").write_text("198.51.100.7 GET /\n198.51.100.8 GET /\n")
+    shutil.copy(lab.ovs.directory / "ovs-vswitchd.log", tmp_path)
+    for name, command in (("dump", "ovs-appctl dpctl/dump-flows -m"), ("flows", "ovs-ofctl --names dump-flows ovsbr1")):
+        (tmp_path / f"{name}.txt").write_text(subprocess.check_output(command.split(), text=True))
+    return tmp_path
+
+
+@contextmanager
+def _agent(here: Path) -> Iterator[None]:
+    agent = start("agent", here / "my.yaml")
+    try:
+        eventually(lambda: finish(start("status", "-o", "json")).out.startswith('{\n  "from": "agent"'), "the agent")
+        yield
+    finally:
+        agent.terminate()
+        finish(agent)
+
+
+def _run(line: str, here: Path) -> tuple[int, str]:
+    """Run a line in a shell, with a terminal at which the user answers y."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, b"y\n" * 8)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=here,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.returncode, done.stdout
+
+
+def test_every_mark_is_understood() -> None:
+    assert len(PAGES) > 8
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert len(_MARK.findall(text)) == len(_BLOCK.findall(text)), page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page: Path, here: Path) -> None:
+    for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        allowed = {int(status) for status in (block["exit"] or "0").split()}
+        left_out = {f"xenoovs {name}" for name in (block["without"] or "").split()}
+        lines = [line for line in block["block"].replace("\\\n", " ").splitlines() if line.strip()]
+        with _agent(here) if block["agent"] else nullcontext():
+            for line in lines:
+                if " ".join(line.split()[:2]) not in left_out:
+                    status, said = _run(line, here)
+                    assert status in allowed, f"{line}\n{said}"
+                    assert "Traceback" not in said

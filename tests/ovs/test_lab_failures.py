@@ -1,0 +1,245 @@
+"""Backends of a lab fail in every way and recover; agents inside see it, and the host's network sees nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import XENOOVS, CommandLine, start
+from tests.ovs.lab_support import lab_name, links, remains
+from tests.ovs.test_lab_up_down import NOTHING
+from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
+from xenoovs.lab.servers import Failure, failures_of
+from xenoovs.lab.status import MachineStatus, lab_status
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+# Without addresses: the lab chooses them.
+CONFIG = """\
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+{health}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    vip_mac: 02:00:5e:10:00:01
+    backends:
+      - {{name: one, mac: 02:00:5e:10:00:02, weight: 1}}
+      - {{name: two, mac: 02:00:5e:10:00:03, weight: 1}}
+"""
+NAME = lab_name("fails")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab that was built without health checks, by the command."""
+    directory = tmp_path_factory.mktemp("labs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        config = directory.parent / "my.yaml"
+        config.write_text(CONFIG.format(health=""))
+        assert start("lab", "up", config, "--lab", NAME).wait() == 0
+        yield open_lab(NAME)
+        assert start("lab", "down", "--lab", NAME).wait() == 0
+        assert remains(NAME, directory) == NOTHING
+
+
+@pytest.fixture(autouse=True)
+def healthy(lab: Lab, xenoovs: CommandLine) -> Iterator[None]:
+    yield
+    xenoovs("lab", "heal", "--lab", NAME)
+    assert lab_status(lab).is_healthy
+
+
+def one(lab: Lab) -> MachineStatus:
+    return next(machine for machine in lab_status(lab).machines if machine.names == ("one",))
+
+
+@pytest.mark.parametrize(
+    ("how", "answer"),
+    [
+        ("link", r"no answer in 2\.5s|no route to host"),
+        ("port", "connection refused"),
+        ("silent", r"no answer in 2\.5s"),
+        ("slow", "b1 one"),
+    ],
+)
+def test_status_shows_how_a_backend_fails_and_what_it_answers(
+    how: str, answer: str, lab: Lab, xenoovs: CommandLine
+) -> None:
+    before = one(lab)
+    assert (before.is_up, before.answer, before.failure) == (True, "b1 one", None)
+    assert xenoovs("lab", "fail", "one", "--how", how, "--lab", NAME).status == 0
+    said = xenoovs("lab", "status", "--lab", NAME)
+    assert said.status == 2
+    assert re.search(rf"^one .* failed: {how} +({answer})", said.out, re.MULTILINE)
+    assert re.search(rf"^{NAME} +failing ", xenoovs("lab", "list").out, re.MULTILINE)
+    after = one(lab)
+    assert not after.is_up
+    assert (after.latency_s is not None and after.latency_s >= 2) == (how == "slow")
+    assert before.received is not None
+    assert after.received is not None
+    assert (after.received > before.received) == (how != "link")
+    assert xenoovs("lab", "heal", "one", "--lab", NAME).out == "one answers again\n"
+    assert one(lab).is_up
+    assert xenoovs("lab", "heal", "--lab", NAME).out == "nothing to do: no backend has failed\n"
+
+
+HEALTH = "{{probe: {}, interval: 500ms, fast_interval: 100ms, timeout: 300ms, fall: 2, rise: 2}}"
+
+
+@pytest.mark.parametrize(
+    ("probe", "failures"),
+    [
+        ("icmp", "link silent"),
+        ("arp", "link silent"),
+        ("tcp", "link port silent"),
+        ("http, path: '/ready?x=1', body: fine, status: 202-299", "link port silent slow"),
+        ("https", "port slow"),
+        ("dns, query: example.org, port: 5353", "link port silent slow"),
+        ("udp, send: hello, expect: world, port: 9", "port slow"),
+    ],
+)
+def test_an_agent_in_the_lab_sees_real_deaths(
+    probe: str, failures: str, lab: Lab, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """Its config has health checks that the lab was not built for, and no addresses."""
+    config = tmp_path / "my.yaml"
+    config.write_text(CONFIG.format(health=f"health: {HEALTH.format(probe)}"))
+    before = links()
+
+    def state() -> str:
+        said = xenoovs("status", "--lab", NAME, "-o", "json")
+        if said.status not in (0, 2):
+            return said.err
+        (service,) = json.loads(said.out).get("snapshot", {"services": [{"backends": []}]})["services"]
+        return " ".join(backend["state"] for backend in service["backends"])
+
+    with start("agent", config, "--lab", NAME) as agent:
+        try:
+            eventually(lambda: state() == "up up", "both are up")
+            for how in failures.split():
+                assert xenoovs("lab", "fail", "one", "--how", how, "--lab", NAME).status == 0
+                eventually(lambda: state() == "down up", f"{how}: one is down")
+                assert xenoovs("lab", "heal", "one", "--lab", NAME).status == 0
+                eventually(lambda: state() == "up up", f"{how}: one is up again")
+        finally:
+            agent.send_signal(signal.SIGTERM)
+            agent.communicate()
+    assert agent.returncode == 0
+    assert links() == before
+
+
+def test_an_agent_in_the_lab_announces_no_vip_on_the_host(lab: Lab, xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(CONFIG.format(health="announce: {bgp: frr}"))
+    before = links()
+    with start("agent", config, "--lab", NAME) as agent:
+        try:
+            eventually(lambda: "agent up" in xenoovs("status", "--lab", NAME).out, "the agent runs")
+            time.sleep(2)
+            assert links() <= before
+        finally:
+            agent.send_signal(signal.SIGTERM)
+            agent.communicate()
+    assert links() <= before
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    """A namespace that stands for a host with an address of its own."""
+    name = lab_name("host")
+    run(["ip", "netns", "add", name])
+    try:
+        links = ("link add eth0 type veth peer name eth1", "addr add 198.51.100.9/24 dev eth0")
+        lines = "\n".join((*links, "link set eth0 up", "link set eth1 up", "link set lo up"))
+        run(["ip", "-n", name, "-batch", "-"], stdin=lines)
+        yield name
+    finally:
+        run(["ip", "netns", "del", name])
+
+
+def test_probes_never_enter_the_network_of_the_host(lab: Lab, host: str, tmp_path: Path) -> None:
+    """A config that names a device and a namespace of a real host, and an address at which this host listens."""
+    config = tmp_path / "my.yaml"
+    with in_namespace(host, lambda: socket.create_server(("198.51.100.9", 0))) as listener:
+        health = f"health: {{probe: tcp, interface: eth0, netns: {host}, port: {listener.getsockname()[1]}}}"
+        config.write_text(CONFIG.format(health=health).replace("weight: 1}", "weight: 1, address: 198.51.100.9}", 1))
+        done = run(["ip", "netns", "exec", host, str(XENOOVS), "agent", str(config), "--once", "--lab", NAME])
+        assert "backend down" not in done.stderr
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fail", "oen"), "has no backend 'oen'; did you mean one?"),
+        (("fail", "nothing"), "has no backend 'nothing'; it has one, two"),
+        (("heal", "nothing"), "has no backend 'nothing'; it has one, two"),
+    ],
+)
+def test_a_backend_that_is_not_there(arguments: tuple[str, str], message: str, xenoovs: CommandLine, lab: Lab) -> None:
+    said = xenoovs("lab", *arguments, "--lab", NAME)
+    assert said.status == 1
+    assert f"lab {NAME} {message}" in said.err
+
+
+def test_a_probe_that_does_not_notice_is_named(lab: Lab, xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(CONFIG.format(health="health: {probe: tcp}"))
+    assert start("agent", config, "--once", "--lab", NAME).wait() == 0
+    said = xenoovs("lab", "fail", "one", "--how", "slow", "--lab", NAME)
+    assert "health check of web does not notice: the kernel still answers tcp probes" in said.out
+    assert "does not notice" not in xenoovs("lab", "fail", "two", "--how", "port", "--lab", NAME).out
+
+
+def test_commands_without_a_file_use_the_config_of_the_last_agent(
+    lab: Lab, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """They used the one of `lab up`, although the agent in the lab ran with another."""
+    config = tmp_path / "other.yaml"
+    config.write_text(CONFIG.format(health="").replace("weight: 1", "weight: 2"))
+    assert start("agent", config, "--once", "--lab", NAME).wait() == 0
+    (row,) = [row for row in json.loads(xenoovs("lab", "list", "-o", "json").out)["labs"] if row["lab"] == NAME]
+    assert row["config"] == str(config)
+    assert "nothing to do" in xenoovs("plan", "--lab", NAME).out
+
+
+def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine) -> None:
+    """It is killed at many moments: `heal` always brings the backend back, and a program runs only once."""
+    for milliseconds in range(100, 900, 100):
+        for how in Failure:
+            victim = start("lab", "fail", "one", "--how", how.value, "--lab", NAME)
+            try:
+                victim.wait(milliseconds / 1000)
+            except subprocess.TimeoutExpired:
+                victim.kill()
+            victim.communicate()
+    assert xenoovs("lab", "heal", "--lab", NAME).status == 0
+    assert failures_of(lab) == {}
+    assert one(lab).is_up
+    assert len(run(["ip", "netns", "pids", one(lab).namespace]).stdout.split()) == 1
+
+
+def test_a_program_that_was_killed_by_hand_is_down_and_heals(lab: Lab, xenoovs: CommandLine) -> None:
+    (pid,) = run(["ip", "netns", "pids", one(lab).namespace]).stdout.split()
+    os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: one(lab).answer == "connection refused", "it is seen")
+    assert re.search(r"^one .* down +connection refused", xenoovs("lab", "status", "--lab", NAME).out, re.MULTILINE)
+    assert xenoovs("lab", "heal", "--lab", NAME).out == "one answers again\n"

@@ -1,0 +1,143 @@
+"""The comparison of designs in a lab: real load, the megaflows of the page, and the bridge as it was before."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import finish, start
+from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.ovs.test_design_flows import NINE
+from tests.patience import eventually
+from xenoovs.compile.program import compile_config
+from xenoovs.config.emit import render_config
+from xenoovs.errors import MeasureError
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design
+from xenoovs.measure.designs import DesignsExperiment, LoadTimes, designs_experiment, designs_profile
+from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.load import load_bench
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.openflow.text import render_flow
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+CLIENTS = 1000
+BALANCER = balancer(
+    service(
+        "dns",
+        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+        backends=[backend(f"b{n}", f"02:00:5e:10:00:{n:02x}", weight=weight) for n, weight in enumerate(NINE, start=1)],
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with running_lab("designs", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        (directory / "my.yaml").write_text(render_config(BALANCER))
+        text = "\n".join(map(render_flow, compile_config(BALANCER).flows))
+        run([*OFCTL, "add-flows", made.topology.bridge, "-"], stdin=text, env=made.ovs.env)
+        yield made
+
+
+OFCTL = ["ovs-ofctl", "-O", "OpenFlow15"]
+
+
+@pytest.fixture
+def experiment(lab: Lab) -> Iterator[tuple[DesignsExperiment, Bed]]:
+    with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
+        made = designs_experiment(bed, bench, quick=True, seed=0)
+        made.times = LoadTimes(0.2, 0.4, 5)
+        yield made, bed
+
+
+def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExperiment, Bed]) -> None:
+    made, bed = experiment
+    before, found = tables(lab), dict[Design, int]()
+    for design in OPENFLOW_DESIGNS:
+        values = made.measure(bed, point(design), {}).values
+        received, megaflows = values["received"], values["megaflows"]
+        assert isinstance(received, int)
+        assert received > 0
+        assert isinstance(values["first_packet_us"], list)
+        assert 0 < len(values["first_packet_us"]) <= 5
+        assert values["received_by_backend"].keys() == bed.backends.keys()  # type: ignore[union-attr]
+        assert isinstance(megaflows, int)
+        found[design] = megaflows
+        assert tables(lab) == before
+    masked = {design: found.pop(design) for design in (Design.MASKED, Design.LONG_FIRST, Design.LONGEST_MATCH)}
+    assert masked == {Design.MASKED: 9, Design.LONG_FIRST: 256, Design.LONGEST_MATCH: 256}
+    # The load is more than the switch forwards, so that it may never see some of the clients.
+    most = {Design.DP_HASH: 257, Design.HASH_SOURCE: CLIENTS, Design.LEARN: CLIENTS, Design.CONNTRACK: 267}
+    assert {design: 9 < count <= most[design] for design, count in found.items()} == dict.fromkeys(most, True)
+
+
+def test_an_interrupted_measurement_leaves_the_bridge_as_it_was(
+    lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        assert "0x786ffe" in tables(lab)
+        assert "group_id" in tables(lab)
+        raise KeyboardInterrupt
+
+    made, bed = experiment
+    before = tables(lab)
+    monkeypatch.setattr(DesignsExperiment, "_load", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made.measure(bed, point(Design.LEARN), {})
+    assert tables(lab) == before
+
+
+def test_a_killed_run_leaves_the_bridge_as_it_was(lab: Lab, tmp_path: Path) -> None:
+    before = tables(lab)
+    config = lab.directory.parent / "my.yaml"
+    process = start("measure", "designs", config, "--lab", lab.name, "--quick", "--out", tmp_path)
+    eventually(lambda: "0x786ffe" in tables(lab), "the flows of another design are there")
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    eventually(lambda: is_free(lab), "all that the killed run changed is undone")
+    assert tables(lab) == before
+
+
+def test_flows_that_others_change_meanwhile_are_an_error(
+    lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(*_: object) -> tuple[dict[str, object], list[str]]:
+        run([*OFCTL, "del-flows", lab.topology.bridge, "table=1"], env=lab.ovs.env)
+        return {}, []
+
+    made, bed = experiment
+    before = tables(lab)
+    monkeypatch.setattr(DesignsExperiment, "_load", change)
+    with pytest.raises(MeasureError, match="another program changed the flows of ovsbr1"):
+        made.measure(bed, point(Design.LONG_FIRST), {})
+    assert tables(lab) == before
+
+
+def is_free(lab: Lab) -> bool:
+    try:
+        with open_lab_bed(lab.name, BALANCER):
+            return True
+    except MeasureError:
+        return False
+
+
+def point(design: Design) -> dict[str, str | int | float | bool]:
+    return {"design": design.value, "clients": CLIENTS}
+
+
+def tables(lab: Lab) -> str:
+    """All flows and groups of the bridge, sorted."""
+    flows = run([*OFCTL, "--no-stats", "dump-flows", lab.topology.bridge], env=lab.ovs.env).stdout.splitlines()
+    groups = run([*OFCTL, "dump-groups", lab.topology.bridge], env=lab.ovs.env).stdout.splitlines()
+    return "\n".join(sorted(line for line in (*flows, *groups) if line.startswith(" ")))

@@ -1,0 +1,124 @@
+"""The echo experiment in a lab: messages go through the bridge to the backend, and nothing stays of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.lab_support import BACK, balancer, running_lab, service, set_flows
+from tests.patience import eventually
+from xenoovs.config.emit import render_config
+from xenoovs.errors import MeasureError
+from xenoovs.lab.host import processes_in
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure import echo
+from xenoovs.measure.echo import EchoExperiment
+from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.samples import Point
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+DNS = service("dns", Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with running_lab("echo", balancer(DNS), directory) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        (directory / "my.yaml").write_text(render_config(balancer(DNS)))
+        set_flows(made, BACK)
+        yield made
+
+
+@pytest.fixture
+def config(lab: Lab) -> Path:
+    return lab.directory.parent / "my.yaml"
+
+
+def test_messages_of_every_size_come_back(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
+    said = xenoovs("measure", "echo", config, "--lab", lab.name, "--quick", "--out", tmp_path, "-o", "json")
+    assert said.status == 0, said.err
+    samples = json.loads(said.out)["samples"]
+    assert sorted(sample["point"]["bytes"] for sample in samples) == [4**power for power in range(2, 13)]
+    for sample in samples:
+        assert sample["values"]["rtt_us"]
+        assert min(sample["values"]["rtt_us"]) > 0
+    assert_nothing_left(lab)
+
+
+def test_where_answers_have_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    wanted = balancer(DNS, other=OtherTraffic.DROP)
+    with running_lab("echo-own", wanted, tmp_path) as lab, open_lab_bed(lab.name, wanted) as bed:
+        measured = small_experiment(messages=2).measure(bed, POINT, {})
+        assert isinstance(rtt_us := measured.values["rtt_us"], list)
+        assert len(rtt_us) == 2
+
+
+def test_an_interrupted_measurement_leaves_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> list[float]:
+        assert echo_flows(lab)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(echo, "_ask", interrupt)
+    with open_lab_bed(lab.name, balancer(DNS)) as bed, pytest.raises(KeyboardInterrupt):
+        small_experiment(messages=2).measure(bed, POINT, {})
+    assert_nothing_left(lab)
+
+
+def test_a_killed_measurement_leaves_nothing(lab: Lab, config: Path, tmp_path: Path) -> None:
+    process = start("measure", "echo", config, "--lab", lab.name, "--out", tmp_path)
+    eventually(lambda: bool(echo_flows(lab)), "the flow of the echo")
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    eventually(lambda: not echo_flows(lab), "the flow is removed")
+    eventually(partial(nothing_runs, lab), "the programs end")
+
+
+def test_a_message_that_does_not_come_back_is_an_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo, "_SOURCE", echo._SOURCE.replace("TIMEOUT_S = 20.0", "TIMEOUT_S = 0.5"))
+    set_flows(lab)
+    with open_lab_bed(lab.name, balancer(DNS)) as bed, pytest.raises(MeasureError, match="no TCP echo of 16 bytes"):
+        small_experiment(messages=2).measure(bed, POINT, {})
+    set_flows(lab, BACK)
+    assert_nothing_left(lab)
+
+
+def test_offload_is_refused_where_nothing_offloads(lab: Lab, config: Path, xenoovs: CommandLine) -> None:
+    said = xenoovs("measure", "echo", config, "--lab", lab.name, "--offload", "both")
+    assert (said.status, said.out) == (1, "")
+    assert "has the datapath of Open vSwitch in user space, which offloads nothing" in said.err
+
+
+POINT: Point = {"bytes": 16, "offload": "unchanged", "target": "backend"}
+
+
+def small_experiment(*, messages: int) -> EchoExperiment:
+    return EchoExperiment([POINT], repeats=1, messages=messages, limit_s=60.0)
+
+
+def assert_nothing_left(lab: Lab) -> None:
+    assert not echo_flows(lab)
+    assert nothing_runs(lab)
+
+
+def echo_flows(lab: Lab) -> list[str]:
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "dump-flows", lab.topology.bridge, "cookie=0x6563686f00000000/-1"]
+    return [line for line in run(argv, env=lab.ovs.env).stdout.splitlines() if "actions=" in line]
+
+
+def nothing_runs(lab: Lab) -> bool:
+    """Whether no program runs but the one that answers in each machine."""
+    backends = all(len(processes_in(machine.namespace)) == 1 for machine in lab.topology.machines)
+    return backends and not processes_in(lab.topology.clients.namespace)

@@ -1,0 +1,173 @@
+"""Commands on machines: here, and by a real sshd in a namespace; what was started ends, also after kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.lab_support import balancer, running_lab, service
+from tests.patience import eventually
+from xenoovs.config.emit import render_config
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
+from xenoovs.lab.lab import DIRECTORY_VARIABLE
+from xenoovs.measure.place import Place, machine_by_ssh, this_machine
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, Protocol
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+NAMESPACE = f"t{os.getpid()}-sshd"
+
+
+@pytest.fixture(scope="module")
+def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Return options of ssh that reach a real sshd in a namespace of its own, with a key of its own."""
+    here = tmp_path_factory.mktemp("sshd")
+    for name in ("host", "user"):
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(here / name)])
+    (here / "authorized").write_text((here / "user.pub").read_text())
+    (here / "authorized").chmod(0o600)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    (here / "sshd_config").write_text(
+        f"HostKey {here}/host\nAuthorizedKeysFile {here}/authorized\nStrictModes no\nUsePAM no\n"
+        f"PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile none\n"
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)
+    run(["ip", "netns", "add", NAMESPACE])
+    # A server for one connection, as inetd starts it (sshd(8), -i).
+    server = f"ip netns exec {NAMESPACE} /usr/sbin/sshd -i -f {here}/sshd_config"
+    try:
+        yield [
+            *("-F", "none", "-o", f"ProxyCommand={server}", "-i", str(here / "user"), "-l", user),
+            *("-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={here}/known", "-o", "LogLevel=ERROR"),
+        ]
+    finally:
+        run(["ip", "netns", "del", NAMESPACE])
+
+
+@pytest.fixture(params=["here", "ssh"])
+def opened(request: pytest.FixtureRequest) -> Callable[[], Place]:
+    if request.param == "here":
+        return this_machine
+    options = request.getfixturevalue("ssh_options")
+    return lambda: machine_by_ssh("ssh://dpu", target="dpu", port=None, options=options)
+
+
+def test_commands_are_started_fed_read_and_ended(opened: Callable[[], Place]) -> None:
+    with opened() as place:
+        assert place.is_root
+        assert place.run(["sh", "-c", "cat; echo $A"], stdin="x\n", env={"A": "b c"}).stdout == "x\nb c\n"
+        command = place.start(["cat"], stdin="one\n")
+        assert next(command.lines(30)) == "one"
+        command.feed("two\n")
+        assert next(command.lines(30)) == "two"
+        other = place.start(["sh", "-c", "echo beside; exit 3"])
+        assert (other.wait(30).stdout, other.exit_code) == ("beside\n", 3)
+        assert command.end().exit_code == -signal.SIGTERM
+        stubborn = place.start(["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
+        assert next(stubborn.lines(30)) == "up"
+        assert stubborn.end().exit_code == -signal.SIGKILL
+
+
+def test_failures_name_the_command(opened: Callable[[], Place]) -> None:
+    with opened() as place:
+        with pytest.raises(CommandMissing, match="apt-get install tcpreplayy"):
+            place.run(["tcpreplayy"])
+        with pytest.raises(CommandFailed, match="no such thing"):
+            place.run(["sh", "-c", "echo no such thing >&2; exit 1"])
+        with pytest.raises(CommandTimeout):
+            place.run(["sleep", "100"], timeout_s=0.2)
+        assert place.run(["echo", "still there"]).stdout == "still there\n"
+
+
+def test_large_input_and_output_pass(opened: Callable[[], Place]) -> None:
+    text = "0123456789abcde\n" * 100_000
+    with opened() as place:
+        assert place.run(["cat"], stdin=text, timeout_s=90).stdout == text
+
+
+_KILLED = """\
+import os, sys, time
+from xenoovs.measure.place import machine_by_ssh, this_machine
+options, marker = sys.argv[2:], sys.argv[1]
+place = machine_by_ssh("dpu", target="dpu", port=None, options=options) if options else this_machine()
+command = place.start(["sh", "-c", f"echo $$ > {marker}.pid; exec sleep 1000"])
+with place.undone_at_end(["touch", f"{marker}.undone"]):
+    while not os.path.exists(f"{marker}.pid"):
+        place.pump(0.1)
+    open(f"{marker}.ready", "w")
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("way", ["here", "ssh"])
+def test_what_was_started_ends_and_is_undone_after_a_kill(way: str, tmp_path: Path, ssh_options: list[str]) -> None:
+    marker = tmp_path / "marker"
+    options = ssh_options if way == "ssh" else []
+    process = subprocess.Popen([sys.executable, "-c", _KILLED, str(marker), *options])
+    try:
+        eventually(marker.with_suffix(".ready").exists, "the command runs")
+        pid = int(marker.with_suffix(".pid").read_text())
+        assert Path(f"/proc/{pid}").exists()
+    finally:
+        process.kill()
+        process.wait()
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "the command ended")
+    eventually(marker.with_suffix(".undone").exists, "the change is undone")
+
+
+def test_a_machine_that_cannot_be_reached_says_what_has_to_work(ssh_options: list[str], tmp_path: Path) -> None:
+    wrong = [option.replace("/user", "/missing") if option.endswith("/user") else option for option in ssh_options]
+    with pytest.raises(MeasureError, match="ssh -o BatchMode=yes dpu python3 -V` must work without a question") as no:
+        machine_by_ssh("ssh://dpu", target="dpu", port=None, options=[*wrong, "-o", "IdentitiesOnly=yes"])
+    assert "Permission denied" in str(no.value)
+
+
+def test_a_connection_that_breaks_is_an_error_and_no_wait(ssh_options: list[str]) -> None:
+    with machine_by_ssh("ssh://dpu", target="dpu", port=None, options=ssh_options) as place:
+        parent = int(place.run(["sh", "-c", "echo $PPID"]).stdout)
+        os.kill(parent, signal.SIGKILL)
+        with pytest.raises(MeasureError, match="ssh://dpu"):
+            place.run(["sleep", "100"], timeout_s=60)
+
+
+def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "labs"))
+    claim = Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP)
+    config = balancer(service("dns", claim))
+    with running_lab("check", config, tmp_path / "labs") as lab:
+        bed, at = tmp_path / "bed.yaml", f"lab:{lab.name}"
+        bed.write_text(
+            f"version: 1\ngenerator: {{host: '{at}', interface: {lab.topology.clients.interface}}}\n"
+            f"client: {{host: '{at}', interface: {lab.topology.clients.interface}, address: 198.19.0.1}}\n"
+            f"dpu: {{host: '{at}', uplinks: [p0, p9]}}\n"
+            f"backends:\n  even: {{host: '{at}', interface: eth0}}\n  odd: {{host: 'netns:none', interface: eth0}}\n"
+        )
+        said = xenoovs("measure", "bed", "check", bed, "-o", "json")
+        document = json.loads(said.out)
+        assert (said.status, document["usable"]) == (2, False)
+        problems = {(each["role"], each["problem"]) for each in document["findings"] if each["is_error"]}
+        assert ("dpu", "there is no interface p9") in problems
+        (odd,) = (problem for role, problem in problems if role == "odd")
+        assert odd.startswith("commands do not run in netns:none: Cannot open network namespace")
+        assert {role for role, _ in problems} == {"dpu", "odd"}
+        bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
+        said = xenoovs("measure", "bed", "check", bed)
+        assert said.status == 0, said.out
+        (tmp_path / "my.yaml").write_text(render_config(config))
+        assert xenoovs("apply", tmp_path / "my.yaml", "--lab", lab.name, "--yes").status == 0
+        options = ("--sizes", "64", "--trial", "200ms", "--repeats", "1", "--quick", "-o", "json")
+        said = xenoovs("measure", "rate", tmp_path / "my.yaml", "--bed", bed, "--out", tmp_path / "out", *options)
+        assert said.status == 0, said.err
+        assert json.loads(said.out)["kind"] == "lab"

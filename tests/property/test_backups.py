@@ -1,0 +1,219 @@
+"""The laws of backups: they serve when no other backend does, all of them, and give everything back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.driven_agent import DrivenAgent
+from tests.strategies import claims, services, uplinks
+from tests.unit import balancer as small
+from xenoovs.agent.health import KnownShares, checks_of
+from xenoovs.decision.decide import decide, parts_served, undisturbed
+from xenoovs.decision.decision import Blocks, Decision, DesiredState, ServiceDecision, moved
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Service, service_ids
+from xenoovs.model.next_hop import Direct
+
+Ejected = dict[str, frozenset[str]]
+
+
+@st.composite
+def services_with_backups(draw: st.DrawFn) -> Balancer:
+    """One service with a backend that is no backup, and one that is, both with a weight."""
+    service = draw(services(draw(claims()), "web"))
+    first, *others = service.backends
+    extra = replace(first, name="sorry", next_hop=Direct(Mac(0x0B0000000000), "p1"), is_backup=True)
+    real = replace(first, weight=first.weight or Fraction(1), is_backup=False)
+    backends = (real, *others, replace(extra, weight=Fraction(draw(st.integers(1, 20)))))
+    return Balancer(draw(uplinks()), (replace(service, backends=backends),))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Balancer, list[Ejected]]:
+    balancer = draw(services_with_backups())
+    (service,) = balancer.services
+    names = st.frozensets(st.sampled_from([backend.name for backend in service.backends]))
+    real = frozenset(backend.name for backend in service.backends if not backend.is_backup)
+    all_real = names.map(lambda more: more | real)
+    return balancer, [{service.name: each} for each in draw(st.lists(names | all_real, min_size=1, max_size=5))]
+
+
+def found_in(balancer: Balancer, decision: Decision) -> tuple[Service, ServiceDecision]:
+    (service,) = balancer.services
+    return service, dict(decision.services)[service_ids([service.claim])[service.claim]]
+
+
+def weighted(service: Service, ejected: Ejected, *, backups: bool) -> set[str]:
+    """The backends with a weight that are not ejected."""
+    return {b.name for b in service.backends if b.weight and b.is_backup is backups} - ejected[service.name]
+
+
+def run(balancer: Balancer, history: list[Ejected]) -> Decision:
+    decision = decide(Decision(), DesiredState(balancer))
+    for ejected in history:
+        decision = decide(decision, DesiredState(balancer, ejected))
+    return decision
+
+
+@given(histories())
+def test_backups_have_no_client_while_another_backend_serves_and_all_when_none_does(
+    case: tuple[Balancer, list[Ejected]],
+) -> None:
+    balancer, history = case
+    service, found = found_in(balancer, run(balancer, history))
+    serving, backups = (weighted(service, history[-1], backups=which) for which in (False, True))
+    assert found.active.owners == (serving or backups)
+    assert sum(found.active.shares().values()) == bool(serving or backups)
+    assert found.home.owners == weighted(service, {service.name: frozenset()}, backups=False)
+
+
+@given(histories())
+def test_clients_are_given_back_exactly(case: tuple[Balancer, list[Ejected]]) -> None:
+    balancer, history = case
+    before = decide(Decision(), DesiredState(balancer))
+    assert decide(run(balancer, history), DesiredState(balancer)) == before
+
+
+@given(histories())
+def test_switches_with_any_past_agree_on_backups(case: tuple[Balancer, list[Ejected]]) -> None:
+    """While backups serve, and every one of them is up, who has which client follows from the config alone."""
+    balancer, history = case
+    (service,) = balancer.services
+    none_serves = {service.name: frozenset(b.name for b in service.backends if not b.is_backup)}
+    now = run(balancer, [*history, none_serves])
+    assert found_in(balancer, now)[1].active == found_in(balancer, run(balancer, [none_serves]))[1].active
+
+
+@given(histories())
+def test_backups_share_by_weight_within_the_tolerance(case: tuple[Balancer, list[Ejected]]) -> None:
+    balancer, history = case
+    (service,) = balancer.services
+    none_serves = {service.name: frozenset(b.name for b in service.backends if not b.is_backup)}
+    _, found = found_in(balancer, run(balancer, [*history, none_serves]))
+    assert service.backups is not None
+    for backend, target in zip(service.backends, service.backups.target_shares, strict=True):
+        share = found.active.shares().get(backend.name, Fraction(0))
+        assert abs(share - target) <= target * service.tolerance
+
+
+@given(services_with_backups(), st.data())
+def test_a_backup_that_dies_moves_its_own_clients_alone(balancer: Balancer, data: st.DataObject) -> None:
+    (service,) = balancer.services
+    none_serves = frozenset(b.name for b in service.backends if not b.is_backup)
+    backups = sorted(weighted(service, {service.name: frozenset()}, backups=True))
+    assume(len(backups) > 1)
+    dead = data.draw(st.sampled_from(backups))
+    before = run(balancer, [{service.name: none_serves}])
+    after = decide(before, DesiredState(balancer, {service.name: none_serves | {dead}}))
+    was, now = (found_in(balancer, decision)[1] for decision in (before, after))
+    assert dead not in now.active.owners
+    assert moved(was, now) == was.active.shares()[dead]
+
+
+@given(histories())
+def test_who_serves_is_read_back_without_health_checks(case: tuple[Balancer, list[Ejected]]) -> None:
+    """`xenoovs apply` leaves backups as they are."""
+    balancer, history = case
+    decision = run(balancer, history)
+    assert decide(decision, undisturbed(decision, DesiredState(balancer))) == decision
+
+
+@given(services_with_backups())
+def test_backups_serve_while_every_other_backend_has_weight_0(balancer: Balancer) -> None:
+    (service,) = balancer.services
+    drained = replace(
+        service, backends=tuple(b if b.is_backup else replace(b, weight=Fraction(0)) for b in service.backends)
+    )
+    after = replace(balancer, services=(drained,))
+    _, found = found_in(after, decide(decide(Decision(), DesiredState(balancer)), DesiredState(after)))
+    assert found.active.owners == weighted(service, {service.name: frozenset()}, backups=True)
+    assert found.active != Blocks()
+
+
+# The same with the health checks of an agent.
+
+
+class StillClock:
+    """A clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_s(self) -> float:
+        return self.now
+
+
+@st.composite
+def checked_services(draw: st.DrawFn) -> Service:
+    """Up to three backends and up to three backups with a check that one result decides."""
+    weights = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    backups = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    plain = small.service(small.claim(), *weights, *backups, name="web")
+    made = (
+        replace(b, address=IPv4Address(0xC0000200 + i), is_backup=i >= len(weights))
+        for i, b in enumerate(plain.backends)
+    )
+    health = Health(
+        ProbeKind.ICMP,
+        fall=1,
+        rise=1,
+        jitter=Fraction(0),
+        max_down=draw(st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(1)])),
+        on_all_down=draw(st.sampled_from(AllDown)),
+    )
+    return replace(plain, backends=tuple(made), health=health)
+
+
+@settings(max_examples=200)
+@given(checked_services(), st.data())
+def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service: Service, data: st.DataObject) -> None:
+    balancer, clock = small.balancer(service), StillClock()
+    agent = DrivenAgent(balancer, clock)
+    agent.follow(balancer)
+    names = {check: name for check, ((_, name),) in checks_of(balancer, ()).backends.items()}
+    real = {b.name for b in service.backends if not b.is_backup}
+    backups = {b.name for b in service.backends if b.is_backup}
+    before = decision = decide(Decision(), DesiredState(balancer))
+    for dead in data.draw(st.lists(st.frozensets(st.sampled_from(sorted(real | backups))), max_size=6)):
+        # A backend that was held is ejected for probes that were sent after the limit was lifted.
+        for _ in range(2):
+            clock.now += 1.0
+            for check, name in names.items():
+                agent.record(check, ok=name not in dead, sent_s=clock.now)
+            decision = decide(decision, agent.desired())
+        owners = found_in(balancer, decision)[1].active.owners
+        if not real - dead:
+            assert owners == backups - dead or not backups - dead
+        elif backups - dead:
+            assert owners == real - dead
+        else:
+            assert owners <= real
+        if not dead:
+            assert decision == before
+
+
+@given(checked_services(), st.data())
+def test_a_restart_of_the_agent_moves_no_client(service: Service, data: st.DataObject) -> None:
+    """What the bridge remembers is enough, when the backends are as they were."""
+    balancer, clock = small.balancer(service), StillClock()
+    dead = data.draw(st.frozensets(st.sampled_from([b.name for b in service.backends])))
+    decision = decide(Decision(), DesiredState(balancer))
+
+    def run_agent(known: KnownShares) -> Decision:
+        agent, found = DrivenAgent(balancer, clock), decision
+        agent.follow(balancer, known=known)
+        for _ in range(2):
+            clock.now += 1.0
+            for check, ((_, name),) in checks_of(balancer, ()).backends.items():
+                agent.record(check, ok=name not in dead, sent_s=clock.now)
+            found = decide(found, agent.desired())
+        return found
+
+    decision = run_agent({})
+    parts = parts_served(found_in(balancer, decision)[1])
+    assert run_agent({("web", name): part for name, part in parts.items()}) == decision

@@ -1,0 +1,74 @@
+"""The laws of configs of several files: it matters neither where a service stands, nor where a key of it does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.property.test_config_roundtrip import balancers
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import compose, load_config
+from xenoovs.config.values import Number
+from xenoovs.model.balancer import Balancer
+
+Tree = dict[str, Any]
+
+
+def written(value: Any) -> str:
+    """A tree as YAML in the form of JSON; numbers as they were written."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {written(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    return value.text if isinstance(value, Number) else json.dumps(value)
+
+
+def tree_of(balancer: Balancer) -> Tree:
+    root = compose(render_config(balancer), file="c.yaml").root
+    assert isinstance(root, dict)
+    return root
+
+
+def loaded(files: dict[str, Tree]) -> Balancer:
+    with TemporaryDirectory() as name:
+        for file, tree in files.items():
+            Path(name, file).write_text(written(tree))
+        return load_config(Path(name, "my.yaml"))
+
+
+@given(balancers(), st.data())
+def test_it_does_not_matter_in_which_file_a_service_stands(balancer: Balancer, data: st.DataObject) -> None:
+    root = tree_of(balancer)
+    count = data.draw(st.integers(1, 4))
+    files: dict[str, Tree] = {f"{number}.yaml": {"services": []} for number in range(count)}
+    for number in range(1, count):
+        # Each file is included by one before it.
+        parent = files[f"{data.draw(st.integers(0, number - 1))}.yaml"]
+        parent.setdefault("include", []).append(f"{number}.yaml")
+    for service in root["services"]:
+        files[f"{data.draw(st.integers(0, count - 1))}.yaml"]["services"].append(service)
+    files["my.yaml"] = {**root, "services": [], "include": "0.yaml"}
+    found = loaded(files)
+    assert found.uplinks == balancer.uplinks
+    assert sorted(found.services, key=lambda s: s.name) == sorted(balancer.services, key=lambda s: s.name)
+
+
+@given(balancers(), st.data())
+def test_it_does_not_matter_whether_a_key_stands_in_the_defaults(balancer: Balancer, data: st.DataObject) -> None:
+    """A key that all services have in common, or all backends, may stand in `defaults`."""
+    root = tree_of(balancer)
+    services: list[Tree] = root["services"]
+    backends = [backend for service in services for backend in service["backends"]]
+    defaults: dict[str, Tree] = {"services": {}, "backends": {}}
+    for kind, trees, own in (("services", services, {"name", "backends"}), ("backends", backends, {"name", "address"})):
+        for key in sorted({*(trees[0] if trees else ())} - own):
+            if all(key in tree and tree[key] == trees[0][key] for tree in trees) and data.draw(st.booleans()):
+                defaults[kind][key] = trees[0][key]
+                for tree in trees:
+                    del tree[key]
+    assert loaded({"my.yaml": {**root, "defaults": defaults}}) == balancer

@@ -1,0 +1,178 @@
+"""A backend that serves nobody has no clients to move: neither its drain moves any, nor the end of the drain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.property.agent_world import AgentWorld, Rules
+from tests.unit import balancer as small
+from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.model.balancer import AllDown, Churn, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A service of which some backends are dead. `history`: who was dead before; `drained`: the one that is drained."""
+
+    service: Service
+    history: tuple[frozenset[str], ...]
+    dead: frozenset[str]
+    drained: str
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    weights = draw(st.lists(st.integers(1, 9), min_size=2, max_size=8))
+    tolerance = draw(st.sampled_from([Fraction(1, 100), Fraction(1, 20), Fraction(1, 4)]))
+    service = replace(
+        small.service(small.claim(), *weights), tolerance=tolerance, churn=draw(st.sampled_from(list(Churn)))
+    )
+    names = [backend.name for backend in service.backends]
+    away = st.frozensets(st.sampled_from(names), min_size=1, max_size=len(names) - 1)
+    dead = draw(away)
+    return Case(service, tuple(draw(st.lists(away, max_size=2))), dead, draw(st.sampled_from(sorted(dead))))
+
+
+def with_weight(service: Service, name: str, weight: int) -> Service:
+    backends = tuple(replace(b, weight=Fraction(weight)) if b.name == name else b for b in service.backends)
+    return replace(service, backends=backends)
+
+
+def desired(service: Service, dead: frozenset[str]) -> DesiredState:
+    return DesiredState(small.balancer(service), {service.name: dead})
+
+
+def found_in(decision: Decision) -> ServiceDecision:
+    ((_, found),) = decision.services
+    return found
+
+
+def moved_between(before: Decision, after: Decision) -> Fraction:
+    return moved(found_in(before), found_in(after))
+
+
+def begun(case: Case) -> tuple[Decision, Decision]:
+    """The decision while all were well, and the one while some are dead."""
+    well = decide(Decision(), desired(case.service, frozenset()))
+    dead = well
+    for away in (*case.history, case.dead):
+        dead = decide(dead, desired(case.service, away))
+    return well, dead
+
+
+@given(cases())
+def test_the_drain_of_a_dead_backend_moves_no_client(case: Case) -> None:
+    _, dead = begun(case)
+    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
+    assert moved_between(dead, drained) == 0
+    # It stays so when health checks find that the drained backend answers again.
+    answers = decide(drained, desired(with_weight(case.service, case.drained, 0), case.dead - {case.drained}))
+    assert moved_between(drained, answers) == 0
+
+
+@given(cases())
+def test_the_reset_of_a_drained_backend_that_is_still_dead_moves_no_client(case: Case) -> None:
+    well, dead = begun(case)
+    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
+    reset = decide(drained, desired(case.service, case.dead))
+    assert moved_between(drained, reset) == 0
+    assert reset == dead
+    assert decide(reset, desired(case.service, frozenset())) == well
+
+
+@given(cases())
+def test_a_backend_that_recovers_while_it_is_drained_gets_its_blocks_back_by_the_reset(case: Case) -> None:
+    well, dead = begun(case)
+    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
+    others = decide(drained, desired(with_weight(case.service, case.drained, 0), frozenset()))
+    assert case.drained not in found_in(others).active.owners
+    assert decide(others, desired(case.service, frozenset())) == well
+
+
+@given(cases())
+def test_all_dead_backends_that_are_drained_in_turn_move_no_client(case: Case) -> None:
+    well, dead = begun(case)
+    service, now = case.service, dead
+    for name in sorted(case.dead):
+        service = with_weight(service, name, 0)
+        then = decide(now, desired(service, case.dead))
+        assert moved_between(now, then) == 0
+        now = then
+    assert decide(now, desired(case.service, frozenset())) == well
+
+
+@given(cases())
+def test_a_caller_without_health_checks_drains_a_dead_backend_and_moves_no_client(case: Case) -> None:
+    """`xenoovs apply` of a config with weight 0, and then of the one of before."""
+    _, dead = begun(case)
+    drained_config = DesiredState(small.balancer(with_weight(case.service, case.drained, 0)))
+    drained = decide(dead, undisturbed(dead, drained_config))
+    assert moved_between(dead, drained) == 0
+    assert decide(drained, undisturbed(drained, DesiredState(small.balancer(case.service)))) == dead
+
+
+@given(cases(), st.integers(1, 9))
+def test_what_remains_after_another_change_meets_the_weights(case: Case, weight: int) -> None:
+    """Only while nothing else changes does a drained backend keep its home: then the weights alone decide."""
+    _, dead = begun(case)
+    service = with_weight(case.service, case.drained, 0)
+    drained = decide(dead, desired(service, case.dead))
+    other = next(b for b in service.backends if b.name != case.drained)
+    changed = with_weight(service, other.name, weight)
+    found = found_in(decide(drained, desired(changed, frozenset())))
+    shares, total = found.active.shares(), sum(changed.weights)
+    for backend in changed.backends:
+        target, tolerance = backend.weight / total, changed.tolerance
+        assert abs(shares.get(backend.name, Fraction(0)) - target) <= tolerance * target
+
+
+@given(cases())
+def test_the_removal_of_the_only_dead_backend_moves_no_client(case: Case) -> None:
+    """From the config, as a drain."""
+    well = decide(Decision(), desired(case.service, frozenset()))
+    dead = decide(well, desired(case.service, frozenset({case.drained})))
+    left = tuple(b for b in case.service.backends if b.name != case.drained)
+    removed = decide(dead, desired(replace(case.service, backends=left), frozenset()))
+    assert moved_between(dead, removed) == 0
+
+
+def test_a_restarted_agent_moves_no_client_of_a_backend_that_is_drained_and_answers() -> None:
+    """Of the service in which it is drained the bridge says nothing about its health."""
+    rules = Rules(max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None, is_pinning=False)
+    world = AgentWorld(rules.balancer((1, 1, 1, 1), (1, 1, 1, 1)))
+    world.run(5)
+    well = world.ours()
+    world.dead = {1}
+    world.run(10)
+    world.set_weight(0, 1, 0)
+    world.run(5)
+    world.dead = set()
+    world.run(10)
+    drained = world.ours()
+    bundles = len(world.switch.applied)
+    world.start_agent()
+    world.run(10)
+    assert (world.ours(), len(world.switch.applied)) == (drained, bundles)
+    world.set_weight(0, 1, None)
+    world.run(10)
+    assert world.ours() == well
+
+
+def test_a_drained_backend_is_not_called_ejected_in_a_plan() -> None:
+    service = small.service(small.claim(), 2, 1, 1)
+    switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+    engine = Engine(switch)
+    engine.round(desired(service, frozenset()), now_s=0.0)
+    engine.round(desired(service, frozenset({"b1"})), now_s=1.0)
+    for weight, ejected in ((1, ("b1",)), (0, ())):
+        planned = Engine(switch).plan(small.balancer(with_weight(service, "b1", weight)), PlanOptions())
+        assert planned.difference.is_empty
+        assert [each.ejected for each in planned.services()] == [ejected]

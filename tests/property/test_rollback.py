@@ -1,0 +1,80 @@
+"""A rollback gives the flows of its entry, byte for byte, whatever was applied since and whoever changed the bridge."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.property.test_decision_laws import desired_states
+from tests.strategies import EGRESS, INGRESS, balancers, edits
+from xenoovs.cli.history import History
+from xenoovs.compile.pipeline import PROGRAM
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import parse_config
+from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import ConfigError
+from xenoovs.model.balancer import Balancer
+from xenoovs.openflow.flow import Flow
+
+_LONG_S = 1e6
+"""Longer than any drain."""
+_MOST_ROUNDS = 5
+"""Of one apply: new connections move, then the rest."""
+
+
+def flows_of(switch: FakeSwitch, bridge: str) -> frozenset[Flow]:
+    return frozenset(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM))
+
+
+def apply(switch: FakeSwitch, balancer: Balancer, options: PlanOptions) -> Change:
+    """Apply as the command does, to the end of all drains; return the first change."""
+    engine, now_s = Engine(switch), 0.0
+    first = change = engine.plan(balancer, options, now_s=now_s)
+    engine.apply(change)
+    for _ in range(_MOST_ROUNDS):
+        if not change.drains:
+            return first
+        now_s += _LONG_S
+        switch.age(change.bridge, _LONG_S)
+        engine.forget()
+        change = engine.plan(balancer, PlanOptions(drain=options.drain), now_s=now_s)
+        engine.apply(change)
+    raise AssertionError(f"the drains did not end: {change.drains}")
+
+
+def can_be_said(balancer: Balancer) -> bool:
+    """Tell whether some config has this balancer."""
+    with suppress(ValueError, ConfigError):
+        return parse_config(render_config(balancer), file="my.yaml") == balancer
+    return False
+
+
+@given(st.data(), balancers(most=2).filter(can_be_said))
+@settings(max_examples=40)
+def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Balancer) -> None:
+    bridge = balancer.uplinks.bridge
+    switch = FakeSwitch(fake_bridge(bridge, sorted({*EGRESS, *INGRESS})))
+    points = dict[int, frozenset[Flow]]()
+    with TemporaryDirectory() as directory:
+        history = History(bridge, Path(directory) / "history")
+        for _ in range(data.draw(st.integers(1, 4))):
+            options = PlanOptions(rebalance=data.draw(st.booleans()), drain=data.draw(st.booleans()))
+            change = apply(switch, balancer, options)
+            entry = history.entry(change, command="apply", file="my.yaml", partial=False)
+            history.record(entry)
+            points[entry.number] = flows_of(switch, bridge)
+            if data.draw(st.booleans()):
+                # An agent ejects backends, and lets others start slowly.
+                Engine(switch).round(data.draw(desired_states(balancer)), now_s=0.0)
+            balancer = data.draw(edits(balancer).filter(can_be_said))
+        for number in data.draw(st.permutations(sorted(points))):
+            entry = history.load(number)
+            apply(switch, entry.balancer(), entry.options(drain=data.draw(st.booleans())))
+            assert flows_of(switch, bridge) == points[number]
+            assert Engine(switch).plan(entry.balancer(), entry.options()).difference.is_empty

@@ -1,0 +1,328 @@
+"""Commands on a change of state: which, when, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from immutables import Map
+
+from tests.agent_support import Scene, make_scene
+from tests.patience import eventually
+from tests.unit import balancer as small
+from xenoovs.agent.agent_check import Advertised
+from xenoovs.agent.health import Check, Checks, Ejection, HealthTracker
+from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
+from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.state import AgentState, RuntimeChanged, step
+from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.model.balancer import Backend, Balancer, Health, Notify, ProbeKind
+
+NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
+
+
+def balancer(*weights: int, backups: int = 0) -> Balancer:
+    """One service with a command; the last backends are backups."""
+    made = small.service(small.claim(), *weights)
+    first = len(weights) - backups
+    marked: Iterator[Backend] = (replace(b, is_backup=i >= first) for i, b in enumerate(made.backends))
+    return small.balancer(replace(made, notify=NOTIFY, backends=tuple(marked)))
+
+
+def state(one: Balancer, *down: str, ports_down: frozenset[str] = frozenset()) -> AgentState:
+    tracker = HealthTracker(ejections=Map({"s": Ejection(Map(dict.fromkeys(down, 0.0)))}))
+    return AgentState(one, one, tracker=tracker, ports_down=ports_down)
+
+
+def states(one: AgentState) -> list[str]:
+    return [each.state for each in notifications(one)]
+
+
+def test_a_service_is_up_while_a_backend_with_a_weight_is() -> None:
+    assert states(state(balancer(1, 1), "b0")) == [DOWN, UP, UP]
+    assert states(state(balancer(1, 1), "b0", "b1")) == [DOWN, DOWN, DOWN]
+    assert states(state(balancer(1, 0), "b0")) == [DOWN, UP, DOWN]
+
+
+def test_a_service_is_in_backup_while_only_backups_serve() -> None:
+    assert states(state(balancer(1, 1, backups=1))) == [UP, UP, UP]
+    assert states(state(balancer(1, 1, backups=1), "b0")) == [DOWN, UP, BACKUP]
+    assert states(state(balancer(1, 1, backups=1), "b0", "b1")) == [DOWN, DOWN, DOWN]
+    assert states(state(balancer(0, 1, backups=1))) == [UP, UP, BACKUP]
+
+
+def in_maintenance(one: AgentState, *names: str) -> AgentState:
+    overrides = tuple(Override("s", name, Fraction(1), 0.0, Fraction(1), is_maintenance=True) for name in names)
+    return step(one, RuntimeChanged(Runtime(overrides)), 0.0)[0]
+
+
+def test_backends_in_maintenance_serve_nobody_and_have_no_state() -> None:
+    assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0")) == [UP, BACKUP]
+    assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0", "b1")) == [DOWN]
+
+
+def test_a_server_whose_agent_stops_it_is_down_unless_none_would_be_left() -> None:
+    one = state(balancer(1, 1))
+    asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
+    checks = Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
+    tracker = HealthTracker(checks, advertised=Map({asked: Advertised(is_up=False)}))
+    found = list(notifications(replace(one, tracker=tracker, ejected={"s": frozenset({"b0"})})))
+    assert [(each.state, each.reason) for each in found] == [
+        (DOWN, "the agent of its server says down"),
+        (UP, ""),
+        (UP, ""),
+    ]
+    assert states(replace(one, tracker=tracker)) == [UP, UP, UP]
+
+
+def test_what_the_agent_of_a_server_says_is_no_reason_where_it_decided_nothing() -> None:
+    """Of a backend that is up although its agent says down, as all do, and of one whose probe fails."""
+    one = state(balancer(1, 1), "b0")
+    asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
+    agents = replace(one.tracker.checks, agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
+    both = replace(one.tracker, checks=agents, advertised=Map({asked: Advertised(is_up=False)}))
+    plain = [(each.state, each.reason) for each in notifications(one)]
+    for ejected in (frozenset[str](), frozenset({"b0"})):
+        found = notifications(replace(one, tracker=both, ejected={"s": ejected}))
+        assert [(each.state, each.reason) for each in found] == plain
+    up = state(balancer(1, 1))
+    stopped = HealthTracker(
+        Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked}), advertised=both.advertised
+    )
+    assert [each.reason for each in notifications(replace(up, tracker=stopped))] == ["", "", ""]
+
+
+def test_maintenance_of_a_backend_that_is_down_is_no_news() -> None:
+    async def story() -> list[str]:
+        down = state(balancer(1, 1), "b1")
+        pager = Pager(down)
+        pager.gate.set()
+        with running(pager):
+            await pager.become(in_maintenance(down, "b1"))
+            await pager.become(down)
+            await pager.become(in_maintenance(down, "b1"))
+            assert pager.begun == []
+            await pager.become(state(balancer(1, 1)))
+        await pager.tasks.stop()
+        return pager.begun
+
+    assert asyncio.run(story()) == ["s/b1 UP"]
+
+
+def test_a_port_without_link_takes_its_backends_down() -> None:
+    found = list(notifications(state(balancer(1), ports_down=frozenset({"p1"}))))
+    assert [(each.state, each.reason) for each in found] == [(DOWN, "port p1 has no link"), (DOWN, "")]
+
+
+def test_arguments_and_environment() -> None:
+    backend, service = notifications(state(balancer(1), "b0"))
+    assert backend.target("ovsbr1") == ExecTarget(
+        ("/bin/page", "-v", "BACKEND", "s/b0", "DOWN"),
+        None,
+        (
+            ("XENOOVS_KIND", "BACKEND"),
+            ("XENOOVS_STATE", "DOWN"),
+            ("XENOOVS_BRIDGE", "ovsbr1"),
+            ("XENOOVS_SERVICE", "s"),
+            ("XENOOVS_REASON", ""),
+            ("XENOOVS_BACKEND", "b0"),
+            ("XENOOVS_ADDRESS", ""),
+            ("XENOOVS_MAC", "0a:00:00:00:00:00"),
+        ),
+    )
+    assert service.target("ovsbr1").argv[2:] == ("SERVICE", "s", "DOWN")
+
+
+class Pager:
+    """Programs that end when the test lets them; answers to all."""
+
+    def __init__(self, one: AgentState) -> None:
+        self.store = Store(one, MonotonicClock())
+        self.tasks = BackgroundTasks(lambda: None)
+        self.decides = True
+        self.notifier = Notifier(self.store, self.probe, self.tasks, lambda: self.decides)
+        self.begun: list[str] = []
+        self.gate = asyncio.Event()
+        self.answer: ProbeResult | Exception = ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        assert isinstance(target, ExecTarget)
+        assert timeout_s == 2.0
+        self.begun.append(" ".join(target.argv[3:]))
+        await self.gate.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def become(self, one: AgentState) -> None:
+        """The state that is, after it was compared."""
+        self.store.state = one
+        self.notifier.wake()
+        await asyncio.sleep(0.3)
+
+
+@contextmanager
+def running(pager: Pager) -> Iterator[None]:
+    pager.notifier.begin()
+    pager.tasks.start(pager.notifier.run())
+    yield
+
+
+def test_a_restart_and_a_new_backend_that_is_up_run_no_command() -> None:
+    async def story() -> list[str]:
+        pager = Pager(state(balancer(1, 1), "b1"))
+        with running(pager):
+            await pager.become(state(balancer(1, 1, 1), "b1"))
+        await pager.tasks.stop()
+        return pager.begun
+
+    assert asyncio.run(story()) == []
+
+
+def test_of_a_backend_that_flaps_the_last_state_counts() -> None:
+    async def story() -> list[str]:
+        up, down = state(balancer(1, 1)), state(balancer(1, 1), "b1")
+        pager = Pager(up)
+        with running(pager):
+            await pager.become(down)
+            for each in (up, down, up, down):
+                await pager.become(each)
+            assert pager.begun == ["s/b1 DOWN"]
+            await pager.become(up)
+            pager.gate.set()
+            await asyncio.sleep(0.3)
+        await pager.tasks.stop()
+        return pager.begun
+
+    assert asyncio.run(story()) == ["s/b1 DOWN", "s/b1 UP"]
+
+
+def test_only_so_many_run_at_once_and_none_is_lost() -> None:
+    weights = [1] * (2 * MAX_RUNNING)
+
+    async def story() -> list[str]:
+        pager = Pager(state(balancer(*weights)))
+        with running(pager):
+            await pager.become(state(balancer(*weights), *(f"b{i}" for i in range(len(weights)))))
+            assert len(pager.begun) == MAX_RUNNING
+            pager.gate.set()
+            await pager.notifier.finish()
+        await pager.tasks.stop()
+        return pager.begun
+
+    assert sorted(asyncio.run(story())) == sorted([*(f"s/b{i} DOWN" for i in range(len(weights))), "s DOWN"])
+
+
+def test_an_agent_that_does_not_decide_about_the_bridge_runs_no_command() -> None:
+    async def story() -> list[str]:
+        pager = Pager(state(balancer(1, 1)))
+        pager.decides = False
+        with running(pager):
+            await pager.become(state(balancer(1, 1), "b1"))
+            pager.decides = True
+            await pager.become(state(balancer(1, 1), "b1"))
+        await pager.tasks.stop()
+        return pager.begun
+
+    assert asyncio.run(story()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ProbeResult(ok=False, latency_s=0.0, reason="ended with status 1"), "ended with status 1"),
+        (ResourceShortage("too many processes on this host"), "too many processes on this host"),
+    ],
+)
+def test_a_failure_is_logged_and_not_repeated(
+    answer: ProbeResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> list[str]:
+        pager = Pager(state(balancer(1, 1)))
+        pager.answer = answer
+        pager.gate.set()
+        with running(pager):
+            for _ in range(2):
+                await pager.become(state(balancer(1, 1), "b1"))
+        await pager.tasks.stop()
+        assert pager.tasks.failure is None
+        return pager.begun
+
+    assert asyncio.run(story()) == ["s/b1 DOWN"]
+    (record,) = [each for each in caplog.records if each.message == "notify failed"]
+    assert vars(record)["facts"] == {"service": "s", "backend": "b1", "state": "DOWN", "reason": reason}
+
+
+CONFIG_CHECK = """\
+health: {{probe: icmp, interval: 50ms, timeout: 50ms, fall: 1, rise: 1, jitter: 0%}}
+notify: {{command: [{program}, first argument]}}
+services:"""
+
+
+class SomeDown:
+    """Backends answer unless they are in `down`; programs are run."""
+
+    def __init__(self) -> None:
+        self.down = set[str]()
+        self._prober = Prober(exec_allowed=True)
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        if isinstance(target, ExecTarget):
+            return await self._prober.probe(target, timeout_s=timeout_s)
+        ok = str(getattr(target, "address", "")) not in self.down
+        return ProbeResult(ok, 0.0, "answered" if ok else "no answer")
+
+
+def scene_with(directory: Path, program: Path) -> Scene:
+    scene = make_scene(directory)
+    scene.edit("services:", CONFIG_CHECK.format(program=program))
+    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
+    scene.edit("weight: 30", "weight: 30, address: 198.51.100.3")
+    return scene
+
+
+def test_an_agent_runs_the_program_when_a_backend_goes_down_and_comes_up(tmp_path: Path) -> None:
+    out, program = tmp_path / "out", tmp_path / "notify"
+    program.write_text(f'#!/bin/sh\necho "$1|$2|$3|$4|$XENOOVS_REASON" >> {out}\n')
+    program.chmod(0o755)
+    scene, backends = scene_with(tmp_path, program), SomeDown()
+
+    def lines() -> list[str]:
+        return out.read_text().splitlines() if out.exists() else []
+
+    with scene.agent(probe=backends.probe) as (agent, _):
+        (service, *_) = agent.config.balancer.services
+        first, second = (f"{service.name}/{backend.name}" for backend in service.backends)
+        backends.down = {"198.51.100.2"}
+        expected = [f"first argument|BACKEND|{first}|DOWN|no answer"]
+        eventually(lambda: lines() == expected, "the first is down")
+        backends.down = {"198.51.100.2", "198.51.100.3"}
+        both = [
+            *expected,
+            f"first argument|BACKEND|{second}|DOWN|no answer",
+            f"first argument|SERVICE|{service.name}|DOWN|",
+        ]
+        eventually(lambda: sorted(lines()) == sorted(both), "and the service")
+        backends.down = set()
+        eventually(lambda: sum("UP" in line for line in lines()) == 3, "all are up again")
+        assert f"first argument|BACKEND|{first}|UP|answered" in lines()
+
+
+def test_a_program_that_hangs_blocks_no_round(tmp_path: Path) -> None:
+    scene, backends = scene_with(tmp_path, Path("/bin/sleep")), SomeDown()
+    scene.edit("first argument", "'1000'")
+    with scene.agent(probe=backends.probe) as (agent, _):
+        backends.down = {"198.51.100.2"}
+        eventually(lambda: agent.rounds >= 2, "its clients are with others")
+        rounds = agent.rounds
+        backends.down = set()
+        eventually(lambda: agent.rounds > rounds, "it has them back")

@@ -1,0 +1,162 @@
+"""What a shell offers: commands, labs, templates, services and backends; nothing at all where something is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from tests.command_line import SMALL_CONFIG, CommandLine
+from xenoovs.cli.main import COMMANDS, cli
+
+HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.config.load", "xenoovs.engine.engine"}
+
+
+def offered(*words: str, incomplete: str = "") -> list[str]:
+    completion = ShellComplete(cli, {}, "xenoovs", "_XENOOVS_COMPLETE")
+    return [item.value for item in completion.get_completions([*words], incomplete)]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config of the environment; no lab is up."""
+    path = tmp_path / "my.yaml"
+    path.write_text(SMALL_CONFIG)
+    monkeypatch.setenv("XENOOVS_CONFIG", str(path))
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path / "labs"))
+    return path
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
+    said = xenoovs("completion", shell)
+    assert said.status == 0
+    assert "_XENOOVS_COMPLETE" in said.out
+
+
+def test_commands() -> None:
+    assert offered() == list(COMMANDS)
+    assert offered(incomplete="ver") == ["verify-offload"]
+    assert "--version" in offered(incomplete="--")
+
+
+def test_templates() -> None:
+    assert offered("new", incomplete="m") == ["many-services", "minimal"]
+
+
+def test_labs(config: Path) -> None:
+    assert offered("apply", "--lab") == []
+    for name in ("one", "two"):
+        (config.parent / "labs" / name).mkdir(parents=True)
+        (config.parent / "labs" / name / "lab.json").touch()
+    assert offered("apply", "--lab") == offered("lab", "down", "--lab") == ["one", "two"]
+
+
+def test_bridges_of_the_config(config: Path) -> None:
+    assert offered("plan", "--bridge") == ["ovsbr1"]
+    line = "switch: {bridge: ovsbr1, ingress: [p0], egress: p1}"
+    assert line in SMALL_CONFIG
+    config.write_text(SMALL_CONFIG.replace(line, "bridges: [{ingress: [p0]}, {bridge: ovsbr2}, x, {bridge: 5}]"))
+    assert offered("plan", "--bridge") == offered("verify-offload", "--bridge") == ["ovsbr1", "ovsbr2"]
+    config.write_text("bridges: 7")
+    assert offered("plan", "--bridge") == []
+
+
+@pytest.mark.usefixtures("config")
+def test_services_and_backends() -> None:
+    assert offered("weight") == ["dns"]
+    assert offered("weight", "dns") == ["fips2", "fips3"]
+    assert offered("weight", "web") == []
+    assert offered("why", "--service") == ["dns"]
+    assert offered("drain") == ["dns", "fips2", "fips3"]
+    assert offered("drain", "dns") == ["fips2", "fips3"]
+
+
+@pytest.mark.usefixtures("config")
+def test_services_of_options_and_backends_of_a_lab() -> None:
+    assert offered("why", "--service") == offered("verify-offload", "--service") == ["dns"]
+    assert offered("lab", "fail") == offered("lab", "heal") == ["fips2", "fips3"]
+
+
+def test_services_of_the_file_that_is_named(config: Path) -> None:
+    other = config.with_name("other.yaml")
+    other.write_text(SMALL_CONFIG.replace("dns", "web"))
+    assert offered("why", str(other), "--service") == ["web"]
+
+
+def test_services_of_included_files(config: Path) -> None:
+    (config.parent / "more").mkdir()
+    for name in ("web", "mail"):
+        file = config.parent / "more" / f"{name}.yaml"
+        file.write_text(f"include: ../my.yaml\nservices: [{{name: {name}, backends: [{{name: {name}1}}]}}]\n")
+    config.write_text(f"include: more\n{SMALL_CONFIG}")
+    assert offered("why", "--service") == ["dns", "mail", "web"]
+
+
+def test_a_config_that_is_a_pipe_offers_nothing(config: Path) -> None:
+    """A read of it would wait for ever."""
+    config.unlink()
+    os.mkfifo(config)
+    assert offered("why", "--service") == []
+
+
+def test_services_of_the_lab(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XENOOVS_CONFIG")
+    lab = config.parent / "labs" / "one"
+    lab.mkdir(parents=True)
+    (lab / "lab.json").touch()
+    (lab / "config.yaml").write_text(SMALL_CONFIG.replace("dns", "web"))
+    assert offered("weight", "--lab", "one") == ["web"]
+    assert offered("weight", "--lab", "two") == []
+
+
+@pytest.mark.parametrize("text", ["", "[", "services: 3", "services: [1]", "services: [{}]", "\0", "a: &a [*a]"])
+def test_a_wrong_config_offers_nothing(config: Path, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    config.write_text(text)
+    assert offered("weight") == []
+    config.unlink()
+    assert offered("weight") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_large_config_offers_nothing(config: Path) -> None:
+    config.write_text(SMALL_CONFIG + "# \n" * (1 << 20))
+    assert offered("weight") == []
+
+
+PROGRAM = """
+import sys
+from click.shell_completion import ShellComplete
+from xenoovs.cli.main import cli
+heavy, *words = sys.argv[1:]
+found = ShellComplete(cli, {}, "xenoovs", "_XENOOVS_COMPLETE").get_completions(words, "")
+print(len(found), *sorted({*heavy.split()} & {*sys.modules}))
+"""
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize(("words", "count"), [((), len(COMMANDS)), (("weight",), 1), (("weight", "dns"), 2)])
+def test_an_answer_imports_no_heavy_room(words: tuple[str, ...], count: int) -> None:
+    argv = [sys.executable, "-c", PROGRAM, " ".join(HEAVY), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(count)]
+
+
+@pytest.mark.usefixtures("config")
+def test_bash_completes() -> None:
+    """As bash calls it: by the function of the script, with words and the number of the one that is completed."""
+    script = """
+        eval "$(xenoovs completion bash)"
+        COMP_WORDS=(xenoovs weight dns fip) COMP_CWORD=3
+        _xenoovs_completion xenoovs
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.split(), done.stderr) == (["fips2", "fips3"], "")

@@ -1,0 +1,117 @@
+"""`why` judges by two samples, as verify-offload does. Recorded dumps of a NIC that does not use its rules stand in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.compiled import compiled
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.unit.verify.why_cases import host
+from xenoovs.cli import offload, why, why_evidence
+from xenoovs.config.load import load_config
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.verify.samples import DatapathSample, PortFinding, sample_of
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+CONFIG = GOLDEN / "dns.yaml"
+CONTRADICTED = PortFinding("p0", received=5000, explained=3, tolerance=60, source="rx_packets")
+
+
+class _Recorded:
+    """Reads a recorded phase instead of a datapath; the second sampler reads `after`."""
+
+    phases: list[str]
+    ports: tuple[PortFinding, ...] = ()
+
+    def __init__(self, _switch: object, *, interval_s: float) -> None:
+        self.interval_s = interval_s
+
+    def read(self, *_: object, **__: object) -> offload.Reading:
+        phase = self.phases.pop(0) if len(self.phases) > 1 else self.phases[0]
+        filters = {sample: _filters(f"{phase}.{sample}") for sample in ("begin", "end")}
+        begin = (GOLDEN / "faulty" / f"{phase}.begin.dump").read_text()
+        before = DatapathSample(sample_of(parse_dump(begin), filters["begin"])) if self.interval_s else None
+        lines = tuple((GOLDEN / "faulty" / f"{phase}.end.dump").read_text().splitlines())
+        dumped = SimpleNamespace(by_cookie=filters["end"])
+        return offload.Reading(lines, dumped, before=before, port_checks=self.ports)  # type: ignore[arg-type]
+
+
+def _filters(name: str) -> dict[str, TcFilter]:
+    found = with_known_counters(parse_tc_json((GOLDEN / "faulty" / f"{name}.tc.json").read_text()))
+    return {each.cookie or "": each for each in found}
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> type[_Recorded]:
+    """A switch with the flows of the config, whose datapath is a recorded one."""
+    switch = FakeSwitch(fake_bridge("ovsbr1", ("p0", "p1")))
+    switch.install("ovsbr1", compiled(load_config(CONFIG)).flows)
+    switch.endpoint = Endpoint("unix:/nonexistent/db.sock", Path("/nonexistent"))  # type: ignore[attr-defined]
+    monkeypatch.setattr(why, "reach", lambda *_: switch)
+    monkeypatch.setattr(why, "finish_leftovers", lambda _: ())
+    monkeypatch.setattr(why_evidence, "gather", lambda _: host())
+    monkeypatch.setattr(why_evidence, "find_process", lambda _: None)
+    monkeypatch.setattr(why_evidence, "OffloadLog", lambda _: SimpleNamespace(listen=lambda **_: ""))
+    monkeypatch.setattr(why, "DatapathSampler", _Recorded)
+    monkeypatch.setattr(_Recorded, "phases", ["no_fault"], raising=False)
+    monkeypatch.setattr(_Recorded, "ports", ())
+    return _Recorded
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "verdict", "cause"),
+    [
+        ("reset", 2, "IDLE_HW", "rule-unused"),
+        ("never_used", 2, "IDLE_HW", "rule-unused"),
+        ("each_third_packet", 2, "TC_SW", "rule-partly-used"),
+    ],
+)
+def test_rules_that_the_nic_does_not_use_end_with_2(
+    recorded: type[_Recorded], xenoovs: CommandLine, phase: str, status: int, verdict: str, cause: str
+) -> None:
+    """`why` said `all in hardware` and ended with 0."""
+    recorded.phases = [phase]
+    said = xenoovs("why", CONFIG, "-o", "json")
+    rows = json.loads(said.out)["megaflows"]
+    assert said.status == status
+    assert {(row["verdict"], row["reasons"][0]["cause"]) for row in rows} == {(verdict, cause)}
+
+
+def test_rules_that_the_nic_uses_end_with_0(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG)
+    assert (said.status, "all in hardware" in said.out) == (0, True), said.out
+
+
+def test_one_sample_says_that_it_proves_little(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+    said = xenoovs("why", CONFIG, "--interval", "0s")
+    assert (said.status, "one sample was made" in said.out) == (0, True), said.out
+
+
+def test_a_contradicted_port_ends_with_2(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+    recorded.ports = (CONTRADICTED,)
+    said = xenoovs("why", CONFIG)
+    assert said.status == 2
+    assert "CONTRADICTED: " in said.out
+    assert "p0 gave 5000 packets to the CPU" in said.out
+
+
+def test_reinstall_says_that_the_nic_had_lost_rules(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+    recorded.phases = ["reset", "no_fault"]
+    said = xenoovs("why", CONFIG, "--reinstall")
+    assert said.status == 0, said.out
+    assert "before Open vSwitch reinstalled megaflows, the NIC did not use " in said.out
+    assert "all in hardware" in said.out
+
+
+@pytest.mark.parametrize("command", ["why", "verify-offload"])
+def test_an_interval_of_0s_is_a_time(xenoovs: CommandLine, command: str) -> None:
+    """verify-offload documented `--interval 0s` and refused it."""
+    said = xenoovs(command, CONFIG, "--interval", "0s", "--from-dump", GOLDEN / "in_hardware.dump")
+    assert "--from-dump reads no switch, so --interval has no use" in said.err

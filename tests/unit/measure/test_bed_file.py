@@ -1,0 +1,121 @@
+"""The file of a bed: strict, with the line of each mistake; and what the answers of a machine mean."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xenoovs.errors import ConfigError, MeasureError
+from xenoovs.measure.bed_file import BedRole, HostName, load_bed_file, parse_bed_file
+from xenoovs.measure.check import BedFinding, judge_machine, script_of
+
+GOOD = """\
+version: 1
+generator: {host: ssh://root@fips4, interface: ens1f0}
+client: {host: netns:client, interface: eth0, address: 10.3.10.42}
+dpu: {host: "ssh://ubuntu@fips5:2222", uplinks: [p0, p1], mac: C4:70:bd:a0:56:ac}
+backends:
+  fips2: {host: ssh://root@fips2, interface: ens1f0}
+  fips3: {host: lab:default, interface: eth0}
+"""
+
+
+def test_a_bed_file_is_read() -> None:
+    bed = parse_bed_file(GOOD, file="bed.yaml")
+    assert bed.generator == BedRole("generator", HostName("ssh://root@fips4", "ssh", "root@fips4"), ("ens1f0",))
+    assert bed.client.host == HostName("netns:client", "netns", "client")
+    assert bed.dpu.host == HostName("ssh://ubuntu@fips5:2222", "ssh", "ubuntu@fips5", 2222)
+    assert (bed.dpu.interfaces, bed.dpu.mac) == (("p0", "p1"), "c4:70:bd:a0:56:ac")
+    assert [(role.role, role.host.kind, role.host.name) for role in bed.backends] == [
+        ("fips2", "ssh", "root@fips2"),
+        ("fips3", "lab", "default"),
+    ]
+    assert bed.document["backends.fips2"] == {"host": "ssh://root@fips2", "interfaces": ["ens1f0"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "finding"),
+    [
+        ("version: 1", "version: 2", "bed.yaml:1:10: version: only version 1 is known"),
+        ("version: 1\n", "", "bed.yaml:1:1: `version` is missing"),
+        ("interface: ens1f0}\nclient", "interfaze: ens1f0}\nclient", "did you mean interface"),
+        ("ssh://root@fips4", "fips4", "bed.yaml:2:19: generator.host: 'fips4' is no host; write ssh://user@host"),
+        ("fips5:2222", "fips5:99999", "dpu.host: 'ssh://ubuntu@fips5:99999' is no host"),
+        ("address: 10.3.10.42", "address: 10.3.10", "client.address: '10.3.10' does not appear to be an IPv4"),
+        (", address: 10.3.10.42", "", "client: `address` is missing: requests come from it"),
+        ("[p0, p1]", "p0", "dpu.uplinks: expected a list, such as [p0, p1]"),
+        ("interface: eth0, address", "interface: a/b, address", "'a/b' is no name of an interface"),
+        ("C4:70:bd:a0:56:ac", "C4:70", "dpu.mac: 'C4:70' is not a MAC address"),
+        ("{host: ssh://root@fips4, interface: ens1f0}", "fips4", "generator: expected keys with values"),
+        ("interface: ens1f0}\nclient", "interface: ens1f0, driver: trafgen}\nclient", "trafgen sends the frames of a"),
+        ("fips3:", "fips2:", "backends.fips2: the key stands here a second time"),
+        ("version: 1", "version: [", "bed.yaml:"),
+    ],
+)
+def test_every_mistake_names_its_line_and_what_to_do(before: str, after: str, finding: str) -> None:
+    assert before in GOOD
+    with pytest.raises(ConfigError) as caught:
+        parse_bed_file(GOOD.replace(before, after), file="bed.yaml")
+    assert finding.lower() in str(caught.value).lower()
+
+
+def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the file is empty"):
+        parse_bed_file("", file="bed.yaml")
+    with pytest.raises(MeasureError, match=r"cannot read the bed file .*No such file.*`xenoovs measure bed --help`"):
+        load_bed_file(tmp_path / "bed.yaml")
+
+
+@given(st.text() | st.binary())
+def test_any_text_gives_a_bed_or_findings(text: str | bytes) -> None:
+    with suppress(ConfigError):
+        parse_bed_file(text, file="bed.yaml")
+
+
+ROLE = BedRole("fips2", HostName("netns:a", "netns", "a"), ("eth0",))
+ANSWERS = "link=eth0 up 1500 100000 8 0\ngovernor=performance\ncpus=8\nnodes=1\ntime=1000.5\n"
+
+
+def findings(answers: str) -> list[BedFinding]:
+    return list(judge_machine(ROLE, answers, clock_s=1000.0, took_s=1.0))
+
+
+def test_a_machine_that_has_everything_has_no_finding() -> None:
+    assert findings(ANSWERS) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem", "fix", "is_error"),
+    [
+        ("link", "missing=tcpreplay\nlink", "tcpreplay not found", "apt-get install tcpreplay", True),
+        ("link", "missing=ovs-ofctl\nlink", "ovs-ofctl not found", "apt-get install openvswitch-switch", True),
+        ("link=eth0", "absent=eth9\nlink=eth0", "there is no interface eth9", "ip -brief link", True),
+        ("link=eth0", "bridge=p0 \nlink=eth0", "p0 is no port of a bridge", "ovs-vsctl add-port BRIDGE p0", True),
+        ("up", "down", "eth0 is down", "ip link set dev eth0 up", True),
+        ("1500", "1400", "eth0 has MTU 1400; frames of 1518 bytes need 1500", "ip link set dev eth0 mtu 1500", True),
+        (
+            "100000 8",
+            "100000 1",
+            "eth0 has 1 receive queue and the machine 8 CPUs",
+            "ethtool -L eth0 combined 8",
+            False,
+        ),
+        ("100000", "1000", "eth0 runs at 1Gbit/s", "ethtool eth0", False),
+        ("performance", "powersave", "the CPU governor is powersave", "cpupower frequency-set -g performance", False),
+        ("nodes=1", "nodes=2", "eth0 is on NUMA node 0 of 2", "numactl --cpunodebind=0 COMMAND", False),
+        ("1000.5", "1100", "its clock is 100s ahead", "timedatectl set-ntp true", False),
+    ],
+)
+def test_what_is_missing_is_named_with_its_fix(before: str, after: str, problem: str, fix: str, is_error: bool) -> None:
+    (found,) = findings(ANSWERS.replace(before, after, 1))
+    assert problem in found.problem
+    assert (found.role, found.fix, found.is_error) == ("fips2", fix, is_error)
+
+
+def test_the_script_asks_only_what_the_role_needs() -> None:
+    assert "tcpreplay" in script_of(ROLE, "generator")
+    assert "tcpreplay" not in script_of(ROLE, "backend")

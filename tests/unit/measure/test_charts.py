@@ -1,0 +1,143 @@
+"""Charts have the figures of the samples, and say what is missing of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.measure.made import designs_run, latency_run, loss_run, rate_run, recorded, suspecting
+from xenoovs.measure.charts import Chart, ChartLine, bytes_text, chart_of, compare, subtitle_of
+from xenoovs.measure.published import OTHER_HARDWARE, load_published
+from xenoovs.measure.samples import RecordedRun
+from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps
+
+
+def chart(*runs: RecordedRun) -> Chart:
+    made = chart_of(runs, [f"run{number}" for number in range(len(runs))])
+    assert made is not None
+    return made
+
+
+def line(made: Chart, label: str, panel: int = 0) -> ChartLine:
+    return next(each for each in made.panels[panel].lines if each.label == label)
+
+
+def test_throughput_is_drawn_and_listed_in_all_units() -> None:
+    made = chart(rate_run())
+    drawn = line(made, "throughput, without loss")
+    assert [(mark.x, mark.value.estimate) for mark in drawn.marks] == [(64, 400e3), (512, 300e3), (1518, 200e3)]
+    row = dict(zip(made.table.columns, made.table.rows[0], strict=True))
+    assert row["throughput pps"] == 400e3
+    # A frame of 64 bytes has 84 on the wire (IEEE 802.3) and 18 of UDP payload.
+    assert row["L1 Gbit/s"] == pytest.approx(400e3 * 84 * 8 / 1e9)
+    assert row["payload Gbit/s"] == pytest.approx(400e3 * 18 * 8 / 1e9)
+    assert row["of line rate"] == pytest.approx(400e3 / line_rate_pps(10e9, 64))
+
+
+def test_line_rate_and_published_figures_are_references() -> None:
+    made = chart(rate_run())
+    references = [each for each in made.panels[1].lines if each.color is None]
+    assert references[0].label == "line rate of 10 Gbit/s"
+    assert [each.label for each in references[1:]] == [
+        f"XenoFlow, BlueField-3, 2 backends ({OTHER_HARDWARE})",
+        f"Katran, eBPF, 64 B ({OTHER_HARDWARE})",
+    ]
+    assert not any(each.color is None for each in made.panels[0].lines)
+
+
+def test_without_a_link_rate_there_is_no_line_of_it() -> None:
+    labels = [each.label for each in chart(rate_run(link_bps=None)).panels[1].lines]
+    assert not any("line rate" in label for label in labels)
+
+
+def test_latency_has_a_panel_for_each_split_and_a_box_for_each_load() -> None:
+    made = chart(latency_run())
+    assert [panel.title for panel in made.panels] == ["split 50/50", "split 100/0"]
+    assert [(box.x, box.value.median, box.value.count) for box in made.panels[0].boxes] == [
+        (0, 100, 505),
+        (0.9, 200, 505),
+    ]
+    # Published for this split alone.
+    assert [len(panel.lines) for panel in made.panels] == [0, 1]
+    assert made.verdicts[0] is not None
+    assert made.verdicts[0].outcome is ClaimOutcome.REFUTED
+
+
+def test_sent_is_received_plus_lost_at_each_load() -> None:
+    rows = [dict(zip(chart(loss_run()).table.columns, row, strict=True)) for row in chart(loss_run()).table.rows]
+    assert [(row["offered share"], row["sent"], row["received"], row["lost"]) for row in rows] == [
+        (0.5, 1_500_000, 1_500_000, 0),
+        (1.0, 3_000_000, 3_000_000, 0),
+        (1.5, 4_500_000, 3_000_000, 1_500_000),
+    ]
+
+
+def test_designs_have_bars_for_each_number_of_clients() -> None:
+    made = chart(designs_run())
+    megaflows = next(panel for panel in made.panels if panel.title.startswith("megaflows"))
+    assert megaflows.x.is_log
+    assert megaflows.categories == ("masked blocks, short first (xenoovs)", "learn, a flow a connection")
+    assert [(bars.label, [mark.value.estimate for mark in bars.marks.values()]) for bars in megaflows.bars] == [
+        ("10 clients", [3, 10]),
+        ("100,000 clients", [3, 100_000]),
+    ]
+    first = next(panel for panel in made.panels if panel.title.startswith("first packet"))
+    # The median of each repeat.
+    assert next(iter(first.bars[0].marks.values())).value.estimate == 120
+
+
+def test_suspect_samples_count_only_where_there_are_no_others() -> None:
+    whole = rate_run()
+    wrong = replace(whole.samples[0], values={**whole.samples[0].values, "throughput_pps": 1.0})
+    some = suspecting(replace(whole, samples=(wrong, *whole.samples[1:])), 0)
+    mark = line(chart(some), "throughput, without loss").marks[0]
+    assert (mark.value.estimate, mark.value.count, mark.is_suspect) == (400e3, 4, False)
+    # Samples of three points follow each other: every third is of 64 bytes.
+    mark = line(chart(suspecting(whole, 0, 3, 6, 9, 12)), "throughput, without loss").marks[0]
+    assert (mark.value.count, mark.is_suspect) == (5, True)
+
+
+def test_the_subtitle_says_what_the_run_lacks() -> None:
+    whole = rate_run(quick=True)
+    part = suspecting(replace(whole, samples=whole.samples[:7]), 2)
+    assert (
+        subtitle_of(part)
+        == "Open vSwitch 3.1.0, made by hand; quick run; incomplete: 7 of 15 samples; 1 sample suspect"
+    )
+    assert chart(part).subtitles == (subtitle_of(part),)
+    assert subtitle_of(rate_run()) == "Open vSwitch 3.1.0, made by hand"
+
+
+def test_an_interrupted_run_draws_what_it_has() -> None:
+    whole = rate_run()
+    made = chart(replace(whole, samples=whole.samples[:2]))
+    assert [mark.x for mark in line(made, "throughput, without loss").marks] == [64, 512]
+    assert chart_of([replace(whole, samples=())], [""]) is None
+
+
+def test_two_runs_are_compared_with_an_interval() -> None:
+    made = chart(rate_run(), rate_run(factor=1.25))
+    assert made.subtitles[1].startswith("run1: ")
+    assert line(made, "run1: throughput, without loss").color == 1
+    ((title, table),) = compare(made)
+    assert title == "run1 against run0: throughput"
+    assert [row[:2] for row in table.rows] == [("64", 25), ("512", 25), ("1518", 25)]
+
+
+def test_an_experiment_without_a_picture_is_left_out() -> None:
+    assert chart_of([recorded("completion", [{"flows": 1}], lambda _point, _number: {})], [""]) is None
+
+
+def test_every_published_figure_has_a_source_with_a_name() -> None:
+    published = load_published()
+    assert published.curves
+    assert all(source.name and source.title for source in published.sources)
+    xenoflow = next(curve for curve in published.of("rate").curves if curve.source.name.startswith("XenoFlow"))
+    # 128 bytes of payload are a frame of 174 bytes, which at 100 Gbit/s is the line rate, as its author says.
+    assert dict(xenoflow.points)[174] == pytest.approx(line_rate_pps(100e9, 174), rel=0.01)
+
+
+@pytest.mark.parametrize(("size", "text"), [(16, "16 B"), (65_536, "64 KiB"), (4 << 20, "4 MiB")])
+def test_sizes_are_shown_in_binary_units(size: int, text: str) -> None:
+    assert bytes_text(size) == text

@@ -1,0 +1,164 @@
+"""`xenoovs measure paths`: the file of paths, and the split as weights that a config takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from xenoovs.config.load import load_config
+from xenoovs.datapath.host import NOT_READ, BridgeState, Database, Device, HostFacts, PortState
+
+PATHS = """\
+version: 1
+unit: Mpps
+resources:
+  - {name: nic-cores, capacity: 100}
+  - {name: pcie-switch, capacity: 60, duplex: true}
+  - {name: arm-cores, capacity: 8}
+paths:
+  - name: wire-to-host
+    backend: fips2
+    kind: host
+    latency_us: 9
+    uses: [{resource: nic-cores}, {resource: pcie-switch, direction: in}]
+  - {name: wire-to-wire, backend: fips3, kind: wire, capacity: 80, latency_us: 5, uses: [{resource: nic-cores}]}
+  - {name: software, backend: fips4, kind: software, latency_us: 60, cpu: 1, uses: [{resource: arm-cores}]}
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("dpu.yaml").write_text(PATHS)
+    return Path("dpu.yaml")
+
+
+def test_it_shows_ranking_split_headroom_and_bottlenecks(xenoovs: CommandLine, paths: Path) -> None:
+    said = xenoovs("measure", "paths", paths)
+    assert said.status == 0
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["1", "wire-to-wire", "80", "5", "-", "80", "80", "74.07%"] in lines
+    assert ["2", "wire-to-host", "60", "9", "-", "100", "20", "18.52%"] in lines
+    assert ["3", "software", "8", "60", "1", "108", "8", "7.41%"] in lines
+    assert ["pcie-switch", "in", "60", "20", "40", "33.33%"] in lines
+    assert "108 Mpps in all, 35% more than the best path alone" in said.out
+    assert "limited by arm-cores, nic-cores\n" in said.out
+    assert "Some load goes through Arm cores" in said.out
+
+
+def test_a_demand_stays_on_the_first_paths(xenoovs: CommandLine, paths: Path) -> None:
+    said = xenoovs("measure", "paths", paths, "--by", "latency", "--demand", "70")
+    assert "weights: fips2 0, fips3 1, fips4 0" in said.out
+    assert "no path or resource limits this load" in said.out
+    said = xenoovs("measure", "paths", paths, "--demand", "500")
+    assert "the demand of 500 Mpps is more than these paths carry" in said.out
+
+
+def test_the_written_plan_gives_a_service_its_weights(xenoovs: CommandLine, paths: Path) -> None:
+    assert xenoovs("measure", "paths", paths, "--out", "paths.json").status == 0
+    backends = "".join(f'      - {{name: fips{n}, mac: "02:00:5e:10:00:0{n}"}}\n' for n in (2, 3, 4))
+    Path("my.yaml").write_text(
+        "version: 1\nswitch: {bridge: ovsbr1, ingress: p0, egress: p1}\nservices:\n"
+        f"  - name: dns\n    vip: 10.3.10.45\n    weights: {{from: paths.json}}\n    backends:\n{backends}"
+    )
+    assert [backend.weight for backend in load_config(Path("my.yaml")).services[0].backends] == [5, 20, 2]
+
+
+def test_the_document_is_exact(xenoovs: CommandLine, paths: Path) -> None:
+    document = json.loads(xenoovs("measure", "paths", paths, "-o", "json").out)
+    assert (document["total"], document["weights"]) == ("108", {"fips2": 5, "fips3": 20, "fips4": 2})
+    assert [limit["name"] for limit in document["limits"] if limit["bottleneck"]] == ["arm-cores", "nic-cores"]
+
+
+_USE = "paths[0].uses[1]"
+_NO_LIMIT = "paths[2]: nothing limits this path; add `capacity:`, or `uses:` of a resource"
+_KEYS = "name, backend, kind, capacity, latency_us, cpu, uses"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("pcie-switch, direction: in", "pcie", f"12:46: {_USE}.resource: 'pcie' is no resource; add it to `resources`"),
+        (", direction: in", "", f"12:35: {_USE}: pcie-switch is duplex; add `direction: in`, out or both"),
+        ("[{resource: arm-cores}]", "[]", f"14:5: {_NO_LIMIT}"),
+        (
+            "name: software",
+            "name: wire-to-host",
+            "14:12: paths[2].name: 'wire-to-host' is there already; name each once",
+        ),
+        ("kind: wire,", "kind: wir,", "13:48: paths[1].kind: 'wir' is not one of: wire, host, soc, software"),
+        (
+            "capacity: 80",
+            "capacity: x",
+            "13:64: paths[1].capacity: 'x' is not a number; write one from 0 to 1000000000",
+        ),
+        ("capacity: 80", "capacity: -1", "paths[1].capacity: -1 is below 0; write one from 0 to 1000000000"),
+        ("capacity: 80", "speed: 80", f"13:54: paths[1].speed: unknown key; known keys: {_KEYS}"),
+        (
+            "arm-cores}]",
+            "arm-cores, direction: out}]",
+            "arm-cores is not duplex, so directions share it; remove the key",
+        ),
+        ("version: 1", "version: 2", "1:10: version: 2 is not a version this xenoovs reads; write 1"),
+    ],
+    ids=["resource", "direction", "limit", "name", "kind", "capacity", "negative", "key", "duplex", "version"],
+)
+def test_mistakes_have_their_line_and_column(
+    xenoovs: CommandLine, paths: Path, old: str, new: str, message: str
+) -> None:
+    paths.write_text(PATHS.replace(old, new, 1))
+    said = xenoovs("measure", "paths", paths)
+    assert said.status == 1
+    assert said.err.startswith("dpu.yaml:")
+    assert message in said.err
+
+
+@pytest.mark.parametrize("demand", ["x", "0", "-1", "nan", "1e99", "1e-99"])
+def test_a_demand_that_is_no_load_is_wrong_usage(xenoovs: CommandLine, paths: Path, demand: str) -> None:
+    said = xenoovs("measure", "paths", paths, f"--demand={demand}")
+    assert said.status == 64
+    assert f"{demand!r} is not a load: write a number above 0, such as 12.5." in said.err
+
+
+def test_files_that_cannot_be_read_or_written_are_named(xenoovs: CommandLine, paths: Path) -> None:
+    assert "error: nix: it cannot be read: No such file or directory" in xenoovs("measure", "paths", "nix").err
+    said = xenoovs("measure", "paths", paths, "--out", "no/such/paths.json")
+    assert (
+        said.err
+        == "error: no/such/paths.json cannot be written: No such file or directory; name another file with --out\n"
+    )
+
+
+def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
+    """Let the host have one bridge with these devices as ports."""
+    ports = tuple(PortState(device.name) for device in devices)
+    database = Database(bridges=(BridgeState("ovsbr1", (*ports, PortState("ovsbr1"))),))
+    facts = HostFacts(True, database, NOT_READ, {device.name: device for device in devices})
+    monkeypatch.setattr("xenoovs.cli.measure_paths.check_reachable", lambda _endpoint: None)
+    monkeypatch.setattr("xenoovs.cli.measure_paths.gather", lambda _endpoint: facts)
+
+
+def test_the_paths_of_a_dpu_are_listed(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = {"p0": "p0", "pf0hpf": "c1pf0", "en3f0pf0sf0": "pf0sf0"}
+    _faked(monkeypatch, *(Device(name, True, 1500, port_name=port_name) for name, port_name in behind.items()))
+    said = xenoovs("measure", "paths", "--list")
+    assert "  - {name: p0-en3f0pf0sf0, kind: soc, capacity: , uses: [{resource: nic-cores}, " in said.out
+    assert "  - {name: p0-pf0hpf, kind: host, capacity: , uses: [{resource: nic-cores}, " in said.out
+    assert "  - {name: p0-pf0hpf-software, kind: software, capacity: , uses: [{resource: arm-cores}]}" in said.out
+
+
+def test_without_a_nic_the_uplink_is_named(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    _faked(monkeypatch, Device("p0", True, 1500), Device("b1", True, 1500))
+    assert (
+        "no port of a bridge is an uplink of a NIC; name one with --uplink: p0, b1"
+        in xenoovs("measure", "paths", "--list").err
+    )
+    assert "name: p0-b1, kind: software" in xenoovs("measure", "paths", "--list", "--uplink", "p0").out
+    assert "no bridge has a port p9; there are p0, b1" in xenoovs("measure", "paths", "--list", "--uplink", "p9").err
+
+
+def test_a_file_and_a_list_exclude_each_other(xenoovs: CommandLine, paths: Path) -> None:
+    assert xenoovs("measure", "paths").status == xenoovs("measure", "paths", paths, "--list").status == 64

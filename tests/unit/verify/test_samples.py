@@ -1,0 +1,126 @@
+"""What ports gave to the CPU between two samples, beside what megaflows explain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from xenoovs.datapath.host import CpuCounter, PortPackets
+from xenoovs.verify.samples import DatapathSample, MegaflowId, PortFinding, SampledMegaflow, check_ports
+
+HW = SampledMegaflow("p0", "tc", 1000, 100_000, 1000, is_active=True, is_held=True)
+SW = SampledMegaflow("p0", "ovs", 50, 5_000, 0, is_active=True)
+
+
+HELD: dict[MegaflowId, SampledMegaflow] = {("hw", ("p1",)): HW}
+
+
+def _check(
+    hw: int,
+    sw: int,
+    received: int,
+    *,
+    counter: CpuCounter = CpuCounter.CPU,
+    first: int = 1_000_000,
+    more: SampledMegaflow | None = None,
+) -> PortFinding:
+    """Return what is said of p0 after `hw` packets in hardware, `sw` in software, and `received` by the CPU."""
+    before: dict[MegaflowId, SampledMegaflow] = {**HELD, ("sw", ("p1",)): SW}
+    now: dict[MegaflowId, SampledMegaflow] = {
+        ("hw", ("p1",)): replace(HW, packets=1000 + hw, hw_packets=1000 + hw),
+        ("sw", ("p1",)): replace(SW, packets=50 + sw, bytes=5_000 + 86 * sw),
+    }
+    ports = [{"p0": PortPackets(packets, counter, "rx")} for packets in (first, first + received)]
+    later = {**now, ("new", ("p1",)): more} if more else now
+    [found] = check_ports(DatapathSample(before, ports_after=ports[0]), DatapathSample(later, ports_before=ports[1]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hw", "sw", "received", "is_contradicted"),
+    [
+        (1000, 0, 0, False),
+        (1000, 0, 10, False),
+        (1000, 0, 11, True),
+        (1000, 500, 500, False),
+        (1000, 500, 515, False),
+        (1000, 500, 530, True),
+        (0, 0, 96, True),
+    ],
+)
+def test_more_packets_for_the_cpu_than_megaflows_explain_contradict_them(
+    hw: int, sw: int, received: int, is_contradicted: bool
+) -> None:
+    found = _check(hw, sw, received)
+    assert (found.is_contradicted, found.received, found.explained) == (is_contradicted, received, sw)
+
+
+def test_both_numbers_are_shown() -> None:
+    text = "p0 gave 960 packets to the CPU between two samples (rx); the megaflows that are not in hardware explain 0"
+    assert text in str(_check(960, 0, 960))
+
+
+def test_the_first_packets_of_new_megaflows_are_tolerated() -> None:
+    assert _check(0, 0, 11).is_contradicted
+    assert not _check(0, 0, 11, more=SampledMegaflow("p0", "tc", 0, 0, 0, is_active=False)).is_contradicted
+
+
+def test_segments_that_the_kernel_merged_are_explained_by_their_bytes() -> None:
+    merged = SampledMegaflow("p0", "ovs", 10, 600_000, 0, is_active=True)
+    assert not _check(0, 0, 414, more=merged).is_contradicted
+
+
+def test_a_counter_that_may_include_hardware_proves_nothing() -> None:
+    found = _check(1000, 0, 1000, counter=CpuCounter.ALL)
+    assert not found.is_contradicted
+    assert "may also count what the NIC forwards itself" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("hw", "received", "first"),
+    # Less than hardware forwarded meanwhile, more than all there was, or less than hardware ever forwarded.
+    [(60, 36, 1_000_000), (1000, 2000, 1_000_000), (1000, 1000, 100)],
+)
+def test_a_counter_that_cannot_include_hardware_proves_it(hw: int, received: int, first: int) -> None:
+    assert _check(hw, 0, received, counter=CpuCounter.ALL, first=first).is_contradicted
+
+
+def _samples(before: SampledMegaflow, now: SampledMegaflow | None) -> PortFinding:
+    key: MegaflowId = ("x", ("p1",))
+    ports = [{"p0": PortPackets(packets, CpuCounter.CPU, "rx")} for packets in (0, 500)]
+    later = {**HELD, key: now} if now else HELD
+    [found] = check_ports(
+        DatapathSample({**HELD, key: before}, ports_after=ports[0]), DatapathSample(later, ports_before=ports[1])
+    )
+    return found
+
+
+def test_megaflows_that_went_away_make_it_silent() -> None:
+    assert "1 megaflow with recent packets expired or changed" in str(_samples(SW, None))
+    assert "expired or changed" in str(_samples(SW, replace(SW, packets=3)))
+    assert _samples(replace(SW, is_active=False), None).is_contradicted
+
+
+def test_without_a_counter_it_is_silent() -> None:
+    sample = DatapathSample(HELD)
+    [found] = check_ports(sample, sample)
+    assert (found.is_contradicted, found.silence) == (False, "it has no counter of them")
+    ports = [{"p0": PortPackets(packets, CpuCounter.CPU, "rx")} for packets in (9, 5)]
+    [found] = check_ports(replace(sample, ports_after=ports[0]), replace(sample, ports_before=ports[1]))
+    assert found.silence == "their counter restarted"
+
+
+def test_packets_that_another_program_takes_before_any_rule_is_used_are_noticed() -> None:
+    unused = replace(HW, packets=0, bytes=0, hw_packets=0)
+    ports = [{"p0": PortPackets(packets, CpuCounter.CPU, "rx")} for packets in (0, 36)]
+    [found] = check_ports(
+        DatapathSample({("hw", ("p1",)): unused}, ports_after=ports[0]),
+        DatapathSample({("hw", ("p1",)): unused}, ports_before=ports[1]),
+    )
+    assert found.is_contradicted
+
+
+def test_ports_without_rules_in_hardware_are_not_checked() -> None:
+    sample = DatapathSample({("sw", ("p1",)): SW})
+    assert check_ports(sample, sample) == ()

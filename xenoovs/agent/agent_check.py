@@ -1,0 +1,156 @@
+"""What servers advertise about themselves, in the words of HAProxy's agent-check. Pure.
+
+The words are those of the HAProxy configuration manual, section 5.2, agent-check. What they do here:
+
+* A percentage multiplies the weight. It changes the weight in use only if it differs enough and lasts, so that a load
+  that goes up and down a little moves no clients.
+* `drain` is 0%; `maint`, `down`, `fail` and `stopped` eject the backend at once; `ready` and `up` end these.
+* An agent that does not answer, or answers something else, changes nothing: its last reply stays in effect.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+
+from xenoovs.display import percent
+
+MAX_REPLY_BYTES = 1024
+_LASTING = 3
+"""Replies in a row that have to advertise a higher, or a lower, weight than the one in use."""
+_MAX_PERCENT = 1000
+
+
+class Administration(Enum):
+    """What the administrator of a server has set there."""
+
+    READY = "ready"
+    DRAIN = "drain"
+    MAINT = "maint"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """One reply. None: it does not say.
+
+    Attributes:
+        weight: Part of the weight, 0 or more.
+        administration: What the administrator has set.
+        is_up: Whether the server works.
+        description: The text after `#`.
+    """
+
+    weight: Fraction | None = None
+    administration: Administration | None = None
+    is_up: bool | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """What is in effect of the replies of one agent.
+
+    Attributes:
+        weight: Part of the weight, without regard to `drain`.
+        administration: What the administrator has set.
+        is_up: Whether the server works.
+        description: Of the last reply.
+        lasting: How many replies in a row advertised a higher weight; negative: a lower one.
+        reply: The last reply that could be read; empty: none.
+    """
+
+    weight: Fraction = Fraction(1)
+    administration: Administration = Administration.READY
+    is_up: bool = True
+    description: str = ""
+    lasting: int = 0
+    reply: str = ""
+
+    @property
+    def part(self) -> Fraction:
+        """The part of its weight that the backend should have."""
+        return Fraction(0) if self.administration is Administration.DRAIN else self.weight
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the backend should have no clients at once."""
+        return not self.is_up or self.administration is Administration.MAINT
+
+    @property
+    def state(self) -> str:
+        """Return it in a word: `maint`, `down`, `drain` or `50%`."""
+        if self.administration is Administration.MAINT:
+            return "maint"
+        if not self.is_up:
+            return "down"
+        return "drain" if self.administration is Administration.DRAIN else percent(self.weight)
+
+
+UNADVERTISED = Advertised()
+"""Before the first reply."""
+
+_ADMINISTRATION = {each.value: each for each in Administration}
+_IS_UP = {"up": True, "down": False, "fail": False, "stopped": False}
+
+
+def parse_reply(line: str) -> AgentReply:
+    """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here.
+
+    Raises:
+        ValueError: It has a word that the manual does not, or says two things of one kind.
+    """
+    words, _, description = line.partition("#")
+    found: dict[str, object] = {}
+    for word in filter(None, re.split(r"[ \t,]+", words.strip(" \t,\r\n").lower())):
+        kind, value = _parse_word(word)
+        if found.setdefault(kind, value) != value:
+            raise ValueError(f"it says two things at once: {line[:60]!r}")
+    if not found:
+        raise ValueError(f"it has no word: {line[:60]!r}")
+    found.pop("maxconn", None)
+    return AgentReply(**found, description=description.strip()[:80])  # type: ignore[arg-type]  # by kind
+
+
+def _parse_word(word: str) -> tuple[str, object]:
+    if word in _ADMINISTRATION:
+        return "administration", _ADMINISTRATION[word]
+    if word in _IS_UP:
+        return "is_up", _IS_UP[word]
+    if (number := re.fullmatch(r"([0-9]{1,4})%", word, re.ASCII)) and int(number[1]) <= _MAX_PERCENT:
+        return "weight", Fraction(int(number[1]), 100)
+    if re.fullmatch(r"maxconn:[0-9]{1,9}", word, re.ASCII):
+        return "maxconn", word
+    raise ValueError(
+        f"{word[:40]!r} is no word of an agent; these are up, down, fail, stopped, ready, drain, maint, 75%"
+    )
+
+
+def with_reply(before: Advertised, reply: AgentReply, line: str, *, min_change: Fraction) -> Advertised:
+    """Return what is in effect after one more reply.
+
+    A word takes effect at once, and so do 0% and the first weight, also the first after a time without clients. Any
+    other weight does after `_LASTING` replies in a row that advertise one higher, or lower, by `min_change` or more.
+    100% needs no difference.
+    """
+    after = replace(
+        before,
+        administration=before.administration if reply.administration is None else reply.administration,
+        is_up=before.is_up if reply.is_up is None else reply.is_up,
+        description=reply.description,
+        reply=line,
+    )
+    weight = reply.weight
+    if weight is None:
+        return after
+    if not before.reply or not weight or not before.part or before.is_away:
+        return replace(after, weight=weight, lasting=0)
+    difference = weight - before.weight
+    if not difference or (abs(difference) < min_change and weight != 1):
+        return replace(after, lasting=0)
+    lasting = before.lasting + 1 if difference > 0 else before.lasting - 1
+    if lasting * difference < 0 or not lasting:
+        # The direction has changed.
+        lasting = 1 if difference > 0 else -1
+    return replace(after, weight=weight, lasting=0) if abs(lasting) >= _LASTING else replace(after, lasting=lasting)

@@ -1,0 +1,277 @@
+"""Announces VIPs while their services work: which ones, by a pure function, and the task that sets their routes.
+
+The routes are level-triggered as the flows are: after each round, and every few seconds, they are read and compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from xenoovs.agent.log import info, warn
+from xenoovs.agent.snapshot import AnnouncementView
+from xenoovs.errors import SwitchError
+from xenoovs.model.address import IPAddress
+from xenoovs.model.balancer import AgentExit, Announce, Balancer
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+    from xenoovs.switch.frr import BgpRoute
+
+_CHECK_S = 5.0
+"""Between two comparisons of the routes without a round."""
+_GRACE_S = 3.0
+"""For so long rounds may fail before VIPs are withdrawn: a restart of Open vSwitch takes a second."""
+_BGP_SOON_S, _BGP_S = 1.0, 10.0
+"""When the BGP speaker is asked after a change, and between two questions."""
+
+
+class VipAction(Enum):
+    """What is to be done about the route of a VIP. LEAVE: it stays as it is, because its state is unknown."""
+
+    ANNOUNCE = "announce"
+    WITHDRAW = "withdraw"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class VipDecision:
+    """What a VIP is to have, and why it has no route."""
+
+    action: VipAction
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeFacts:
+    """What the announcement of VIPs depends on.
+
+    Attributes:
+        is_withdrawn: An operator has withdrawn all VIPs.
+        failing_s: How long rounds have failed; None: the last one succeeded.
+        error: Why the last round failed.
+        is_known: The flows of the bridge are known since the start of the agent.
+        is_held: A pause holds changes back, so the flows of services are not as desired.
+        has_ingress: Clients can enter by some port.
+        serving: Names of the services with a backend that has clients and answers, as of the last round.
+    """
+
+    is_withdrawn: bool = False
+    failing_s: float | None = None
+    error: str = ""
+    is_known: bool = True
+    is_held: bool = False
+    has_ingress: bool = True
+    serving: frozenset[str] = frozenset()
+
+
+def decide_vips(balancer: Balancer, facts: BridgeFacts) -> dict[IPAddress, VipDecision]:
+    """Return what each VIP is to have. One of several services that share a VIP is enough."""
+    everywhere = _for_all(facts)
+    if everywhere is not None:
+        return dict.fromkeys(balancer.announced_vips, everywhere)
+    unknown = VipDecision(VipAction.LEAVE, "starting" if not facts.is_known else facts.error)
+    is_sure = facts.is_known and facts.failing_s is None
+    return {vip: _for_services(names, facts) if is_sure else unknown for vip, names in balancer.announced_vips.items()}
+
+
+def _for_all(facts: BridgeFacts) -> VipDecision | None:
+    """Return the decision for all VIPs alike; None: it depends on their services."""
+    if facts.is_withdrawn:
+        return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
+    if facts.failing_s is not None and facts.failing_s >= _GRACE_S:
+        return VipDecision(VipAction.WITHDRAW, f"reconcile fails: {facts.error}")
+    if not facts.has_ingress:
+        return VipDecision(VipAction.WITHDRAW, "no ingress port has a link")
+    return None
+
+
+def _for_services(names: tuple[str, ...], facts: BridgeFacts) -> VipDecision:
+    if facts.serving.isdisjoint(names):
+        return VipDecision(VipAction.WITHDRAW, f"no backend of {', '.join(names)} serves")
+    if facts.is_held:
+        return VipDecision(VipAction.LEAVE, "paused, and the flows are not as configured")
+    return VipDecision(VipAction.ANNOUNCE)
+
+
+def serving_services(agent: Agent) -> frozenset[str]:
+    """Return the services with a backend that has clients on the bridge and answers, as of the last round."""
+    program, ejected, unreachable = agent.engine.program, agent.desired.ejected, agent.report.unreachable
+    found = set[str]()
+    for made in () if program is None else program.services:
+        name = made.service.name
+        down = ejected.get(name, frozenset()) | agent.held.get(name, frozenset())
+        shares = zip(made.service.backends, made.shares, strict=True)
+        if any(share and each.name not in down and (name, each.name) not in unreachable for each, share in shares):
+            found.add(name)
+    return frozenset(found)
+
+
+class Routes(Protocol):
+    """The routes of VIPs on this host. Every method blocks and may raise SwitchError."""
+
+    def open(self, *, ends_with_process: bool) -> None: ...
+    def read(self) -> frozenset[IPAddress]: ...
+    def change(self, *, add: Iterable[IPAddress], remove: Iterable[IPAddress]) -> frozenset[IPAddress]: ...
+    def close(self) -> None: ...
+    def release(self) -> None: ...
+
+
+BgpReader = Callable[[Iterable[IPAddress]], Mapping[IPAddress, "BgpRoute"]]
+"""Says what the BGP speaker has of VIPs. Blocks; raises SwitchError."""
+
+
+class Announcer:
+    """Sets the routes of one agent's VIPs, beside its rounds, and asks the BGP speaker what it makes of them.
+
+    It works while the agent runs.
+    """
+
+    def __init__(self, agent: Agent, routes: Routes, read_bgp: BgpReader) -> None:
+        self._agent, self._routes, self._read_bgp = agent, routes, read_bgp
+        self._views: dict[IPAddress, AnnouncementView] = {}
+        self._bgp: Mapping[IPAddress, BgpRoute] = {}
+        self._bgp_problem = self._problem = ""
+        self._failing_since_s: float | None = None
+        self._wake, self._ask = asyncio.Event(), asyncio.Event()
+        self._is_open: bool | None = None
+        agent.announcements = self._shown
+        agent.round_listeners.append(self._wake.set)
+        agent.add_task(self._follow_rounds)
+        agent.add_task(self._follow_bgp)
+
+    def _shown(self) -> tuple[AnnouncementView, ...]:
+        """Return the announcements, in the order of the config."""
+        if self._agent.config.balancer.announce is None:
+            return ()
+        return tuple(self._with_bgp(vip, view) for vip, view in self._views.items())
+
+    async def _follow_rounds(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                await self._step(self._agent.config.balancer)
+                try:
+                    await asyncio.wait_for(self._wake.wait(), _CHECK_S)
+                except asyncio.TimeoutError:
+                    continue
+        finally:
+            self._routes.release()
+
+    async def _step(self, balancer: Balancer) -> None:
+        announce = balancer.announce
+        if announce is None and self._is_open is False:
+            return
+        try:
+            if announce is None:
+                # Also one of an earlier agent, with another config.
+                await asyncio.to_thread(self._routes.close)
+                self._is_open, self._views, self._problem = False, {}, ""
+            else:
+                self._is_open = True
+                decisions = decide_vips(balancer, self._facts(balancer))
+                found = await asyncio.to_thread(self._set, announce, decisions)
+                self._show(decisions, found)
+        except SwitchError as problem:
+            self._failed(str(problem), balancer)
+
+    def _set(self, announce: Announce, decisions: Mapping[IPAddress, VipDecision]) -> frozenset[IPAddress]:
+        self._routes.open(ends_with_process=announce.on_agent_exit is AgentExit.WITHDRAW)
+        found = self._routes.read()
+        desired = {
+            vip
+            for vip, each in decisions.items()
+            if each.action is VipAction.ANNOUNCE or (each.action is VipAction.LEAVE and vip in found)
+        }
+        if desired == found:
+            return found
+        return self._routes.change(add=desired - found, remove=found - desired)
+
+    def _facts(self, balancer: Balancer) -> BridgeFacts:
+        agent, now_s = self._agent, time.monotonic()
+        report, runtime, ports_down = agent.report, agent.state.runtime, agent.state.ports_down
+        if not report.last_error:
+            self._failing_since_s = None
+        elif self._failing_since_s is None and not report.is_late:
+            # A round that is late may be right in the end. One at a switch that does not answer fails by itself.
+            self._failing_since_s = now_s
+        since_s = self._failing_since_s
+        return BridgeFacts(
+            is_withdrawn=runtime.is_paused and runtime.is_withdrawn,
+            failing_s=None if since_s is None else now_s - since_s,
+            error=report.last_error,
+            is_known=agent.engine.program is not None and (report.last_round_s is not None or bool(report.held)),
+            is_held=bool(report.held),
+            has_ingress=not ports_down.union(report.without).issuperset(balancer.uplinks.ingress),
+            serving=serving_services(agent),
+        )
+
+    def _show(self, decisions: Mapping[IPAddress, VipDecision], found: frozenset[IPAddress]) -> None:
+        if self._problem:
+            info("routes of VIPs can be set again")
+        before, self._problem = self._views, ""
+        self._views = {
+            vip: AnnouncementView(str(vip), is_announced=vip in found, reason="" if vip in found else each.reason)
+            for vip, each in decisions.items()
+        }
+        for vip, view in self._views.items():
+            was = before.get(vip)
+            if view.is_announced and not (was and was.is_announced):
+                info("VIP announced", vip=vip)
+            elif not view.is_announced and was and was.is_announced:
+                warn("VIP withdrawn", vip=vip, reason=view.reason)
+        for vip in before.keys() - self._views.keys():
+            info("VIP withdrawn", vip=vip, reason="the config does not announce it any more")
+        if {vip for vip, view in self._views.items() if view.is_announced} != set(self._bgp):
+            self._ask.set()
+
+    def _failed(self, problem: str, balancer: Balancer) -> None:
+        if problem != self._problem:
+            warn("routes of VIPs cannot be set; retrying", reason=problem)
+        self._problem = problem
+        before = self._views
+        self._views = {
+            vip: replace(before.get(vip, AnnouncementView(str(vip), is_announced=False)), problem=problem)
+            for vip in balancer.announced_vips
+        }
+
+    async def _follow_bgp(self) -> None:
+        """Ask the BGP speaker, beside the routes: it may hang."""
+        while True:
+            vips = [vip for vip, view in self._views.items() if view.is_announced]
+            problem = ""
+            try:
+                self._bgp = await asyncio.to_thread(self._read_bgp, vips) if vips else {}
+            except SwitchError as error:
+                problem, self._bgp = str(error), {}
+            if problem and problem != self._bgp_problem:
+                warn("the BGP speaker cannot be asked; the routes stay set", reason=problem)
+            self._bgp_problem = problem
+            self._ask.clear()
+            try:
+                await asyncio.wait_for(self._ask.wait(), _BGP_S)
+                await asyncio.sleep(_BGP_SOON_S)
+            except asyncio.TimeoutError:
+                continue
+
+    def _with_bgp(self, vip: IPAddress, view: AnnouncementView) -> AnnouncementView:
+        if not view.is_announced or view.problem:
+            return view
+        route = self._bgp.get(vip)
+        if route is None:
+            unknown = f"it is unknown whether FRR advertises it: {self._bgp_problem}" if self._bgp_problem else ""
+            return replace(view, problem=unknown)
+        if not route.is_known:
+            family = f"ipv{vip.version} unicast"
+            return replace(
+                view,
+                peers=0,
+                problem="bgpd does not take the route: it needs `redistribute kernel` in `address-family "
+                f"{family}`, or `network {vip}/{vip.max_prefixlen}`",
+            )
+        problem = "" if route.peers else "bgpd advertises it to no neighbor: no session is up, or a route-map denies it"
+        return replace(view, peers=len(route.peers), problem=problem)

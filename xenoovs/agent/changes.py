@@ -1,0 +1,98 @@
+"""Remembers the last change of each backend, and how many there were since the agent started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from immutables import Map
+
+from xenoovs.agent.health import AdvertisedChange, HealthChange
+from xenoovs.agent.snapshot import Override
+from xenoovs.agent.state import AgentState, Effect
+from xenoovs.decision.decision import BackendName
+from xenoovs.display import decimal
+from xenoovs.model.balancer import Balancer
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """The last change of a backend.
+
+    Attributes:
+        time_s: When, UTC.
+        reason: What changed and why: `down: connection refused`, `drained by an operator`.
+        number: How many changes there were, with this one.
+    """
+
+    time_s: float
+    reason: str
+    number: int
+
+
+class BackendChanges:
+    """What changed backends: health checks, agents of servers, operators, the config, ports.
+
+    Attributes:
+        last: The last change by backend; those that have not changed are left out.
+    """
+
+    def __init__(self) -> None:
+        self.last: Map[BackendName, LastChange] = Map()
+
+    def handle(self, effect: Effect) -> None:
+        """Record changes of health, and what servers advertise."""
+        if isinstance(effect, HealthChange):
+            state = "up" if effect.is_up else "ejected" if effect.was_held else "down"
+            self._record((name, f"{state}: {effect.reason}") for name in effect.backends)
+        elif isinstance(effect, AdvertisedChange) and effect.is_new:
+            self._record((name, f"{effect.advertised.state} advertised by its agent") for name in effect.backends)
+
+    def observe(self, before: AgentState, after: AgentState, now_s: float) -> None:
+        """Record changes by operators, the config and ports."""
+        if before.runtime.overrides is not after.runtime.overrides:
+            self._record(_by_operators(before.runtime.overrides, after.runtime.overrides, now_s))
+        if before.balancer is not after.balancer:
+            self._record(_by_config(_weights(before.balancer), _weights(after.balancer)))
+        if before.ports_down != after.ports_down:
+            self._record(_by_ports(after.balancer, before.ports_down, after.ports_down))
+
+    def _record(self, changes: Iterable[tuple[BackendName, str]]) -> None:
+        with self.last.mutate() as last:
+            for name, reason in changes:
+                number = last[name].number if name in last else 0
+                last[name] = LastChange(time.time(), reason, number + 1)
+            self.last = last.finish()
+
+
+def _by_operators(
+    before: Iterable[Override], after: Iterable[Override], now_s: float
+) -> Iterator[tuple[BackendName, str]]:
+    old, new = ({(each.service, each.backend): each for each in some} for some in (before, after))
+    for name in old.keys() | new.keys():
+        was, now = old.get(name), new.get(name)
+        if now is not None and (was is None or was.state != now.state):
+            yield name, f"{now.state} by an operator"
+        elif was is not None and now is None:
+            is_over = was.until_s is not None and was.until_s <= now_s
+            yield name, f"{was.state} ended{': its time is over' if is_over else ''}"
+
+
+def _weights(balancer: Balancer) -> dict[BackendName, str]:
+    return {(s.name, b.name): decimal(b.weight) for s in balancer.services for b in s.backends}
+
+
+def _by_config(
+    before: Mapping[BackendName, str], after: Mapping[BackendName, str]
+) -> Iterator[tuple[BackendName, str]]:
+    for name, weight in after.items():
+        if name in before and before[name] != weight:
+            yield name, f"weight {weight} in the config, {before[name]} before"
+
+
+def _by_ports(balancer: Balancer, before: frozenset[str], after: frozenset[str]) -> Iterator[tuple[BackendName, str]]:
+    for service in balancer.services:
+        for backend in service.backends:
+            for port in {*backend.next_hop.ports} & (before ^ after):
+                yield (service.name, backend.name), f"port {port} has {'no link' if port in after else 'a link again'}"

@@ -1,0 +1,179 @@
+"""Runs the command of a service when one of its backends, or the service itself, changes its state.
+
+The state decides and not the event: a command is run as long as its backend or service is in another state than it was
+told last. So of a backend that flaps the last state counts, and no change is lost while too many commands run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from xenoovs.agent.health import Ejection, in_maintenance
+from xenoovs.agent.log import warn
+from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
+from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.state import AgentState
+from xenoovs.agent.store import Store
+from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.model.balancer import Backend, Notify, Service
+from xenoovs.model.next_hop import mac_of
+
+MAX_RUNNING = 8
+"""Commands that run at once. Others wait, and one that runs waits for the end of the one before of its backend."""
+_COALESCE_S = 0.1
+"""How long changes are collected, as of the backends of one rack."""
+
+UP, DOWN, BACKUP = "UP", "DOWN", "BACKUP"
+"""A service: BACKUP while only backups serve, DOWN while no backend does."""
+
+Subject = tuple[str, str]
+"""The names of a service and of one of its backends; no backend: the service itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A backend or a service, and its state.
+
+    Attributes:
+        state: UP, DOWN or BACKUP.
+        reason: Result of the last probe, or the port without link; empty: not known.
+        backend: None: it is about the service.
+    """
+
+    service: Service
+    notify: Notify
+    state: str
+    reason: str = ""
+    backend: Backend | None = None
+
+    @property
+    def subject(self) -> Subject:
+        return self.service.name, "" if self.backend is None else self.backend.name
+
+    def target(self, bridge: str) -> ExecTarget:
+        """Return the program with its arguments and its environment."""
+        kind, name = ("SERVICE" if self.backend is None else "BACKEND"), "/".join(filter(None, self.subject))
+        known: dict[str, object] = {
+            "XENOOVS_KIND": kind,
+            "XENOOVS_STATE": self.state,
+            "XENOOVS_BRIDGE": bridge,
+            "XENOOVS_SERVICE": self.service.name,
+            "XENOOVS_REASON": self.reason,
+        }
+        if self.backend is not None:
+            mac = mac_of(self.backend.next_hop)
+            known |= {"XENOOVS_BACKEND": self.backend.name, "XENOOVS_ADDRESS": self.backend.address or ""}
+            known |= {"XENOOVS_MAC": "" if mac is None or self.backend.follows else mac}
+        environment = tuple((name, str(value)) for name, value in known.items())
+        return ExecTarget((*self.notify.command, kind, name, self.state), None, environment)
+
+
+def notifications(state: AgentState) -> Iterator[Notification]:
+    """Yield the states of services that have a command: first those of the backends, then that of the service.
+
+    A backend in maintenance has no state, because it is not probed.
+    """
+    away, stopped = in_maintenance(state.runtime.overrides), state.tracker.advertised_away
+    for service in state.judged:
+        if (notify := service.notify) is None:
+            continue
+        down: set[str] = {*state.tracker.ejections.get(service.name, Ejection()).down}
+        # What agents of servers say is ignored where no backend would be left.
+        by_agent = stopped.get(service.name, frozenset()) & state.ejected.get(service.name, frozenset()) - down
+        down |= by_agent
+        able = []
+        for backend in service.backends:
+            if backend.name in away.get(service.name, ()):
+                continue
+            is_down = backend.name in down or bool(set(backend.next_hop.ports) & state.ports_down)
+            reason = _reason(state, service, backend, is_stopped=backend.name in by_agent)
+            yield Notification(service, notify, DOWN if is_down else UP, reason, backend)
+            if backend.weight and not is_down:
+                able.append(backend.is_backup)
+        yield Notification(service, notify, DOWN if not able else BACKUP if all(able) else UP)
+
+
+def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped: bool) -> str:
+    """Return why a backend has its state, as far as that is known. `is_stopped`: the agent of its server ejected it."""
+    if ports := sorted(set(backend.next_hop.ports) & state.ports_down):
+        return f"port {ports[0]} has no link"
+    name = service.name, backend.name
+    advertised = state.tracker.advertised_by(name)
+    if is_stopped and advertised is not None:
+        return f"the agent of its server says {advertised.state}"
+    check = state.tracker.checks.by_backend.get(name)
+    last = None if check is None else state.tracker.health[check].last
+    return "" if last is None else last.reason
+
+
+class Notifier:
+    """Runs the commands, within the event loop of an agent."""
+
+    def __init__(self, store: Store, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
+        """Bind it to the parts of an agent.
+
+        Args:
+            probe: Runs programs, if that is allowed.
+            tasks: Where commands run, so that they end with the agent.
+            decides: Returns whether this agent decides about the bridge; others run no commands.
+        """
+        self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
+        self._told: dict[Subject, str] = {}
+        self._running: set[Subject] = set()
+        self._changed = asyncio.Event()
+
+    def begin(self) -> None:
+        """Take the states of now as known, as the bridge remembers them: a restart of the agent runs no command."""
+        self._told = {each.subject: each.state for each in notifications(self._store.state)}
+
+    def wake(self) -> None:
+        """Compare the states soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run commands until it is cancelled."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_COALESCE_S)
+            self._changed.clear()
+            self._start()
+
+    async def finish(self) -> None:
+        """Run the commands for the states of now, and wait for their end."""
+        self._start()
+        while self._running:
+            await asyncio.sleep(_COALESCE_S)
+            self._start()
+
+    def _start(self) -> None:
+        before, decides = self._told, self._decides()
+        away = in_maintenance(self._store.state.runtime.overrides)
+        self._told = {subject: state for subject, state in before.items() if subject[1] in away.get(subject[0], ())}
+        for each in notifications(self._store.state):
+            subject = each.subject
+            # A backend that is new and up is no news.
+            was = before.get(subject, UP)
+            is_news = each.state != was and decides
+            if is_news and (subject in self._running or len(self._running) >= MAX_RUNNING):
+                self._told[subject] = was
+                continue
+            self._told[subject] = each.state
+            if is_news:
+                self._running.add(subject)
+                self._tasks.start(self._run_command(each))
+
+    async def _run_command(self, each: Notification) -> None:
+        target = each.target(self._store.state.balancer.uplinks.bridge)
+        try:
+            result = await self._probe(target, timeout_s=each.notify.timeout_ms / 1000)
+            failure = "" if result.ok else result.reason
+        except ResourceShortage as shortage:
+            failure = str(shortage)
+        finally:
+            self._running.discard(each.subject)
+            self.wake()
+        if failure:
+            service, backend = each.subject
+            warn("notify failed", service=service, backend=backend or "-", state=each.state, reason=failure)

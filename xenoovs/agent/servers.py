@@ -1,0 +1,108 @@
+"""Finds the backends that an operator means: by service and name, or one server in all services. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import TypeVar
+
+from xenoovs.decision.decision import BackendName
+from xenoovs.errors import RequestRefused, first_names
+from xenoovs.model.address import parse_mac
+from xenoovs.model.balancer import Backend, Balancer, Service
+from xenoovs.model.next_hop import mac_of
+
+_MAX_NAMED = 8
+N = TypeVar("N", Service, Backend)
+
+
+def find_service(balancer: Balancer, name: str) -> Service:
+    """Return a service of the config. Raises RequestRefused that names the nearest ones."""
+    service = named(balancer.services, name)
+    if service is None:
+        raise unknown("service", name, (each.name for each in balancer.services), "the config")
+    return service
+
+
+def find_backend(balancer: Balancer, name: BackendName) -> Backend:
+    """Return a backend of the config. Raises RequestRefused that names the nearest ones."""
+    service = find_service(balancer, name[0])
+    backend = named(service.backends, name[1])
+    if backend is None:
+        raise unknown("backend", name[1], (each.name for each in service.backends), f"service {service.name}")
+    return backend
+
+
+def backends_of(balancer: Balancer) -> list[tuple[str, Backend]]:
+    """Return all backends with the names of their services."""
+    return [(service.name, backend) for service in balancer.services for backend in service.backends]
+
+
+def find_server(everything: Sequence[tuple[str, Backend]], text: str) -> tuple[BackendName, ...]:
+    """Return the backends, of all services, that are one server.
+
+    Args:
+        everything: All backends with the names of their services, with the MACs that were found.
+        text: The name of a backend, or the MAC or the address of the server. By a name, the same server is found in
+            other services too, where it may have another name.
+
+    Raises:
+        RequestRefused: No backend has it, or several servers have this name.
+    """
+    found = [each for each in everything if each[1].name == text]
+    if not found:
+        found = [each for each in everything if _is_at(each[1], text)]
+        if not found:
+            raise unknown("backend", text, dict.fromkeys(backend.name for _, backend in everything), "the config")
+        return tuple((service, backend.name) for service, backend in found)
+    first = found[0][1]
+    if not all(_is_same(first, backend) for _, backend in found):
+        choices = ", ".join(f"{service}/{backend.name} ({_address(backend)})" for service, backend in found)
+        raise RequestRefused(
+            f"{text} is the name of several servers: {choices}; write SERVICE/{text}, or the MAC or address of one",
+            status=409,
+            code="ambiguous_backend",
+        )
+    return tuple((service, backend.name) for service, backend in everything if _is_same(first, backend))
+
+
+def named(items: Iterable[N], name: str) -> N | None:
+    """Return the service or backend of this name."""
+    return next((item for item in items if item.name == name), None)
+
+
+def location(backend: Backend) -> tuple[object, tuple[str, ...]]:
+    """Return what stays the same when a backend gets another name: how its packets reach it."""
+    hop = backend.next_hop
+    return (backend.address, hop.ports) if backend.follows else (hop, ())
+
+
+def _is_same(one: Backend, other: Backend) -> bool:
+    """Return whether two backends are one server: packets to both go to one place."""
+    if one.address is not None and one.address == other.address:
+        return True
+    is_known = one.next_hop.is_known and other.next_hop.is_known
+    has_two = None not in (one.address, other.address)
+    return is_known and one.next_hop == other.next_hop and not has_two
+
+
+def _is_at(backend: Backend, text: str) -> bool:
+    """Return whether this is the MAC or the address of a backend, in any of its notations."""
+    for parse, value in ((parse_mac, mac_of(backend.next_hop)), (ip_address, backend.address)):
+        with suppress(ValueError):
+            return value is not None and parse(text) == value
+    return False
+
+
+def _address(backend: Backend) -> str:
+    return str(backend.next_hop) if backend.address is None else str(backend.address)
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str) -> RequestRefused:
+    """Return the error for a name that `where` does not have, with the nearest ones, or those that it has."""
+    there = list(known)
+    near = get_close_matches(name, there, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {first_names(there, most=_MAX_NAMED)}"
+    return RequestRefused(f"{where} has no {kind} {name[:63]}; {hint}", status=404, code=f"unknown_{kind}")

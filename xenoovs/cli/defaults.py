@@ -1,0 +1,153 @@
+"""What commands use where no config or no lab is given: the environment, the only lab, the config of the service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from xenoovs.cli.output import echo
+
+CONFIG_VARIABLE = "XENOOVS_CONFIG"
+LAB_VARIABLE = "XENOOVS_LAB"
+SERVICE_CONFIG = Path("/etc/xenoovs/config.yaml")
+"""The config of templates/xenoovs-agent.service."""
+DEFAULT_LAB = "default"
+ANY_LAB = "the only one"
+"""Value of --lab without a name; no lab can have it."""
+
+CHANGING = (
+    *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "maintenance", "pause"),
+    *("remove", "reset", "restart-ovs", "resume", "rollback", "undrain", "weight"),
+    *("measure", "rate", "latency", "loss", "echo", "designs", "paths"),
+)
+"""Commands whose user has to see which config or lab they use."""
+
+
+def announce(what: str, origin: str) -> None:
+    """Print on stderr what a command that changes something uses, where something else than the user has named it."""
+    context = click.get_current_context(silent=True)
+    if origin and context is not None and context.command.name in CHANGING and not context.resilient_parsing:
+        echo(f"{what} ({origin})", err=True)
+
+
+def environment_config() -> Path | None:
+    """Return the config that the environment names; None: it names none. Raises click.UsageError."""
+    found = _environment_configs()
+    if len(found) > 1:
+        raise click.UsageError(f"{CONFIG_VARIABLE} names {len(found)} configs: name the FILE.")
+    return found[0] if found else None
+
+
+def _environment_configs() -> tuple[Path, ...]:
+    found = tuple(Path(text) for text in os.environ.get(CONFIG_VARIABLE, "").split(os.pathsep) if text)
+    for path in found:
+        if not os.path.lexists(path):
+            raise click.UsageError(f"{CONFIG_VARIABLE} names {path}, which does not exist.")
+    if found:
+        announce(f"config {', '.join(map(str, found))}", CONFIG_VARIABLE)
+    return found
+
+
+def find_config(lab: str | None, *, instead: str = "") -> Path:
+    """Return the config of a command that needs one and got none.
+
+    It is that of the environment, else the one that the lab was built for, else the config of the service.
+
+    Args:
+        lab: The lab of the command.
+        instead: An option that makes the config needless, for the message.
+
+    Raises:
+        click.UsageError: There is no config.
+        LabError: The name of the lab is not usable.
+    """
+    return environment_config() or _usual_config(lab, instead)
+
+
+def find_configs(lab: str | None) -> tuple[Path, ...]:
+    """Return the configs of a command that takes several. Raises as `find_config`."""
+    return _environment_configs() or (_usual_config(lab, ""),)
+
+
+def _usual_config(lab: str | None, instead: str) -> Path:
+    path, origin = SERVICE_CONFIG, "the default"
+    if lab is not None:
+        path, origin = config_of_lab(lab), f"of lab {lab}"
+    if not _may_exist(path):
+        if lab is not None and lab not in (names := _labs()):
+            raise click.UsageError(f"There is no lab {lab}; labs here: {', '.join(names) or 'none'}.")
+        raise click.UsageError(
+            f"No config: name the FILE{instead and f' (or give {instead})'}, or set {CONFIG_VARIABLE}, or make "
+            f"{SERVICE_CONFIG}; `xenoovs new` prints templates."
+        )
+    announce(f"config {path}", origin)
+    return path
+
+
+def _labs() -> tuple[str, ...]:
+    """Return the names of all labs. Imported here: most commands use none."""
+    from xenoovs.lab.lab import lab_names
+
+    return tuple(lab_names())
+
+
+def config_of_lab(lab: str) -> Path:
+    """Return the file that the lab was built for, or the copy in the lab's directory where that is gone."""
+    from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, directory_of
+
+    directory = directory_of(lab, None)
+    source = directory / CONFIG_SOURCE
+    return source.resolve() if os.path.exists(source) else directory / CONFIG  # noqa: PTH110 (it raises nothing)
+
+
+def _may_exist(path: Path) -> bool:
+    """Return whether a file is there; one that may not be read is, so that the error says so."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def find_lab(given: str | None, default: str | None = None) -> tuple[str | None, str]:
+    """Return the lab of a command, and what named it where it was not the user.
+
+    Args:
+        given: The value of --lab: a name, ANY_LAB, or None.
+        default: The lab where neither the user nor the environment names one.
+
+    Raises:
+        click.UsageError: The only lab is meant, and there are none or several.
+        LabError: The labs may not be listed.
+    """
+    if given == ANY_LAB:
+        return _only_lab(), "the only one"
+    if given is not None:
+        if os.path.isfile(given):  # noqa: PTH113 (it raises nothing)
+            raise click.UsageError(f"--lab {given}: that is a file. Write FILE before a --lab without a name.")
+        return given, ""
+    if not (named := os.environ.get(LAB_VARIABLE)):
+        return default, ""
+    if default is None and named not in (names := _labs()):
+        raise click.UsageError(
+            f"{LAB_VARIABLE} names lab {named}, which is not up; labs: {', '.join(names) or 'none'}."
+        )
+    return named, LAB_VARIABLE
+
+
+def _only_lab() -> str:
+    names = _labs()
+    if len(names) != 1:
+        found = f"{len(names)} labs are up: {', '.join(names)}" if names else "no lab is up; `xenoovs lab up` makes one"
+        raise click.UsageError(f"--lab needs a name: {found}.")
+    return names[0]
+
+
+def usual_lab() -> str:
+    """Return the lab of a command about one lab: `default`, or the only other one. Raises as `find_lab`."""
+    names = _labs()
+    return DEFAULT_LAB if DEFAULT_LAB in names or not names else _only_lab()

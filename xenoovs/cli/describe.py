@@ -1,0 +1,295 @@
+"""`xenoovs describe`: everything about one server, in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xenoovs.cli.agent_client import Where, agent_of, agent_options
+from xenoovs.cli.completion import complete_server
+from xenoovs.cli.control import backend_request
+from xenoovs.cli.defaults import find_config
+from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach
+from xenoovs.cli.output import echo, print_json, print_text
+from xenoovs.display import decimal, duration, percent, printable, quantity
+from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.client import Client
+    from xenoovs.agent.snapshot import BackendView, BlockView, Event, Override, ServiceView, Snapshot
+    from xenoovs.model.balancer import Backend, Balancer
+    from xenoovs.switch.management import ManagementSwitch
+
+_SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One backend of a server.
+
+    Attributes:
+        service: Its service.
+        backend: It.
+        blocks: Its blocks on the bridge.
+        override: What operators have set for it.
+        events: The last events that name it.
+        now_s: The time of these.
+    """
+
+    service: ServiceView
+    backend: BackendView
+    blocks: tuple[BlockView, ...]
+    override: Override | None
+    events: tuple[Event, ...]
+    now_s: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.service.name}/{self.backend.name}"
+
+
+@click.command("describe")
+@click.argument("words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server)
+@agent_options
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Config of the bridge without an agent."
+)
+@output_option
+def describe_command(*, words: tuple[str, ...], where: Where, config: Path | None, output: OutputFormat) -> None:
+    """Show everything about BACKEND of SERVICE, or about a server in all services.
+
+    Without SERVICE, BACKEND is a name, or the MAC or the address of the server. SERVICE/BACKEND is the same as SERVICE
+    BACKEND.
+
+    From the running agent: health, weights, overrides, the last reply of `agent_check`, the last changes, blocks with
+    where their megaflows run, traffic, and events. Without an agent, from the bridge and its config: shares, blocks and
+    megaflows.
+    """
+    request = backend_request(words)
+    balancer = None if config is None else load_resolved(config)
+    client = agent_of(where, *(() if balancer is None else (balancer.uplinks.label, balancer.uplinks.bridge)))
+    client = client or (None if config is not None else _only_agent(where))
+    remarks: tuple[str, ...] = ()
+    if client is not None:
+        described = tuple(_from_agent(client, request))
+    else:
+        balancer = balancer or load_resolved(find_config(where.lab, instead="--config FILE"))
+        described, remarks = _from_bridge(balancer, reach(where.db, where.lab), request)
+    if output is OutputFormat.JSON:
+        print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})
+        return
+    if client is None:
+        echo("from the bridge, which has no agent: health and overrides are not known\n")
+    for index, each in enumerate(described):
+        if index:
+            echo()
+        _show(each)
+    for remark in remarks:
+        print_text(f"\n{remark}", fg="yellow")
+
+
+def _only_agent(where: Where) -> Client | None:
+    from xenoovs.cli.agent_client import find_client
+
+    try:
+        client = find_client(where)
+        client.ask("events", query={"since": 1 << 40})
+    except AgentMissing:
+        if where.control is not None or where.bridge is not None:
+            raise
+        return None
+    return client
+
+
+# Which backends.
+
+
+def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> set[tuple[str, str]]:
+    """Return the names of the backends that are asked for. Raises RequestRefused."""
+    from xenoovs.agent.servers import find_server, unknown
+
+    if "service" not in request:
+        return set(find_server(backends, str(request["backend"])))
+    service, name = str(request["service"]), str(request["backend"])
+    names = [backend.name for owner, backend in backends if owner == service]
+    if not names:
+        raise unknown("service", service, dict.fromkeys(owner for owner, _ in backends), "the config")
+    if name not in names:
+        raise unknown("backend", name, names, f"service {service}")
+    return {(service, name)}
+
+
+def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
+    """Return the backends of a snapshot as those of a config, as far as it takes to find one server among them."""
+    from xenoovs.model.balancer import Backend
+    from xenoovs.model.next_hop import UNCHANGED, UNKNOWN_MAC, parse_next_hop
+
+    found = []
+    for service in snapshot.services:
+        for view in service.backends:
+            mac = view.mac if view.mac == UNCHANGED or view.mac.count(":") == 5 else UNKNOWN_MAC
+            address = None if view.address is None else ip_address(view.address)
+            hop = parse_next_hop(f"{mac}@{view.egress}")
+            found.append((service.name, Backend(view.name, hop, Fraction(view.weight), address)))
+    return found
+
+
+# What is known.
+
+
+def _from_agent(client: Client, request: dict[str, object]) -> Iterator[Described]:
+    from xenoovs.agent.snapshot import Event, parse_snapshot
+
+    snapshot = parse_snapshot(client.ask("status")["snapshot"])
+    chosen = _chosen(_backends_of(snapshot), request)
+    events = [Event(**event) for event in client.ask("events")["events"]]
+    overrides = {(one.service, one.backend): one for one in snapshot.overrides}
+    for service in snapshot.services:
+        for backend in service.backends:
+            name = (service.name, backend.name)
+            if name in chosen:
+                blocks = tuple(block for block in _blocks(client, service.name) if block.backend == backend.name)
+                own = tuple(event for event in events if _is_about(event, *name))
+                yield Described(service, backend, blocks, overrides.get(name), own[-_SHOWN_EVENTS:], snapshot.now_s)
+
+
+def _is_about(event: Event, service: str, backend: str) -> bool:
+    facts = event.facts
+    if (facts.get("service"), facts.get("backend")) == (service, backend):
+        return True
+    return f"{service}/{backend}" in str(facts.get("backends", "")).split(",")
+
+
+def _blocks(client: Client, service: str) -> Iterator[BlockView]:
+    from xenoovs.agent.snapshot import BlockView
+    from xenoovs.datapath.megaflow import Verdict
+
+    after: int | None = 0
+    while after is not None:
+        page = client.ask("blocks", query={"service": service, "after": after})
+        for block in page["blocks"]:
+            verdict = block.pop("verdict")
+            yield BlockView(**block, verdict=None if verdict is None else Verdict(verdict))
+        after = page["next"]
+
+
+def _from_bridge(
+    balancer: Balancer, switch: ManagementSwitch, request: dict[str, object]
+) -> tuple[tuple[Described, ...], tuple[str, ...]]:
+    """Return what flows and megaflows say, and what could not be read."""
+    from xenoovs.agent.servers import backends_of
+    from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sample_counts, service_views
+    from xenoovs.agent.state import AgentState
+    from xenoovs.cli.offload import datapath_checker
+    from xenoovs.compile.program import compile_program
+    from xenoovs.compile.read import drain_ports, read
+
+    chosen = _chosen(backends_of(balancer), request)
+    checker = datapath_checker(balancer, switch)
+    # Not as the config says, but as the bridge is: an agent that was killed may have drained a backend.
+    observed = switch.dump_flows(balancer.uplinks.bridge)
+    decision, transition = read(observed, balancer)
+    if {made.service_id for made in checker.program.services} <= {service_id for service_id, _ in decision.services}:
+        # Without it where blocks are with a server that the config does not have any more.
+        with suppress(CompileError):
+            program = compile_program(balancer, decision, transition, ofports=drain_ports(observed))
+            checker = replace(checker, program=program)
+    moment = Moment(AgentState(balancer, balancer), installed=installed_services(checker.program))
+    findings, remarks = None, checker.remarks
+    try:
+        check = checker.check()
+        findings, remarks = check.findings, check.remarks
+        moment = replace(moment, counts=sample_counts(findings))
+    except SwitchError as error:
+        remarks = (*remarks, f"megaflows cannot be read: {error}")
+    programs = {made.service.name: made for made in checker.program.services}
+    found = []
+    for service in service_views(moment):
+        own = () if findings is None else (one for one in findings.blocks if one.block.service == service.name)
+        blocks = block_views(programs[service.name], own)
+        for backend in service.backends:
+            if (service.name, backend.name) in chosen:
+                mine = tuple(block for block in blocks if block.backend == backend.name)
+                found.append(Described(service, backend, mine, None, (), 0.0))
+    return tuple(found), remarks
+
+
+# How it is shown.
+
+
+def _document(each: Described) -> dict[str, Any]:
+    from xenoovs.agent.snapshot import to_json
+
+    def plain(value: object) -> Any:
+        return None if value is None else json.loads(to_json(value))
+
+    return {
+        "service": each.service.name,
+        "vips": list(each.service.vips),
+        **plain(each.backend),
+        "override": plain(each.override),
+        "block_list": [plain(block) for block in each.blocks],
+        "events": [plain(event) for event in each.events],
+    }
+
+
+def _show(each: Described) -> None:
+    echo(f"{click.style(printable(each.name), bold=True)}  {', '.join(each.service.vips)}")
+    for title, text in _facts(each):
+        echo(f"  {title + ':' if title else '':<13}{printable(text)}")
+
+
+def _facts(each: Described) -> Iterator[tuple[str, str]]:
+    from xenoovs.agent.rows import BackendRow
+
+    backend, row = each.backend, BackendRow(each.service, each.backend, each.now_s, 0.0)
+    yield "server", f"{backend.mac}, port {backend.egress}, address {backend.address or '-'}"
+    if each.now_s:
+        since = "" if backend.since_s is None else f" for {row.since}"
+        yield "state", f"{row.state}{since}{', without clients (ejected)' if backend.is_ejected else ''}"
+        yield "last probe", f"{row.probe}; came up or went down {counted(backend.transitions, 'time')}"
+    if backend.agent is not None:
+        agent = backend.agent
+        reply = f"{agent.state}, last reply {agent.reply!r}" if agent.reply else "no reply yet"
+        yield "its agent", f"{reply}; now: {agent.problem}" if agent.problem else reply
+    yield "weight", f"{decimal(backend.weight_in_use)} in use, {decimal(backend.weight)} in the config"
+    if each.override is not None:
+        until_s = each.override.until_s
+        left = "" if until_s is None else f", {duration(until_s - each.now_s)} left"
+        yield "override", f"{each.override.state} for {duration(each.now_s - each.override.since_s)}{left}"
+    yield "clients", f"{row.share}, target {row.target}"
+    if backend.rate is not None:
+        rate = backend.rate
+        yield "traffic", f"{quantity(rate.pps)} packets/s, {quantity(rate.bps)} bits/s, {row.in_hw} in hardware"
+    if each.now_s:
+        yield "changes", f"{backend.changes}; last: {row.last_change}"
+    yield from _block_facts(each)
+    for event in each.events:
+        yield "event", f"{duration(each.now_s - event.time_s)} ago: {event.text} {_shown(event)}".rstrip()
+
+
+def _shown(event: Event) -> str:
+    from xenoovs.agent.log import render_facts
+
+    return render_facts(event.facts)
+
+
+def _block_facts(each: Described) -> Iterator[tuple[str, str]]:
+    from xenoovs.openflow.text import render_bits
+
+    verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in each.backend.blocks.items() if count)
+    yield "blocks", f"{len(each.blocks)}{f'; megaflows of them by entry: {verdicts}' if verdicts else ''}"
+    for block in each.blocks[:_SHOWN_BLOCKS]:
+        verdict = "-" if block.verdict is None else block.verdict.value
+        value, mask = (render_bits(block.field, bits) for bits in (block.value, block.mask))
+        yield "", f"{block.field}={value}/{mask}  {percent(block.size)}  {verdict}"
+    if len(each.blocks) > _SHOWN_BLOCKS:
+        yield "", f"and {len(each.blocks) - _SHOWN_BLOCKS} more; -o json has all"

@@ -1,0 +1,277 @@
+"""`xenoovs history`: what commands have applied to a bridge, and when; the files that hold it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.agent_client import Where, find_places
+from xenoovs.cli.completion import complete_history_bridge, complete_history_number
+from xenoovs.cli.each_bridge import answer_each
+from xenoovs.cli.main import EXIT_OK
+from xenoovs.cli.options import OutputFormat, output_option, reach, switch_options
+from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.compile.read import is_of_drain
+from xenoovs.decision.decision import Decision, compare
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.paths import AgentPaths
+    from xenoovs.cli.saved import HistoryEntry
+    from xenoovs.switch.api import Switch
+
+MAX_ENTRIES = 20
+_NAME = re.compile(r"([1-9][0-9]{0,8})\.json")
+_PATIENCE_S, _STEP_S = 3.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What commands have applied to one bridge, as a directory with one file an entry; the newest 20 stay."""
+
+    bridge: str
+    directory: Path
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the entries, the oldest first."""
+        with suppress(OSError):
+            found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+            return tuple(sorted(int(each[1]) for each in found if each))
+        return ()
+
+    def load(self, number: int) -> HistoryEntry:
+        """Return an entry. Raises NotInHistory, SavedMalformed, FileUnusable, OSError."""
+        from xenoovs.cli.saved import HistoryEntry, load
+
+        try:
+            return load(self._path(number), HistoryEntry)
+        except FileNotFoundError:
+            raise NotInHistory(bridge=self.bridge, number=number, present=self.numbers) from None
+
+    def names(self) -> Mapping[int, str]:
+        """Return the names of services, by id, when a command last changed the bridge."""
+        with suppress(XenoovsError, OSError):
+            return self.load(max(self.numbers, default=0)).names
+        return {}
+
+    def entry(self, change: Change, *, command: str, file: str, partial: bool) -> HistoryEntry:
+        """Return the next entry, for a change that is to be applied. Raises FileUnusable."""
+        from xenoovs.cli.saved import entry_of
+
+        number = max(self.numbers, default=0) + 1
+        return entry_of(change, file=file, partial=partial, number=number, command=command)
+
+    def record(self, entry: HistoryEntry) -> None:
+        """Add an entry, and remove the oldest ones. Raises OSError, FileUnusable."""
+        from xenoovs.cli.saved import save
+
+        self._make_directory()
+        save(self._path(entry.number), entry)
+        for old in self.numbers[:-MAX_ENTRIES]:
+            self._path(old).unlink(missing_ok=True)
+        for unfinished in self.directory.glob(".*.json.*"):
+            # Of a command that was killed while it wrote.
+            unfinished.unlink(missing_ok=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other commands from changing the bridge within a `with`. The kernel ends that however the process ends.
+
+        Where no directory can be made, as on a full disk, nothing is held.
+
+        Raises ChangeUnderWay.
+        """
+        descriptor = None
+        with suppress(OSError):
+            self._make_directory()
+            descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if descriptor is not None:
+                self._lock(descriptor)
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _make_directory(self) -> None:
+        # One by one, as `mode` is for the last directory alone.
+        self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+
+    def _lock(self, descriptor: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise ChangeUnderWay(bridge=self.bridge) from None
+                time.sleep(_STEP_S)
+            else:
+                return
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number}.json"
+
+
+def history_of(where: Where, bridge: str) -> History | None:
+    """Return the history of a bridge; None where no directory for it can be found."""
+    try:
+        return History(bridge, find_places(where).history(bridge))
+    except ListenError:
+        return None
+
+
+def find_history(*, bridge: str | None, db: str | None, lab: str | None) -> History:
+    """Return the history of a bridge; without a name, that of the only one that has a history.
+
+    Raises click.UsageError, LabError, ListenError.
+    """
+    places = find_places(Where(None, bridge, db, lab))
+    if bridge is not None:
+        return History(bridge, places.history(bridge))
+    found = histories(places)
+    if len(found) > 1:
+        names = ", ".join(history.bridge for history in found)
+        raise click.UsageError(f"Several bridges have a history ({names}): choose one with --bridge NAME.")
+    if not found:
+        raise click.UsageError(f"No bridge has a history in {places.state}: `xenoovs apply` begins it.")
+    return found[0]
+
+
+def histories(places: AgentPaths) -> list[History]:
+    """Return the history of each bridge that has one."""
+    every = (History(path.stem, path) for path in sorted(places.state.glob("*.history")))
+    return [history for history in every if history.numbers]
+
+
+def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
+    """Return whether a bridge has what an entry of its history has applied; drains may still go on.
+
+    Raises XenoovsError.
+    """
+    change = Engine(switch).plan(entry.balancer(), entry.options(partial=True))
+    if change.difference.is_empty:
+        return True
+    decided = Decision.of({i: found for i, found in change.target.decision.services if i in change.touched})
+    is_decided = not any(each.share for each in compare(change.before, decided))
+    return is_decided and any(is_of_drain(flow) for flow in change.observed)
+
+
+class _EntryNumber(click.IntRange):
+    name = "number of an entry"
+
+
+number_argument = click.argument(
+    "number", required=False, type=_EntryNumber(min=1), shell_complete=complete_history_number
+)
+bridge_option = click.option(
+    "--bridge",
+    metavar="NAME",
+    shell_complete=complete_history_bridge,
+    help="The bridge, where several have a history.",
+)
+
+
+@click.command("history")
+@number_argument
+@bridge_option
+@switch_options
+@output_option
+@click.pass_context
+def history_command(
+    context: click.Context,
+    /,
+    number: int | None,
+    *,
+    bridge: str | None,
+    db: str | None,
+    lab: str | None,
+    output: OutputFormat,
+) -> None:
+    """Show what `apply` and `rollback` did to a bridge, or to each one: when, by whom, and what changed.
+
+    With NUMBER: print the config of that entry in normal form, as YAML; with -o json all that is stored of it.
+
+    The newest 20 entries are stored, readable only by the user who applied them. Changes that an agent makes
+    are in its log (`xenoovs logs`).
+    """
+    several = [] if number is not None or bridge is not None else histories(find_places(Where(None, None, db, lab)))
+    if len(several) > 1:
+        works = {each.bridge: partial(_show_history, each, db, lab, output) for each in several}
+        context.exit(answer_each(works, output))
+    history = find_history(bridge=bridge, db=db, lab=lab)
+    if number is not None:
+        _show_entry(history.load(number), output)
+    else:
+        _show_history(history, db, lab, output)
+
+
+def _show_history(history: History, db: str | None, lab: str | None, output: OutputFormat) -> int:
+    """Print the entries of a bridge, and whether it has what the last one applied. Return the exit status."""
+    entries: list[HistoryEntry] = []
+    unusable: list[str] = []
+    for each in history.numbers:
+        try:
+            entries.append(history.load(each))
+        except (XenoovsError, OSError) as error:
+            unusable.append(str(error))
+    installed, problem = None, ""
+    if entries:
+        try:
+            installed = entries[-1].number if is_installed(reach(db, lab), entries[-1]) else None
+        except XenoovsError as error:
+            problem = str(error)
+    if output is OutputFormat.JSON:
+        documents = [
+            entry.model_dump(mode="json", exclude={"config": {"lines"}, "decision": True}) for entry in entries
+        ]
+        print_json({"bridge": history.bridge, "entries": documents, "installed": installed})
+    else:
+        _show(history, entries)
+    for text in unusable:
+        echo(f"warning: {text}", err=True)
+    if problem:
+        echo(f"warning: not compared with the bridge: {problem}", err=True)
+    elif output is OutputFormat.TEXT and entries:
+        echo(f"\n{_standing(history.bridge, entries[-1].number, is_there=installed is not None)}")
+    return EXIT_OK
+
+
+def _standing(bridge: str, last: int, *, is_there: bool) -> str:
+    """Return whether the bridge has what was applied last, as a sentence."""
+    if is_there:
+        return f"Bridge {bridge} has what {last} applied."
+    return (
+        f"Bridge {bridge} has other flows than {last} applied: an agent, another program, or a command that did not "
+        f"end, has changed them. `xenoovs rollback {last}` goes back to {last}."
+    )
+
+
+def _show(history: History, entries: list[HistoryEntry]) -> None:
+    rows = [[str(entry.number), entry.local_time[:-3], entry.user, entry.command, entry.changed] for entry in entries]
+    if not rows:
+        echo(f"bridge {history.bridge} has no history; `xenoovs apply` begins it")
+        return
+    print_table(["NUMBER", "WHEN", "USER", "COMMAND", "CHANGED"], rows, right=(0,), spare=(2,))
+
+
+def _show_entry(entry: HistoryEntry, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(entry.model_dump(mode="json"))
+        return
+    echo(f"# {entry.number}: {entry.command}, {entry.local_time}, {entry.user}; {entry.changed}")
+    echo(entry.config.text, nl=False)

@@ -1,0 +1,62 @@
+"""The config of a lab: the one that it was built for, or that the last agent in it ran with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xenoovs.agent.log import warn
+from xenoovs.config.include import ConfigSources
+from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, open_lab, sole_owner
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.servers import follow_config
+from xenoovs.model.balancer import Balancer
+
+
+class FollowedConfig:
+    """Parses the config of an agent in a lab, and lets the backends answer the health checks in it."""
+
+    def __init__(self, name: str, *, is_listed: bool = False) -> None:
+        """Raises LabError: there is no such lab. `is_listed`: whether the config has `bridges`."""
+        self._lab = open_lab(name)
+        self._is_warned = False
+        self._bridge = self._lab.topology.bridge if is_listed else None
+
+    def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
+        """Return the config, as ConfigParser. Raises ConfigError, LabError."""
+        from xenoovs.config.load import parse_config
+
+        written = parse_config(text, file=str(sources.main), sources=sources, bridge=self._bridge, for_lab=True)
+        if written.announce is not None and not self._is_warned:
+            self._is_warned = True
+            warn("announce is ignored in a lab", reason="its routes would be those of this host")
+        balancer = in_lab(written, self._lab.topology)
+        with sole_owner(self._lab.directory):
+            write_config(self._lab, balancer)
+            if sources.main is not None:
+                link_config(self._lab.directory, sources.main)
+            follow_config(self._lab, balancer, self._lab.topology.machines)
+        return balancer
+
+
+def write_config(lab: Lab, balancer: Balancer) -> None:
+    """Write the config of a lab atomically."""
+    from xenoovs.config.emit import render_config
+
+    draft = lab.directory / f"{CONFIG}.new"
+    draft.write_text(render_config(balancer))
+    draft.replace(lab.directory / CONFIG)
+
+
+def link_config(directory: Path, config: Path) -> None:
+    """Link the file of its config from the directory of a lab, atomically: commands without FILE follow it."""
+    draft = directory / f"{CONFIG_SOURCE}.new"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(config.resolve())
+    draft.replace(directory / CONFIG_SOURCE)
+
+
+def config_of(lab: Lab) -> Balancer:
+    """Return the config of a lab. Raises ConfigError, ConfigUnreadable."""
+    from xenoovs.config.load import load_config
+
+    return in_lab(load_config(lab.directory / CONFIG, for_lab=True), lab.topology)

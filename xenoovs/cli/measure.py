@@ -1,0 +1,63 @@
+"""`xenoovs measure`: experiments on a bed, and reports about them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+from click.shell_completion import CompletionItem
+
+from xenoovs.cli.main import GuessingGroup
+
+# Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
+_COMMANDS = {
+    "rate": ("measure_load", "Measure the packet rate over the size of frames."),
+    "latency": ("measure_load", "Measure round trips of DNS requests under a base load."),
+    "loss": ("measure_load", "Measure the loss over the offered load."),
+    "designs": ("measure_designs", "Compare masked blocks with other ways to split clients."),
+    "bed": ("measure_bed", "Check the machines that play the roles of an experiment."),
+    "echo": ("measure_echo", "Measure round trips of TCP messages through the bridge."),
+    "paths": ("measure_paths", "Rank the paths of a DPU and combine them until it is saturated."),
+    "report": ("measure_report", "Write a report about runs: a page with pictures, verdicts and tables."),
+    "trex-profile": ("measure_trex", "Print the load of a config for the packet generator TRex."),
+}
+
+
+class LazyMeasureGroup(GuessingGroup):
+    """Imports the module of a command when the command is used, as the libraries for reports load slowly."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"xenoovs.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands without the import of any."""
+        found = [
+            CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group("measure", cls=LazyMeasureGroup)
+def measure_command() -> None:
+    """Measure packet rate, latency and loss, and store every sample.
+
+    An experiment runs on a bed: a lab (--lab), or real machines that a file describes (--bed). Each run is a directory
+    in --out. What was measured stays there after Ctrl-C or a crash; the same command with --resume goes on.
+
+    \b
+    Example:
+      xenoovs lab up my.yaml
+      xenoovs apply --lab
+      xenoovs measure rate --lab --quick
+    """

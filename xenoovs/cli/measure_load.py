@@ -1,0 +1,249 @@
+"""`xenoovs measure rate`, `latency` and `loss`: the experiments that send a load to a service."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import click
+
+from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.options import Command, duration
+from xenoovs.cli.output import echo, print_table
+from xenoovs.display import percent, quantity, span
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, load_profile
+from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment
+from xenoovs.measure.load import load_bench
+from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_key
+from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
+
+_QUICK_FRAME_BYTES = (64, 512, 1518)
+_SHARES = tuple(number / 10 for number in range(1, 16))
+_QUICK_SHARES = (0.5, 0.9, 1.0, 1.1, 1.3, 1.5)
+_QUICK_BASE_LOADS = (0.0, 0.5, 0.9)
+_REPEATS, _QUICK_REPEATS = 5, 2
+
+
+def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        sizes = tuple(dict.fromkeys(int(word) for word in given.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,512,1518.") from None
+    for size in sizes:
+        if not FRAME_BYTES[0] <= size <= FRAME_BYTES[-1]:
+            raise click.BadParameter(f"{size} is no size of a frame: {FRAME_BYTES[0]} to {FRAME_BYTES[-1]}, with FCS.")
+    return sizes
+
+
+def _load_options(command: Command) -> Command:
+    """Add the options of every load."""
+    options = [
+        click.option(
+            "--repeats", type=click.IntRange(1, 1000), metavar="N", help="Samples of each point.  [default: 5, quick 2]"
+        ),
+        click.option(
+            "--trial",
+            "trial_s",
+            type=duration,
+            metavar="TIME",
+            help="Length of each load.  [default: 2s in a lab, 10s on machines]",
+        ),
+        click.option(
+            "--clients",
+            type=click.IntRange(1, 65536),
+            default=4096,
+            show_default=True,
+            metavar="N",
+            help="Number of source addresses; every block gets its share of them.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _sizes_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--sizes", callback=_sizes, metavar="BYTES,...", help=f"Sizes of frames, with FCS.  [default: {default}]"
+    )
+
+
+def _profile(settings: MeasureSettings, bed: Bed, clients: int) -> LoadProfile:
+    return load_profile(
+        bed.balancer,
+        bed.service,
+        source_mac=bed.generator.mac,
+        gateway_mac=bed.gateway_mac,
+        clients=clients,
+        seed=settings.seed,
+    )
+
+
+def _trials(settings: MeasureSettings, bed: Bed, trial_s: float | None) -> TrialSettings:
+    return trial_settings(is_hardware=bed.kind is BedKind.MACHINES, quick=settings.quick, trial_s=trial_s)
+
+
+@click.command("rate")
+@measure_options
+@_sizes_option("64,68,128,256,512,1024,1280,1518; quick 64,512,1518")
+@_load_options
+def rate_command(
+    settings: MeasureSettings, sizes: tuple[int, ...] | None, repeats: int | None, trial_s: float | None, clients: int
+) -> None:
+    """Measure the packet rate over the size of frames.
+
+    For each size the highest rate without loss is searched by bisection (RFC 2544, section 26.1).
+
+    THROUGHPUT: that rate. AT 0.1% LOSS: the highest rate with so much loss at most. FORWARDED: the highest rate that
+    arrived in any trial.
+    GENERATOR: the highest rate that was sent; where it equals the throughput, the switch may be faster.
+
+    A size is that of the frame with its FCS: the shortest is 64 bytes. What was sent and received is read from the
+    counters of the interfaces. In a lab the backends drop the load instead of answering it.
+
+    \b
+    Examples:
+      xenoovs measure rate --lab --quick
+      xenoovs measure rate my.yaml --bed bed.yaml --sizes 64,1518
+    """
+    points = [{"frame_bytes": size} for size in sizes or (_QUICK_FRAME_BYTES if settings.quick else FRAME_BYTES)]
+    with bed_of(settings) as bed:
+        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        with load_bench(bed, profile) as bench:
+            experiment = RateExperiment(bench, trials, _repeats(settings, repeats), points)
+            recorded = run_on_bed(settings, bed, experiment)
+    show_result(settings, recorded, _show_rate)
+
+
+@click.command("loss")
+@measure_options
+@_sizes_option("64")
+@_load_options
+def loss_command(
+    settings: MeasureSettings, sizes: tuple[int, ...] | None, repeats: int | None, trial_s: float | None, clients: int
+) -> None:
+    """Measure the loss over the offered load.
+
+    First the highest rate with a loss of at most 0.1 % is searched. Then loads of 10 % to 150 % of it are sent. LOSS is
+    1 - received / sent, by the counters of the interfaces.
+
+    \b
+    Examples:
+      xenoovs measure loss --lab --quick
+      xenoovs measure loss my.yaml --bed bed.yaml --sizes 64
+    """
+    shares = _QUICK_SHARES if settings.quick else _SHARES
+    points = [{"frame_bytes": size, "offered_share": share} for size in sizes or (64,) for share in shares]
+    with bed_of(settings) as bed:
+        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        with load_bench(bed, profile) as bench:
+            experiment = LossExperiment(bench, trials, _repeats(settings, repeats), points)
+            recorded = run_on_bed(settings, bed, experiment)
+    show_result(settings, recorded, _show_loss)
+
+
+@click.command("latency")
+@measure_options
+@click.option(
+    "--splits",
+    default=",".join(SPLITS),
+    show_default=True,
+    metavar="A/B,...",
+    help="Shares of the first two backends of the service.",
+)
+@_load_options
+def latency_command(
+    settings: MeasureSettings, splits: str, repeats: int | None, trial_s: float | None, clients: int
+) -> None:
+    """Measure the round-trip time of DNS requests under a base load.
+
+    First the highest rate with a loss of at most 0.1 % is searched. Then requests are sent beside loads of 0 % to 90 %
+    of it. For each split the first two backends of the service share load and requests as it says; the others get
+    none. The flows of the bridge are restored at the end, also if this command is killed. End agents of the bridge
+    first, as they would revert the flows.
+
+    Times are those of the kernel, or of the NIC where it makes time stamps; the samples say which. A DNS or echo server
+    has to answer at the VIP; those of a lab do.
+
+    \b
+    Examples:
+      xenoovs measure latency --lab --quick
+      xenoovs measure latency my.yaml --bed bed.yaml --splits 50/50,100/0
+    """
+    loads = _QUICK_BASE_LOADS if settings.quick else BASE_LOADS
+    points: list[Point] = [
+        {"split": split, "base_load": load} for split in dict.fromkeys(splits.split(",")) for load in loads
+    ]
+    with bed_of(settings) as bed:
+        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        number = _repeats(settings, repeats, quick=1)
+        with (
+            load_bench(bed, profile) as bench,
+            latency_experiment(bench, trials, repeats=number, points=points) as experiment,
+        ):
+            recorded = run_on_bed(settings, bed, experiment)
+    show_result(settings, recorded, _show_latency)
+
+
+def _repeats(settings: MeasureSettings, given: int | None, *, quick: int = _QUICK_REPEATS) -> int:
+    return given or (quick if settings.quick else _REPEATS)
+
+
+def _show_rate(recorded: RecordedRun) -> None:
+    rows = [
+        [str(point["frame_bytes"]), *(_median(samples, key) for key in _RATES)]
+        for point, samples in _by_point(recorded)
+    ]
+    print_table(["BYTES", "THROUGHPUT", "AT 0.1% LOSS", "FORWARDED", "GENERATOR"], rows, right=range(5))
+    echo("rates in packets/s; medians of the samples")
+
+
+_RATES = ("throughput_pps", "partial_drop_pps", "forwarding_pps", "generator_pps")
+
+
+def _show_loss(recorded: RecordedRun) -> None:
+    rows = [
+        [
+            str(point["frame_bytes"]),
+            percent(float(point["offered_share"])),
+            _median(samples, "sent_pps"),
+            _median(samples, "received_pps"),
+            _median(samples, "loss_share", percent),
+        ]
+        for point, samples in _by_point(recorded)
+    ]
+    print_table(["BYTES", "OFFERED", "SENT", "RECEIVED", "LOSS"], rows, right=range(5))
+    echo("rates in packets/s; medians of the samples")
+
+
+def _show_latency(recorded: RecordedRun) -> None:
+    rows = []
+    for point, samples in _by_point(recorded):
+        times = [value for sample in samples if isinstance(rtt_us := sample.values["rtt_us"], list) for value in rtt_us]
+        cells = [span(_quantile(times, share) / 1e6) if times else "-" for share in (0.5, 0.99)]
+        load = percent(float(point["base_load"]))
+        rows.append([str(point["split"]), load, _median(samples, "base_sent"), *cells, _median(samples, "received")])
+    print_table(["SPLIT", "BASE LOAD", "FRAMES", "MEDIAN", "P99", "ANSWERS"], rows, right=range(1, 6))
+    stamps = {str(sample.values["timestamps"]) for sample in recorded.samples}
+    echo(f"time stamps of the {' and the '.join(sorted(stamps))}")
+
+
+def _quantile(numbers: Sequence[float], share: float) -> float:
+    return sorted(numbers)[min(len(numbers) - 1, int(share * len(numbers)))]
+
+
+def _by_point(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
+    """Return the points that have samples, in the order of the run."""
+    found = [
+        (point, [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)])
+        for point in recorded.run.points
+    ]
+    return [(point, samples) for point, samples in found if samples]
+
+
+def _median(samples: Sequence[Sample], key: str, show: Callable[[float], str] = quantity) -> str:
+    numbers = [value for sample in samples if isinstance(value := sample.values[key], (int, float))]
+    return show(statistics.median(numbers))

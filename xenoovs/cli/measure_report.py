@@ -1,0 +1,78 @@
+"""`xenoovs measure report`: what runs of `measure` found, as a page with pictures."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xenoovs.cli.options import OutputFormat, output_option
+from xenoovs.cli.output import echo, print_table, print_text
+from xenoovs.errors import MeasureError
+
+if TYPE_CHECKING:
+    from xenoovs.measure.report import MeasureReport
+
+_COLORS = {"confirmed": "green", "refuted": "red", "undecided": "yellow"}
+
+
+@click.command("report")
+@click.argument("directories", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory for the report. Default: the first RESULTS.",
+)
+@output_option
+def report_command(directories: tuple[Path, ...], *, out: Path | None, output: OutputFormat) -> None:
+    """Write a report about the runs in the directories RESULTS: report.html, and each picture as PNG, SVG and CSV.
+
+    RESULTS is a run, or a directory of runs, of which the newest complete one of each experiment counts. Several stand
+    side by side, as before and after a change: the first is what others are compared with. Incomplete runs are drawn
+    as far as they came. The same samples always give the same report. It needs matplotlib:
+    `pip install 'xenoovs[measure]'`.
+
+    A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, else undecided.
+    """
+    for library in ("numpy", "matplotlib"):
+        if find_spec(library) is None:
+            raise MeasureError(
+                f"a report needs {library}, which is not installed: `pip install 'xenoovs[measure]'`, or on Debian "
+                f"`apt install python3-{library}`"
+            )
+    from xenoovs.measure.report import make_report, read_sources, write_report
+
+    report = make_report(read_sources(directories))
+    page = write_report(report, out or directories[0])
+    output.show(lambda: _document(report, page), lambda: _show(report, page))
+
+
+def _show(report: MeasureReport, page: Path) -> None:
+    rows = [
+        [
+            verdict.claim,
+            click.style(verdict.outcome.value, fg=_COLORS[verdict.outcome.value]),
+            f"{run and f'{run}: '}{verdict.reason}",
+        ]
+        for run, verdict in report.verdicts
+    ]
+    if rows:
+        print_table(["CLAIM", "VERDICT", "REASON"], rows)
+        echo()
+    for subtitle in dict.fromkeys(subtitle for chart in report.charts for subtitle in chart.subtitles):
+        print_text(subtitle)
+    print_text(f"report: {page}, with {', '.join(f'{chart.name}.png' for chart in report.charts)}")
+
+
+def _document(report: MeasureReport, page: Path) -> dict[str, object]:
+    return {
+        "report": str(page),
+        "files": sorted(report.files),
+        "verdicts": [
+            {"claim": verdict.claim, "verdict": verdict.outcome.value, "reason": verdict.reason, "run": run or None}
+            for run, verdict in report.verdicts
+        ],
+    }

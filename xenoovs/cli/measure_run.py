@@ -1,0 +1,315 @@
+"""What all experiments of `xenoovs measure` share: options, the directory of the run, progress, and the end."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from xenoovs import __version__
+from xenoovs.cli.defaults import announce, find_config, find_lab
+from xenoovs.cli.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    chosen_bridge,
+    lab_option,
+    output_option,
+    service_option,
+)
+from xenoovs.cli.output import echo, echo_over
+from xenoovs.config.emit import render_config
+from xenoovs.config.include import MAX_SIZE_BYTES
+from xenoovs.config.load import load_config, parse_config
+from xenoovs.display import duration
+from xenoovs.errors import MeasureError, counted
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.machines_bed import open_machines_bed
+from xenoovs.measure.samples import (
+    Plain,
+    Point,
+    RecordedRun,
+    Run,
+    RunWriter,
+    find_runs,
+    new_run,
+    point_key,
+    read_recorded,
+    resumed_run,
+    utc_text,
+)
+from xenoovs.measure.schedule import Experiment, RunProgress, carry_out
+from xenoovs.model.balancer import Balancer
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_BAR_COLUMNS = 20
+_QUICK_S = 52.0
+"""Leaves time of the minute for the start of the command and its end."""
+_SHOWN_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSettings:
+    """The options that every experiment has.
+
+    Attributes:
+        config: File of the services under test; None: the bed's.
+        lab: Lab that is the bed.
+        bed: File of the bed.
+        service: Name of the service under test; None: the first that serves UDP.
+        out: Directory of the runs.
+        quick: Whether the run has to end within a minute.
+        resume: Whether to go on with the newest run that is not complete.
+        seed: Of the order of the points and of the clients' addresses.
+        output: Format of the result.
+    """
+
+    config: Path | None
+    lab: str | None
+    bed: Path | None
+    service: str | None
+    out: Path
+    quick: bool
+    resume: bool
+    seed: int
+    output: OutputFormat
+
+
+def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    # Commands run on the host, those in a lab's virtual machine too: the results have to be here.
+    if context.resilient_parsing:
+        return given
+    lab, origin = find_lab(given)
+    announce(f"lab {lab}", origin)
+    return lab
+
+
+def measure_options(command: Command) -> Command:
+    """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> object:
+        names = MeasureSettings.__dataclass_fields__
+        settings = MeasureSettings(**{name: options.pop(name) for name in names})
+        return command(settings=settings, **options)
+
+    declare = [
+        click.argument("config", metavar="[FILE]", required=False, type=FILE),
+        lab_option(
+            help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
+            is_eager=True,
+            callback=_chosen_lab,
+        ),
+        click.option(
+            "--bed",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="BED",
+            help="Measure on the machines of this file; see `xenoovs measure bed --help`.",
+        ),
+        service_option,
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            default="results",
+            show_default=True,
+            help="Directory for the run, which becomes a directory in it.",
+        ),
+        click.option("--quick", is_flag=True, help="Take at most a minute: fewer repeats, shorter measurements."),
+        click.option("--resume", is_flag=True, help="Go on with the newest run in --out that is not complete."),
+        click.option(
+            "--seed",
+            type=int,
+            default=0,
+            show_default=True,
+            help="Seed of the order of the points and of the clients' addresses.",
+        ),
+        bridge_option,
+        output_option,
+    ]
+    for option in reversed(declare):
+        run = option(run)
+    return cast(Command, run)
+
+
+@contextmanager
+def bed_of(settings: MeasureSettings) -> Iterator[Bed]:
+    """Open the bed that the options name. Raises click.UsageError, ConfigError, LabError, MeasureError."""
+    if (settings.lab is None) == (settings.bed is None):
+        raise click.UsageError("Name one bed: a lab with --lab, or a file with --bed.")
+    config = settings.config if settings.config is not None else find_config(settings.lab)
+    balancer = _load(config, for_lab=settings.lab is not None)
+    if settings.lab is not None:
+        with open_lab_bed(settings.lab, balancer, settings.service) as bed:
+            yield bed
+    elif settings.bed is not None:
+        with open_machines_bed(settings.bed, balancer, settings.service) as bed:
+            yield bed
+
+
+def _load(config: Path, *, for_lab: bool) -> Balancer:
+    if str(config) == "-":
+        data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+        return parse_config(data, file="<stdin>", bridge=chosen_bridge(), for_lab=for_lab)
+    return load_config(config, bridge=chosen_bridge(), for_lab=for_lab)
+
+
+def run_experiment(
+    settings: MeasureSettings, make: Callable[[Bed], Experiment], *, show: Callable[[RecordedRun], None]
+) -> None:
+    """Open the bed, measure what is missing, and show the result.
+
+    Args:
+        settings: The options.
+        make: Makes the experiment for a bed.
+        show: Prints the table of a run.
+    """
+    with bed_of(settings) as bed:
+        recorded = run_on_bed(settings, bed, make(bed))
+    show_result(settings, recorded, show)
+
+
+def run_on_bed(settings: MeasureSettings, bed: Bed, experiment: Experiment) -> RecordedRun:
+    """Measure what is missing on an open bed."""
+    with _writer(settings, bed, experiment) as writer:
+        try:
+            within_s = _QUICK_S if settings.quick else None
+            carry_out(experiment, bed, writer, progress=_show_progress, within_s=within_s)
+        except BaseException:
+            echo_over("")
+            _say_what_is_stored(writer)
+            raise
+        echo_over("")
+        return RecordedRun(writer.directory, writer.run, tuple(writer.samples))
+
+
+def show_result(settings: MeasureSettings, recorded: RecordedRun, show: Callable[[RecordedRun], None]) -> None:
+    """Print a run; `show`: prints its table."""
+    settings.output.show(lambda: document_of(recorded), lambda: _show_run(recorded, show))
+
+
+def document_of(recorded: RecordedRun) -> dict[str, object]:
+    """Return the JSON of a run for `-o json`."""
+    suspect = sum(bool(sample.suspect) for sample in recorded.samples)
+    return {
+        "run": str(recorded.directory),
+        "experiment": recorded.run.experiment,
+        "kind": recorded.run.kind.value,
+        "datapath": recorded.run.datapath,
+        "quick": recorded.run.quick,
+        "basis": recorded.run.basis,
+        "suspect": suspect,
+        "samples": [
+            {"point": sample.point, "repeat": sample.repeat, "values": sample.values, "suspect": sample.suspect}
+            for sample in recorded.samples
+        ],
+    }
+
+
+def _show_run(recorded: RecordedRun, show: Callable[[RecordedRun], None]) -> None:
+    show(recorded)
+    echo()
+    suspect = [sample for sample in recorded.samples if sample.suspect]
+    reasons = list(dict.fromkeys(reason for sample in suspect for reason in sample.suspect))
+    for reason in reasons[:_SHOWN_REASONS]:
+        echo(click.style(f"suspect: {reason}", fg="yellow"))
+    if suspect:
+        more = f", {len(reasons) - _SHOWN_REASONS} more reasons" if len(reasons) > _SHOWN_REASONS else ""
+        echo(click.style(f"{counted(len(suspect), 'suspect sample')}{more}", fg="yellow"))
+    quick = ", a quick run" if recorded.run.quick else ""
+    echo(f"{recorded.run.datapath}{quick}")
+    left = len(recorded.run.missing(recorded.samples))
+    lacking = f"; {left} more did not fit into a minute: --resume measures them" if left else ""
+    echo(f"{counted(len(recorded.samples), 'sample')} in {recorded.directory}{lacking}")
+    echo(f"next: xenoovs measure report {recorded.directory}")
+
+
+def _say_what_is_stored(writer: RunWriter) -> None:
+    total = len(writer.run.points) * writer.run.repeats
+    if not writer.samples:
+        return
+    echo(
+        f"{len(writer.samples)} of {counted(total, 'sample')} are stored in {writer.directory}; the same command with "
+        "--resume goes on",
+        err=True,
+    )
+
+
+def _show_progress(progress: RunProgress) -> None:
+    filled = _BAR_COLUMNS * progress.done // max(1, progress.total)
+    bar = "#" * filled + "-" * (_BAR_COLUMNS - filled)
+    point = " ".join(map(str, progress.point.values()))
+    echo_over(f"[{bar}] {progress.done}/{progress.total}  {point}  {duration(progress.left_s)} left")
+
+
+@contextmanager
+def _writer(settings: MeasureSettings, bed: Bed, experiment: Experiment) -> Iterator[RunWriter]:
+    run = Run(
+        experiment=experiment.name,
+        config=render_config(bed.balancer),
+        bed=bed.document,
+        kind=bed.kind,
+        datapath=bed.datapath,
+        versions={"xenoovs": __version__, **bed.versions},
+        command=("xenoovs", *click.get_current_context().find_root().obj),
+        seed=settings.seed,
+        quick=settings.quick,
+        repeats=experiment.repeats,
+        points=tuple(experiment.points),
+        started=utc_text(time.time()),
+        options=experiment.options,
+    )
+    if settings.resume:
+        with resumed_run(_unfinished(settings.out, run)) as writer:
+            yield writer
+    else:
+        with new_run(settings.out, run) as writer:
+            try:
+                yield writer
+            finally:
+                if not writer.samples:
+                    shutil.rmtree(writer.directory, ignore_errors=True)
+
+
+def _unfinished(out: Path, run: Run) -> Path:
+    """Return the newest run of the same experiment that is not complete. Raises MeasureError, FileUnusable."""
+    recorded = [read_recorded(path) for path in find_runs(out)]
+    left = [one for one in recorded if one.run.experiment == run.experiment and not one.is_complete]
+    if not left:
+        raise MeasureError(
+            f"{out} holds no run of `measure {run.experiment}` that lacks samples; leave out --resume to begin one"
+        )
+    newest = max(left, key=lambda one: one.run.started)
+    for what in ("config", "bed", "options", "points", "repeats", "quick", "seed", "datapath"):
+        before, now = getattr(newest.run, what), getattr(run, what)
+        if _comparable(before) != _comparable(now):
+            raise MeasureError(
+                f"{newest.directory} was begun with {_described(what, before)}, now it is {_described(what, now)}: use "
+                f"the same again ({' '.join(newest.run.command)}), or leave out --resume to begin a new run"
+            )
+    return newest.directory
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return [point_key(cast(Point, point)) for point in value]
+    return value
+
+
+def _described(what: str, value: object) -> str:
+    if what in ("quick", "seed", "repeats", "datapath"):
+        return f"{what} {value}"
+    if what == "options":
+        options = cast("dict[str, Plain]", value)
+        return "options " + (", ".join(f"{key} {option}" for key, option in options.items()) or "of none")
+    return f"another {what}" if what != "points" else f"{len(cast('tuple[Point, ...]', value))} points"

@@ -1,0 +1,368 @@
+"""Decisions in files, with the config that they were made for: saved plans, and the entries of the history."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from hashlib import sha256
+from pathlib import Path
+from shlex import join
+from typing import Annotated, Any, Literal, TypeVar
+
+import click
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from xenoovs import __version__
+from xenoovs.agent.runtime_file import replace_file
+from xenoovs.cli.options import resolved
+from xenoovs.cli.plan import headline, moved_text, summarise, summary_document
+from xenoovs.cli.recorded import MAX_TEXT_BYTES, read_text
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import parse_config
+from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.errors import (
+    BridgeChanged,
+    ConfigError,
+    DecisionMalformed,
+    FileUnusable,
+    ParseError,
+    SavedMalformed,
+    StalePlan,
+)
+from xenoovs.model.balancer import Balancer, service_ids
+from xenoovs.openflow.flow import Flow, service_of
+from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
+
+_MAX_TEXT = 4096
+Text = Annotated[str, Field(max_length=_MAX_TEXT)]
+S = TypeVar("S", bound="_Stored")
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SavedConfig(_Stored):
+    """A config in normal form. `file`: where it was read; `sha256`: of the lines."""
+
+    file: Text
+    sha256: str
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> SavedConfig:
+        if _digest(self.text) != self.sha256:
+            raise ValueError("the config does not match `sha256`")
+        return self
+
+
+class SavedDecision(_Stored):
+    """What a bridge is to have: a decision, and the config that says how its backends are reached.
+
+    Attributes:
+        xenoovs: The version that wrote the file.
+        at: When; `user`: for whom.
+        partial: Whether what cannot be installed is left out.
+    """
+
+    xenoovs: Text
+    at: Annotated[datetime, Field(strict=False)]
+    user: Text
+    bridge: Text
+    partial: bool
+    config: SavedConfig
+    decision: dict[str, Any]
+
+    def balancer(self) -> Balancer:
+        """Return the balancer, with the MACs of now where the config has addresses. Raises ConfigError, MacUnknown."""
+        # Addresses that a lab gave to backends are in it, and a lab checks less.
+        return resolved(parse_config(self.config.text, file=f"<config saved from {self.config.file}>", for_lab=True))
+
+    def options(self, *, drain: bool = True, partial: bool = False) -> PlanOptions:
+        """Return the options with which an engine plans exactly this. Raises DecisionMalformed."""
+        decision = parse_decision(self.decision)
+        return PlanOptions(drain=drain, partial=self.partial or partial, decision=decision)
+
+    @property
+    def local_time(self) -> str:
+        return self.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of the services by their ids."""
+        return {int(each["id"], 16): each["name"] for each in self.decision["services"] if each.get("name")}
+
+    @model_validator(mode="after")
+    def _has_a_decision(self) -> SavedDecision:
+        try:
+            parse_decision(self.decision)
+        except DecisionMalformed as error:
+            raise ValueError(f"the decision is none: {error.path}: {error.reason}") from None
+        return self
+
+
+class SavedPlan(SavedDecision):
+    """A plan, and the state of the bridge that it was made of.
+
+    Attributes:
+        drain: Whether services drain as their config says.
+        before: The flows of the bridge.
+        flow_mods: What is to be sent, in this order.
+        chosen: The bridge that --bridge named; None: none, and then it is not stored.
+    """
+
+    xenoovs_plan: Literal[1] = 1
+    drain: bool
+    before: list[str]
+    flow_mods: list[str]
+    chosen: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_bridge(self) -> SavedPlan:
+        try:
+            bridge = parse_config(self.config.text, file="config", for_lab=True).uplinks.bridge
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if bridge != self.bridge:
+            raise ValueError(f"the config is for bridge {bridge}, and the plan for {self.bridge}")
+        return self
+
+    def again(self, path: Path) -> str:
+        """Return the command that writes this plan, at `path`, again."""
+        chosen = () if self.chosen is None else ("--bridge", self.chosen)
+        return join(["xenoovs", "plan", self.config.file, *chosen, "--out", str(path)])
+
+    def check(self, change: Change, *, file: Path, place: Sequence[int | str] = ()) -> None:
+        """Raise BridgeChanged, StalePlan or SavedMalformed unless the change, planned now, is the one of the file.
+
+        Args:
+            place: The path of this plan in the JSON of the file.
+        """
+        since = f"the plan in {file} was made at {self.local_time}"
+        try:
+            require_unchanged(change, "\n".join(self.before), since=since, again=self.again(file))
+        except ParseError as error:
+            line, column = _position(read_text(file), (*place, "before", (error.line or 1) - 1))
+            raise SavedMalformed(file=str(file), line=line, column=column, reason=f"before: {error}") from None
+        if _flow_mods(change) != self.flow_mods:
+            raise StalePlan(file=str(file), made_by=self.xenoovs, version=__version__, again=self.again(file))
+
+
+class SavedPlans(_Stored):
+    """The plans of several bridges of one config, in the order of the config."""
+
+    xenoovs_plan: Literal[2] = 2
+    bridges: Annotated[list[SavedPlan], Field(min_length=1)]
+
+
+class HistoryEntry(SavedDecision):
+    """What a command applied. `command`: which; `changed`: in words; `summary`: as `xenoovs plan -o json` has it."""
+
+    xenoovs_history: Literal[1] = 1
+    number: Annotated[int, Field(ge=1)]
+    command: Text
+    changed: str
+    summary: dict[str, Any]
+
+
+def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
+    """Return the values of a SavedDecision for a change. Raises FileUnusable."""
+    balancer = change.asked.balancer
+    try:
+        text = render_config(balancer)
+    except ValueError as error:
+        raise FileUnusable(file=file, reason=str(error)) from None
+    ids = service_ids(service.claim for service in balancer.services)
+    names = {ids[service.claim]: service.name for service in balancer.services}
+    return {
+        "xenoovs": __version__,
+        "at": datetime.now(timezone.utc).replace(microsecond=0),
+        "user": _storable(_user()),
+        "bridge": change.bridge,
+        "partial": partial,
+        "config": SavedConfig(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
+        "decision": decision_document(change.target.decision, names),
+    }
+
+
+def entry_of(change: Change, *, file: str, partial: bool, number: int, command: str) -> HistoryEntry:
+    """Return the entry of the history for a change that was applied."""
+    summary = summarise(change)
+    moved = "; clients moved: " + moved_text(summary) if summary.moved else ""
+    changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing; it was there"
+    facts = facts_of(change, file=file, partial=partial)
+    return HistoryEntry(
+        **facts, number=number, command=_storable(command), changed=changed, summary=summary_document(summary)
+    )
+
+
+def plan_of(change: Change, *, file: str, options: PlanOptions, chosen: str | None = None) -> SavedPlan:
+    """Return the file of a change that was planned with these options, for the config in `file`.
+
+    `chosen`: the bridge that --bridge named.
+    """
+    before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
+    facts = facts_of(change, file=file, partial=options.partial)
+    return SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods, chosen=chosen)
+
+
+def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:
+    """Write a file of mode 0600, all of it or nothing. Raises OSError, FileUnusable."""
+    values = document.model_dump(mode="json")
+    for each in values.get("bridges", [values]):
+        # An earlier version can read what does not have it.
+        if each.get("chosen", "") is None:
+            del each["chosen"]
+    # First, so that the kind of the file can be seen at its start.
+    first = {key: values[key] for key in values if key.startswith("xenoovs_")}
+    data = (json.dumps({**first, **values}, indent=1) + "\n").encode()
+    if len(data) > MAX_TEXT_BYTES:
+        raise FileUnusable(file=str(path), reason=f"it would have more than {MAX_TEXT_BYTES >> 20} MiB")
+    replace_file(path, data)
+
+
+_SEVERAL = re.compile(r'\s*\{\s*"xenoovs_plan"\s*:\s*2\b')
+
+
+def load_plans(path: Path) -> tuple[SavedPlan, ...]:
+    """Return the plans of a file, each of another bridge. Raises as `load`."""
+    return tuple(load(path, SavedPlans).bridges) if _SEVERAL.match(read_text(path)) else (load(path, SavedPlan),)
+
+
+def load(path: Path, kind: type[S]) -> S:
+    """Return what `save` wrote.
+
+    Raises:
+        SavedMalformed: It has another form; the error names line and column.
+        OSError, FileUnusable: It cannot be read, or is too long.
+    """
+    text = read_text(path)
+    try:
+        return kind.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))
+    except json.JSONDecodeError as error:
+        raise SavedMalformed(file=str(path), line=error.lineno, column=error.colno, reason=error.msg) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        line, column = _position(text, first["loc"])
+        where = ".".join(map(str, first["loc"]))
+        reason = f"{where}: {first['msg'].removeprefix('Value error, ')}" if where else first["msg"]
+        raise SavedMalformed(file=str(path), line=line, column=column, reason=reason) from None
+    except (ValueError, RecursionError) as error:
+        raise SavedMalformed(file=str(path), line=1, column=1, reason=str(error)) from None
+
+
+def require_unchanged(change: Change, before: str, *, since: str, again: str) -> None:
+    """Raise BridgeChanged if the flows that the bridge had when the change was planned differ from these.
+
+    Args:
+        since: What happened when it had them, for the message.
+        again: The command that plans again.
+    """
+    # Most often the texts are equal too.
+    if before == change.dump or _lines(before) == _lines(change.dump):
+        return
+    old, new = ({flow.key: flow for flow in _flows(text)} for text in (before, change.dump))
+    differing = [old.get(key) or new[key] for key in {**old, **new} if old.get(key) != new.get(key)]
+    if not differing:
+        return
+    names = {made.service_id: made.service.name for made in change.program.services}
+    services = [_service_name(flow, {**change.names, **names}) for flow in differing]
+    raise BridgeChanged(
+        bridge=change.bridge,
+        since=since,
+        services={name: services.count(name) for name in sorted(set(services))},
+        example=render_flow(replace(differing[0], cookie=0)),
+        again=again,
+    )
+
+
+def _service_name(flow: Flow, names: dict[int, str]) -> str:
+    service_id = service_of(flow.cookie)
+    return names.get(service_id, f"id {service_id:#x}") if service_id else "no service"
+
+
+def _flows(dump: str) -> list[Flow]:
+    return [seen.flow for seen in parse_dump(dump)]
+
+
+def _lines(dump: str) -> set[str]:
+    return {line.strip() for line in dump.splitlines() if "actions=" in line}
+
+
+def _flow_mods(change: Change) -> list[str]:
+    return [render_flow_mod(mod) for mod in change.bundle.mods]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _storable(name: str) -> str:
+    """Return a name as JSON can have it: without bytes that are no UTF-8, and not too long."""
+    return name.encode(errors="backslashreplace").decode()[:_MAX_TEXT]
+
+
+def _user() -> str:
+    """Return who runs the command; behind sudo, who called it."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    caller = os.environ.get("SUDO_USER", name)
+    return name if caller == name else f"{caller} (as {name})"
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return found
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:
+    """Return line and column of the value at a path in JSON text, or of the innermost value around it that is there."""
+    at = _skip(text, 0)
+    for step in path:
+        inner = _member(text, at, step)
+        if inner is None:
+            break
+        at = inner
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
+
+
+def _member(text: str, at: int, step: int | str) -> int | None:
+    """Return where a member of the object or list at `at` begins; None: it has none of this name or number."""
+    decoder, is_object, number = json.JSONDecoder(), text[at] == "{", 0
+    if text[at] not in "{[":
+        return None
+    at = _skip(text, at + 1)
+    while text[at] not in "}]":
+        key: object = number
+        if is_object:
+            key, at = decoder.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)
+        if key == step:
+            return at
+        _, at = decoder.raw_decode(text, at)
+        at = _skip(text, at)
+        at, number = (_skip(text, at + 1) if text[at] == "," else at), number + 1
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()

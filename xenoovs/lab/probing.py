@@ -1,0 +1,94 @@
+"""Health checks inside a lab: what a config means there, and what the machines must answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from xenoovs.lab.responder import STATUS_PORT, CheckAnswer, Job
+from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address
+from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service
+
+_ANSWERED = (ProbeKind.UDP, ProbeKind.DNS, ProbeKind.HTTP, ProbeKind.HTTPS)
+"""Probes that expect more than a connection; the others are answered by the kernel."""
+
+
+def in_lab(balancer: Balancer, topology: Topology) -> Balancer:
+    """Return the config as it is in a lab: probes and agent checks go out inside of it.
+
+    Backends without an address have the lab's.
+
+    `interface` and `netns` of the config are replaced, and any certificate is accepted. No VIP is announced: its route
+    would be on the host, whose clients then lose the VIP to a network that they do not reach.
+    """
+    services = tuple(_service_in_lab(service, topology) for service in balancer.services)
+    return replace(balancer, services=services, announce=None)
+
+
+def _service_in_lab(service: Service, topology: Topology) -> Service:
+    backends = tuple(_with_address(service, backend, topology) for backend in service.backends)
+    health = service.health and _health_in_lab(service, service.health, topology)
+    agent = service.agent_check and replace(service.agent_check, netns=topology.switch_namespace, interface=None)
+    return replace(service, backends=backends, health=health, agent_check=agent)
+
+
+def _health_in_lab(service: Service, health: Health, topology: Topology) -> Health:
+    # Routes choose the device, but an ARP probe needs its name.
+    ports = {port for backend in service.backends for port in backend.next_hop.ports}
+    devices = (device.interface for device in topology.probe_devices if device.egress in ports)
+    interface = next(devices, None) if health.probe is ProbeKind.ARP else None
+    health = replace(health, netns=topology.switch_namespace, interface=interface)
+    return replace(health, insecure=True, ca_file=None) if health.probe is ProbeKind.HTTPS else health
+
+
+def _with_address(service: Service, backend: Backend, topology: Topology) -> Backend:
+    machine = _machine_of(service, backend, topology)
+    if machine is None or str(backend.address) in machine.own_addresses:
+        return backend
+    # The config has no address, or got one after the lab was built.
+    return replace(backend, address=parse_address(machine.own_addresses[0]))
+
+
+def _machine_of(service: Service, backend: Backend, topology: Topology) -> Machine | None:
+    if backend.follows:
+        return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
+    mac, ports = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.ports
+    return next((one for one in topology.machines if one.mac == mac and one.egress in ports), None)
+
+
+def job_of(
+    machine: Machine, balancer: Balancer, topology: Topology, *, log: str, certificate: Callable[[], str]
+) -> Job:
+    """Return what a machine answers to clients, and to the health checks of a config.
+
+    Args:
+        certificate: Returns the PEM file for https; called only if a check needs it.
+    """
+    checks = tuple(_checks(machine, balancer, topology))
+    ports = {("tcp" if check.kind.startswith("http") else "udp", check.port) for check in checks}
+    healths = _healths(machine, balancer, topology)
+    tcp = {("tcp", health.port) for health in healths if health.probe is ProbeKind.TCP and health.port is not None}
+    return Job(
+        machine.label,
+        machine.names,
+        tuple(sorted({*machine.listen, *ports, *tcp, ("udp", STATUS_PORT)})),
+        log,
+        machine.own_addresses,
+        checks,
+        certificate=certificate() if any(check.kind == "https" for check in checks) else None,
+    )
+
+
+def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[Health]:
+    for service in balancer.services:
+        if service.health is not None and any(
+            _machine_of(service, backend, topology) == machine for backend in service.backends
+        ):
+            yield service.health
+
+
+def _checks(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[CheckAnswer]:
+    for health in _healths(machine, balancer, topology):
+        if health.probe in _ANSWERED and health.port is not None:
+            text = health.expect if health.probe is ProbeKind.UDP else health.body
+            yield CheckAnswer(health.probe.value, health.port, health.path, health.status[0], text)

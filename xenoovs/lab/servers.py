@@ -1,0 +1,189 @@
+"""The backend machines of a lab: the program that answers in each, and how they fail and recover."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+
+from xenoovs.display import span
+from xenoovs.errors import CommandFailed, LabError
+from xenoovs.lab.host import LabNetns, kill_and_wait, marked_processes, namespaces_of, processes_in
+from xenoovs.lab.lab import MARK, Lab, sole_owner
+from xenoovs.lab.probing import job_of
+from xenoovs.lab.responder import Job, render_job
+from xenoovs.lab.topology import Machine
+from xenoovs.model.balancer import Balancer, ProbeKind
+from xenoovs.switch.process import run
+
+SLOW_S = 2.0
+"""How late a slow backend answers."""
+
+_FAILURES = "failures.json"
+_CERTIFICATE = "https.pem"
+
+
+class Failure(Enum):
+    """How a backend fails."""
+
+    LINK = "link"
+    PORT = "port"
+    SILENT = "silent"
+    SLOW = "slow"
+
+    @property
+    def effect(self) -> str:
+        """What happens in the machine."""
+        return _EFFECTS[self]
+
+    @property
+    def unnoticed_by(self) -> frozenset[ProbeKind]:
+        """Probes that the kernel of the machine still answers."""
+        return _UNNOTICED.get(self, frozenset())
+
+
+_EFFECTS = {
+    Failure.LINK: "its cable is unplugged",
+    Failure.PORT: "its program has ended, and the kernel refuses connections",
+    Failure.SILENT: "it receives packets and answers nothing, not even ARP",
+    Failure.SLOW: f"its program answers after {span(SLOW_S)}",
+}
+_KERNEL = frozenset({ProbeKind.ICMP, ProbeKind.ARP})
+_UNNOTICED = {Failure.PORT: _KERNEL, Failure.SLOW: _KERNEL | {ProbeKind.TCP}}
+
+
+def check_complete(lab: Lab) -> None:
+    """Raise LabError unless all namespaces of a lab are there."""
+    if missing := set(lab.topology.namespaces) - set(namespaces_of(lab.name)):
+        names = ", ".join(sorted(missing))
+        raise LabError(
+            f"lab {lab.name} is incomplete (namespace {names} is missing); recreate it with "
+            f"`xenoovs lab down --lab {lab.name}`, then `xenoovs lab up --lab {lab.name}`"
+        )
+
+
+def find_machine(lab: Lab, backend: str) -> Machine:
+    """Return the machine of a backend, by a name that it has in the config or by its label. Raises LabError."""
+    machines = lab.topology.machines
+    named = [machine for machine in machines if backend in machine.names or backend == machine.label]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        labels = " or ".join(machine.label for machine in named)
+        raise LabError(f"lab {lab.name} has several backends {backend!r}, behind different ports: name one as {labels}")
+    names = [name for machine in machines for name in machine.names]
+    close = get_close_matches(backend, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names[:10])}{', ...' if names[10:] else ''}"
+    raise LabError(f"lab {lab.name} has no backend {backend!r}; {hint}")
+
+
+def failures_of(lab: Lab) -> dict[str, Failure]:
+    """Return how machines were made to fail, by their labels."""
+    try:
+        return {label: Failure(how) for label, how in json.loads((lab.directory / _FAILURES).read_text()).items()}
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def fail(lab: Lab, machine: Machine, how: Failure, balancer: Balancer) -> None:
+    """Make a backend fail in one way; an earlier failure of it ends."""
+    check_complete(lab)
+    with sole_owner(lab.directory):
+        # Written first: after a crash `heal` repairs whatever was done.
+        _write_failures(lab, {**failures_of(lab), machine.label: how})
+        _set_state(lab, machine, how, balancer)
+
+
+def heal(lab: Lab, machines: Iterable[Machine], balancer: Balancer) -> tuple[Machine, ...]:
+    """Make backends work again, whatever they lack. Return those that had failed."""
+    check_complete(lab)
+    with sole_owner(lab.directory):
+        failures = failures_of(lab)
+        healed = [machine for machine in machines if machine.label in failures or not _is_running(lab, machine)]
+        for machine in healed:
+            _set_state(lab, machine, None, balancer)
+            failures.pop(machine.label, None)
+            _write_failures(lab, failures)
+        return tuple(healed)
+
+
+def _write_failures(lab: Lab, failures: dict[str, Failure]) -> None:
+    draft = lab.directory / f"{_FAILURES}.new"
+    draft.write_text(json.dumps({label: how.value for label, how in failures.items()}))
+    draft.replace(lab.directory / _FAILURES)
+
+
+def _set_state(lab: Lab, machine: Machine, failure: Failure | None, balancer: Balancer) -> None:
+    netns, place = LabNetns(lab.marks), machine.namespace
+    link = "down" if failure is Failure.LINK else "up"
+    netns.batch([f"link set dev {machine.switch_interface} {link}"], namespace=lab.topology.switch_namespace)
+    if failure is Failure.SILENT:
+        # A queue of no packets: whatever the machine sends is dropped, ARP too (tc-pfifo(8)).
+        netns.execute(place, ["tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo", "limit", "0"])
+    elif "pfifo" in netns.execute(place, ["tc", "qdisc", "show", "dev", "eth0"]).stdout:
+        netns.execute(place, ["tc", "qdisc", "del", "dev", "eth0", "root"])
+    follow_config(lab, balancer, [machine], failures={} if failure is None else {machine.label: failure})
+
+
+def follow_config(
+    lab: Lab, balancer: Balancer, machines: Iterable[Machine], *, failures: dict[str, Failure] | None = None
+) -> None:
+    """Let machines answer the health checks of a config: start again the programs that do something else.
+
+    Raises:
+        LabError: A program does not start.
+    """
+    failures = failures_of(lab) if failures is None else failures
+    for machine in machines:
+        failure = failures.get(machine.label)
+        job = job_of(
+            machine,
+            balancer,
+            lab.topology,
+            log=str(lab.directory / f"{machine.label}.log"),
+            certificate=lambda: str(_certificate(lab)),
+        )
+        if failure is Failure.SLOW:
+            job = replace(job, delay_s=SLOW_S)
+        _run_responder(lab, machine, None if failure is Failure.PORT else job)
+
+
+def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
+    """Make a machine's program do this job; None: end it."""
+    file = lab.directory / f"{machine.label}.json"
+    wanted = "" if job is None else render_job(job)
+    if wanted and file.exists() and file.read_text() == wanted and _is_running(lab, machine):
+        return
+    file.unlink(missing_ok=True)
+    kill_and_wait(_responders(lab, machine))
+    if job is None:
+        return
+    argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
+    try:
+        LabNetns(lab.marks).execute(machine.namespace, argv, stdin=wanted)
+    except CommandFailed as error:
+        raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
+    file.write_text(wanted)
+
+
+def _responders(lab: Lab, machine: Machine) -> set[int]:
+    return set(processes_in(machine.namespace)) & set(marked_processes(MARK, str(lab.directory)))
+
+
+def _is_running(lab: Lab, machine: Machine) -> bool:
+    return bool(_responders(lab, machine))
+
+
+def _certificate(lab: Lab) -> Path:
+    """Return the certificate of all machines, which says nothing about who they are; made at the first call."""
+    file = lab.directory / _CERTIFICATE
+    if not file.exists():
+        draft, subject = file.with_suffix(".new"), f"/CN=lab {lab.name}"
+        argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        run([*argv, "-subj", subject, "-days", "365", "-keyout", str(draft), "-out", str(draft)])
+        draft.replace(file)
+    return file

@@ -1,0 +1,119 @@
+"""What of a lab works: its Open vSwitch, its namespaces, and what each backend answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+from xenoovs.errors import CommandFailed
+from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.servers import Failure, failures_of
+from xenoovs.lab.topology import Machine
+from xenoovs.switch.process import try_run
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """A backend machine.
+
+    Attributes:
+        failure: How `lab fail` made it fail.
+        answer: What it answers when it is asked for its names, or why there is no answer.
+        latency_s: Seconds until the answer; None: none came.
+        received: Packets that reached it since the lab is up; None: its namespace is missing.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    namespace: str
+    mac: str
+    egress: str
+    address: str
+    failure: Failure | None
+    answer: str
+    latency_s: float | None
+    received: int | None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answers, and is not made to fail."""
+        return self.latency_s is not None and self.failure is None
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    """What of a lab works. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
+
+    name: str
+    directory: str
+    bridge: str
+    ports: tuple[str, ...]
+    db: str
+    ovs_pids: tuple[int, ...]
+    missing: tuple[str, ...]
+    machines: tuple[MachineStatus, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.state == "up"
+
+    @property
+    def state(self) -> str:
+        """`up`; `failing`: only backends that `lab fail` made fail do not work; else `damaged`."""
+        if len(self.ovs_pids) < 2 or self.missing or any(not m.is_up and m.failure is None for m in self.machines):
+            return "damaged"
+        return "up" if all(machine.is_up for machine in self.machines) else "failing"
+
+
+def lab_status(lab: Lab) -> LabStatus:
+    """Return what of a lab works. Raises LabError without root."""
+    check_root(probe_host())
+    topology, failures = lab.topology, failures_of(lab)
+    present = namespaces_of(lab.name)
+    answers = _answers(lab) if topology.switch_namespace in present else {}
+    return LabStatus(
+        lab.name,
+        str(lab.directory),
+        topology.bridge,
+        topology.bridges[0].ports,
+        lab.ovs.db,
+        lab.ovs.pids(),
+        missing=tuple(namespace for namespace in topology.namespaces if namespace not in present),
+        machines=tuple(_machine_status(machine, failures, answers) for machine in topology.machines),
+    )
+
+
+def _machine_status(
+    machine: Machine, failures: dict[str, Failure], answers: dict[str, tuple[float | None, str]]
+) -> MachineStatus:
+    address = machine.own_addresses[0]
+    latency_s, answer = answers.get(address, (None, "cannot be asked"))
+    return MachineStatus(
+        machine.label,
+        machine.names,
+        machine.namespace,
+        machine.mac,
+        machine.egress,
+        address,
+        failures.get(machine.label),
+        answer,
+        latency_s,
+        _received(machine),
+    )
+
+
+def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
+    addresses = [machine.own_addresses[0] for machine in lab.topology.machines]
+    argv = [sys.executable, "-P", "-m", "xenoovs.lab.inquiry"]
+    try:
+        done = LabNetns(lab.marks).execute(lab.topology.switch_namespace, argv, stdin=json.dumps(addresses))
+    except CommandFailed:
+        return {}
+    return {address: (latency_s, answer) for address, (latency_s, answer) in json.loads(done.stdout).items()}
+
+
+def _received(machine: Machine) -> int | None:
+    done = try_run(["ip", "-n", machine.namespace, "-s", "-j", "link", "show", "eth0"])
+    return int(json.loads(done.stdout)[0]["stats64"]["rx"]["packets"]) if done.exit_code == 0 else None

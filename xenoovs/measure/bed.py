@@ -1,0 +1,112 @@
+"""The bed of an experiment: which machine plays which role, and the services under test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from xenoovs.errors import MeasureError, did_you_mean, first_names
+from xenoovs.measure.place import Place, RemoteCommand
+from xenoovs.measure.samples import BedKind
+from xenoovs.model.balancer import Balancer, Protocol, Service
+from xenoovs.switch.process import Completed
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A machine in a role.
+
+    Attributes:
+        role: `generator`, `client`, `dpu`, or the name of a backend.
+        place: The machine.
+        interface: Where its packets leave and arrive; of the dpu the first uplink.
+        netns: Network namespace of the interface; empty: that of the machine itself.
+        mac: MAC of the interface; empty: not known before it is asked.
+        address: IP address of its own; empty: it has none.
+        env: Variables for every command, such as OVS_RUNDIR.
+    """
+
+    role: str
+    place: Place
+    interface: str
+    netns: str = ""
+    mac: str = ""
+    address: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def is_at(self, other: Station) -> bool:
+        """Return whether both have the same interface of the same machine."""
+        return (self.place, self.netns, self.interface) == (other.place, other.netns, other.interface)
+
+    def argv(self, *argv: str) -> list[str]:
+        """Return a command as it is run on the machine, so that it is in the namespace."""
+        return [*(["ip", "netns", "exec", self.netns] if self.netns else []), *argv]
+
+    def start(self, *argv: str, stdin: str | None = None) -> RemoteCommand:
+        """Start a command there; see Place.start."""
+        return self.place.start(self.argv(*argv), stdin=stdin, env=self.env)
+
+    def run(self, *argv: str, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        """Run a command there to its end; see Place.run."""
+        return self.place.run(self.argv(*argv), stdin=stdin, timeout_s=timeout_s, env=self.env)
+
+    def try_run(self, *argv: str, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        """Run a command there to its end; see Place.try_run."""
+        return self.place.try_run(self.argv(*argv), stdin=stdin, timeout_s=timeout_s, env=self.env)
+
+    @contextmanager
+    def undone_at_end(self, *argv: str, stdin: str = "") -> Iterator[None]:
+        """Run a command there at the end of the block; also when this process is killed in it."""
+        variables = [f"{name}={value}" for name, value in self.env.items()]
+        with self.place.undone_at_end(["env", *variables, *self.argv(*argv)], stdin=stdin):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """An open bed. Everything that was started on its machines ends with it.
+
+    Attributes:
+        name: For messages: the lab, or the file.
+        kind: What its figures stand for.
+        datapath: Name of the datapath for pictures and tables.
+        balancer: The config, as it is on this bed.
+        service: The service under test.
+        generator: Sends the load as all clients.
+        client: Measures round trips.
+        dpu: Has Open vSwitch.
+        backends: Those of the service, by name.
+        uplinks: Interfaces of the dpu that carry the load.
+        gateway_mac: Next hop of packets to a VIP that has no MAC in the config.
+        document: The bed for `run.json`.
+        versions: For `run.json`.
+    """
+
+    name: str
+    kind: BedKind
+    datapath: str
+    balancer: Balancer
+    service: Service
+    generator: Station
+    client: Station
+    dpu: Station
+    backends: Mapping[str, Station]
+    uplinks: Sequence[str]
+    gateway_mac: str
+    document: Mapping[str, object]
+    versions: Mapping[str, str]
+
+
+def service_under_test(balancer: Balancer, name: str | None) -> Service:
+    """Return the service of that name; without a name the first that serves UDP. Raises MeasureError."""
+    names = [service.name for service in balancer.services]
+    if name is not None:
+        for service in balancer.services:
+            if service.name == name:
+                return service
+        raise MeasureError(f"the config has no service {name}, only {first_names(names)}.{did_you_mean(name, names)}")
+    for service in balancer.services:
+        if service.claim.protocol in (None, Protocol.UDP):
+            return service
+    raise MeasureError("the config has no service that serves UDP, which the generators send; add one")

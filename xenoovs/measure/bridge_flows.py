@@ -1,0 +1,49 @@
+"""Other flows on the bridge of a bed for a while: its own ones come back, whatever ends the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.measure.bed import Bed
+from xenoovs.openflow.flow import Flow, is_foreign
+from xenoovs.openflow.text import parse_dump, render_flow
+
+_OFCTL = ("ovs-ofctl", "-O", "OpenFlow14")
+_TIMEOUT_S = 60.0
+
+
+def bridge_flows(bed: Bed) -> str:
+    """Return all flows of the bridge, as `ovs-ofctl replace-flows` reads them. Raises MeasureError."""
+    return _ofctl(bed, "--names", "--no-stats", "dump-flows", bed.balancer.uplinks.bridge)
+
+
+@contextmanager
+def restored_flows(bed: Bed) -> Iterator[str]:
+    """Restore the flows of the bridge at the end, also if this process is killed; yields them. Raises MeasureError."""
+    before = bridge_flows(bed)
+    bridge = bed.balancer.uplinks.bridge
+    with bed.dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):
+        yield before
+
+
+def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
+    """Install flows in place of those of xenoovs, in one bundle; foreign flows stay as they were. Raises MeasureError.
+
+    Args:
+        bed: The bed.
+        flows: All flows of the program.
+        before: What the bridge had.
+    """
+    foreign = [seen.flow for seen in parse_dump(before) if is_foreign(seen.flow.cookie)]
+    text = "".join(f"{render_flow(flow)}\n" for flow in (*flows, *foreign))
+    _ofctl(bed, "--bundle", "replace-flows", bed.balancer.uplinks.bridge, "-", stdin=text)
+
+
+def _ofctl(bed: Bed, *arguments: str, stdin: str = "") -> str:
+    try:
+        return bed.dpu.run(*_OFCTL, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S).stdout
+    except CommandFailed as failed:
+        said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+        raise MeasureError(f"flows of bridge {bed.balancer.uplinks.bridge} cannot be changed: {said[-1]}") from None

@@ -1,0 +1,640 @@
+"""What the pictures of a report show, as values made from samples. Drawing them is left to `pictures`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from xenoovs.errors import counted
+from xenoovs.measure.published import OTHER_HARDWARE, load_published
+from xenoovs.measure.samples import RecordedRun, Sample
+from xenoovs.measure.statistics import Interval, Quantiles, change, interval, median, quantiles
+from xenoovs.measure.verdict import (
+    WIRE_OVERHEAD_BYTES,
+    ClaimVerdict,
+    by_point,
+    judge,
+    line_rate_pps,
+    number,
+    number_list,
+)
+
+UDP_OVERHEAD_BYTES = 46
+"""Ethernet header and FCS, IPv4 and UDP headers of a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartMark:
+    """One point of a line, or one bar. `is_suspect`: all its samples are."""
+
+    x: float
+    value: Interval
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    """Points that belong together.
+
+    Attributes:
+        color: Number of its colour; None: a reference, thin and grey.
+        is_dashed: Whether it is less important than others of its colour.
+    """
+
+    label: str
+    marks: tuple[ChartMark, ...]
+    color: int | None = None
+    is_dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box plot. `place`: number of the run, for boxes side by side."""
+
+    x: float
+    value: Quantiles
+    place: int = 0
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars of one colour, one for each category that has a value."""
+
+    label: str
+    marks: Mapping[str, ChartMark]
+    color: int
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis. `ticks`: places with their labels; empty: the usual ones."""
+
+    label: str
+    is_log: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+    unit: float = 1.0
+    """Values are divided by it, as 1e6 for Mpps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One coordinate system. `categories`: names of the rows of bars, from the top."""
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[ChartLine, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    bars: tuple[Bars, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChartTable:
+    """The figures of a picture. `numbers`: columns that hold them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    numbers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of one experiment.
+
+    Attributes:
+        name: Of its files.
+        title: What it shows.
+        subtitles: Of each run: the datapath, and whether it is quick, incomplete or suspect.
+        panels: From left to right, `columns` in a row.
+        caption: How to read it.
+        table: Its figures.
+        verdicts: On the claim that the experiment tests, for each run.
+        columns: Panels in a row.
+        notes: What is not drawn.
+        runs: Those that are drawn.
+    """
+
+    name: str
+    title: str
+    subtitles: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    caption: str
+    table: ChartTable
+    verdicts: tuple[ClaimVerdict | None, ...] = ()
+    columns: int = 1
+    notes: tuple[str, ...] = ()
+    runs: tuple[RecordedRun, ...] = field(default=(), compare=False)
+
+
+def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None:
+    """Return the picture of runs of the same experiment; None: none has a sample yet, or it has no picture.
+
+    Args:
+        runs: Side by side in the picture.
+        labels: Of each run; used when there are several.
+    """
+    make = _CHARTS.get(runs[0].run.experiment)
+    measured = [(run, label) for run, label in zip(runs, labels, strict=True) if run.samples]
+    if make is None or not measured:
+        return None
+    several = len(measured) > 1
+    sources = [_RunSource(run, f"{label}: " if several else "", index) for index, (run, label) in enumerate(measured)]
+    chart = make(sources)
+    verdicts = tuple(judge(one.run.run.experiment, one.run.samples, link_bps=one.link_bps) for one in sources)
+    return replace(
+        chart,
+        subtitles=tuple(f"{one.prefix}{subtitle_of(one.run)}" for one in sources),
+        verdicts=verdicts,
+        runs=tuple(one.run for one in sources),
+    )
+
+
+def subtitle_of(recorded: RecordedRun) -> str:
+    """Return the name of the datapath, and what makes the run less than a whole one."""
+    run, planned = recorded.run, len(recorded.run.points) * recorded.run.repeats
+    marks = [run.datapath]
+    if run.quick:
+        marks.append("quick run")
+    if not recorded.is_complete:
+        marks.append(f"incomplete: {len(recorded.samples)} of {counted(planned, 'sample')}")
+    if suspect := sum(bool(sample.suspect) for sample in recorded.samples):
+        marks.append(f"{counted(suspect, 'sample')} suspect")
+    return "; ".join(marks)
+
+
+def link_bps_of(recorded: RecordedRun) -> float | None:
+    """Return the rate of the slowest link of the bed; None: it is not known."""
+    value = recorded.run.bed.get("link_bps")
+    return float(value) if isinstance(value, (int, float)) and value else None
+
+
+@dataclass(frozen=True, slots=True)
+class _RunSource:
+    """One run of a picture. `index`: among the runs."""
+
+    run: RecordedRun
+    prefix: str
+    index: int
+
+    @property
+    def link_bps(self) -> float | None:
+        return link_bps_of(self.run)
+
+    def groups(self, *keys: str) -> dict[tuple[object, ...], list[Sample]]:
+        """Return the samples of each point; the suspect ones only where there are no others."""
+        groups = by_point(self.run.samples, *keys)
+        return {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
+
+
+def _mark(x: float, samples: Sequence[Sample], key: str) -> ChartMark | None:
+    values = [value for sample in samples if (value := number(sample.values, key)) is not None]
+    if not values:
+        return None
+    return ChartMark(x, interval(values), all(sample.suspect for sample in samples))
+
+
+def _marks(
+    groups: Mapping[tuple[object, ...], Sequence[Sample]], key: str, *, position: int = 0
+) -> tuple[ChartMark, ...]:
+    marks = (_mark(float(str(point[position])), samples, key) for point, samples in groups.items())
+    return tuple(mark for mark in marks if mark is not None)
+
+
+def _exactly(x: float, value: float) -> ChartMark:
+    return ChartMark(x, Interval(value, value, value, 1))
+
+
+def _curve(experiment: str, panel: str = "") -> Iterator[ChartLine]:
+    for curve in load_published().of(experiment).curves:
+        if curve.panel != panel:
+            continue
+        label = f"{curve.source.name}, {curve.label} ({OTHER_HARDWARE})"
+        yield ChartLine(label, tuple(_exactly(x, y) for x, y in curve.points))
+
+
+# Packet rate over size.
+
+
+def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
+    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
+    sizes = sorted({int(str(size)) for one in sources for (size,) in one.groups("frame_bytes")})
+    for one in sources:
+        groups = one.groups("frame_bytes")
+        lines.append(ChartLine(f"{one.prefix}throughput, without loss", _marks(groups, "throughput_pps"), one.index))
+        forwarding = _marks(groups, "forwarding_pps")
+        lines.append(ChartLine(f"{one.prefix}forwarding rate, with loss", forwarding, one.index, is_dashed=True))
+        rows += [_rate_row(one, int(str(size)), samples) for (size,), samples in groups.items()]
+    links = sorted({one.link_bps for one in sources if one.link_bps})
+    references = [
+        ChartLine(
+            f"line rate of {link / 1e9:g} Gbit/s", tuple(_exactly(size, line_rate_pps(link, size)) for size in sizes)
+        )
+        for link in links
+    ]
+    references += _curve("rate")
+    references += [
+        ChartLine(f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})", (_exactly(figure.at, figure.value),))
+        for figure in load_published().of("rate").figures
+        if figure.at is not None
+    ]
+    shown = [size for size in sizes if size != 68 or 64 not in sizes]
+    ticks = tuple((float(size), str(size) if size != 1280 or 1518 not in sizes else "") for size in shown)
+    most = max((mark.value.high for line in lines for mark in line.marks), default=0.0)
+    prefix, unit = ("million", 1e6) if most >= 2e6 else ("thousand", 1e3)
+    measured = tuple(line for line in lines if line.marks)
+    x = Axis("frame size with FCS, bytes", is_log=True, ticks=ticks)
+    panels = (
+        Panel("measured", x, Axis(f"{prefix} packets a second", unit=unit), measured),
+        Panel(
+            "beside line rate and others (log scale)",
+            x,
+            Axis("million packets a second", is_log=True, unit=1e6),
+            (*measured, *references),
+        ),
+    )
+    return Chart(
+        "rate",
+        "Packet rate over frame size",
+        (),
+        panels,
+        "Throughput is the highest rate without any loss (RFC 2544, section 26.1), the forwarding rate the highest "
+        "that arrived at any load. Bars at the points are confidence intervals of 95 % over the repeats. Layer 1 (L1) "
+        "counts preamble and gap too, payload is that of UDP.",
+        ChartTable(
+            (
+                "run",
+                "frame bytes",
+                "throughput pps",
+                "low",
+                "high",
+                "forwarding pps",
+                "of line rate",
+                "L1 Gbit/s",
+                "payload Gbit/s",
+                "repeats",
+            ),
+            tuple(rows),
+            frozenset(range(1, 10)),
+        ),
+        columns=2,
+    )
+
+
+def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Cell, ...]:
+    throughput, forwarding = _mark(size, samples, "throughput_pps"), _mark(size, samples, "forwarding_pps")
+    if throughput is None:
+        return (one.prefix.rstrip(": "), size, *([None] * 7), len(samples))
+    pps = throughput.value.estimate
+    return (
+        one.prefix.rstrip(": "),
+        size,
+        pps,
+        throughput.value.low,
+        throughput.value.high,
+        forwarding.value.estimate if forwarding else None,
+        pps / line_rate_pps(one.link_bps, size) if one.link_bps else None,
+        pps * (size + WIRE_OVERHEAD_BYTES) * 8 / 1e9,
+        pps * max(0, size - UDP_OVERHEAD_BYTES) * 8 / 1e9,
+        len(samples),
+    )
+
+
+# Latency over base load, for each split.
+
+
+def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
+    panels, rows = list[Panel](), list[tuple[Cell, ...]]()
+    splits = dict.fromkeys(str(point.get("split")) for one in sources for point in one.run.run.points)
+    shown = [split for split in splits if any((split,) in one.groups("split") for one in sources)]
+    loads = sorted({float(str(load)) for one in sources for (load,) in one.groups("base_load")})
+    for split in shown:
+        boxes = list[Box]()
+        for one in sources:
+            for (of_split, load), samples in one.groups("split", "base_load").items():
+                times = [time for sample in samples for time in number_list(sample.values, "rtt_us")]
+                if str(of_split) != split or not times:
+                    continue
+                box = Box(float(str(load)), quantiles(times), one.index, all(sample.suspect for sample in samples))
+                boxes.append(box)
+                found = box.value
+                rows.append(
+                    (
+                        one.prefix.rstrip(": "),
+                        split,
+                        box.x,
+                        found.p25,
+                        found.median,
+                        found.p75,
+                        found.p99,
+                        found.p999,
+                        found.count,
+                        len(samples),
+                    )
+                )
+        ticks = tuple((load, f"{load:.0%}") for load in loads)
+        panels.append(
+            Panel(
+                f"split {split}",
+                Axis("base load, of the highest rate with at most 0.1 % loss", ticks=ticks),
+                Axis("round-trip time, microseconds", is_log=True),
+                tuple(_curve("latency", split)),
+                boxes=tuple(boxes),
+            )
+        )
+    stamps = sorted({str(s.values.get("timestamps")) for one in sources for s in one.run.samples})
+    return Chart(
+        "latency",
+        "Round-trip time under base load",
+        (),
+        tuple(panels),
+        "Boxes hold the middle half of all answers with the median as a line; whiskers end at 1 % and 99 %. "
+        "A split such as 70/30 is how the base load is shared by the first two backends. "
+        f"Time stamps: {', '.join(stamps)}.",
+        ChartTable(
+            ("run", "split", "base load", "p25 us", "median us", "p75 us", "p99 us", "p99.9 us", "answers", "repeats"),
+            tuple(rows),
+            frozenset(range(2, 10)),
+        ),
+        columns=min(2, len(panels)) or 1,
+    )
+
+
+# Loss over offered load.
+
+
+def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
+    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
+    greatest = 1.0
+    for one in sources:
+        for (size,) in one.groups("frame_bytes"):
+            groups = {
+                point: samples
+                for point, samples in one.groups("frame_bytes", "offered_share").items()
+                if point[0] == size
+            }
+            name = f"{one.prefix}{size} bytes" if size is not None else f"{one.prefix}loss"
+            lines.append(
+                ChartLine(
+                    name, _marks(groups, "loss_share", position=1), len([x for x in lines if x.color is not None])
+                )
+            )
+            for (_, share), samples in groups.items():
+                greatest = max(greatest, float(str(share)))
+                rows.append(_loss_row(one, size, float(str(share)), samples))
+    steps = [1 + (greatest - 1) * index / 40 for index in range(41)] if greatest > 1 else []
+    if steps:
+        least = tuple(_exactly(share, 1 - 1 / share) for share in steps)
+        lines.append(ChartLine("loss if exactly that rate passes", least))
+    lines += _curve("loss")
+    panel = Panel(
+        "",
+        Axis("offered load, % of the highest rate with at most 0.1 % loss", unit=0.01),
+        Axis("lost frames, %", unit=0.01),
+        tuple(line for line in lines if line.marks),
+    )
+    return Chart(
+        "loss",
+        "Loss over offered load",
+        (),
+        (panel,),
+        "100 % is the rate that the run found at its beginning: the highest at which at most 0.1 % was lost.",
+        ChartTable(
+            (
+                "run",
+                "frame bytes",
+                "offered share",
+                "offered pps",
+                "sent",
+                "received",
+                "lost",
+                "loss share",
+                "low",
+                "high",
+                "repeats",
+            ),
+            tuple(rows),
+            frozenset(range(1, 11)),
+        ),
+    )
+
+
+def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sample]) -> tuple[Cell, ...]:
+    sent = sum(number(sample.values, "sent") or 0 for sample in samples)
+    received = sum(number(sample.values, "received") or 0 for sample in samples)
+    offered, loss = _mark(share, samples, "offered_pps"), _mark(share, samples, "loss_share")
+    found = loss.value if loss else None
+    return (
+        one.prefix.rstrip(": "),
+        float(str(size)) if size is not None else None,
+        share,
+        offered.value.estimate if offered else None,
+        sent,
+        received,
+        sent - received,
+        found.estimate if found else None,
+        found.low if found else None,
+        found.high if found else None,
+        len(samples),
+    )
+
+
+# TCP echo over the size of the message.
+
+
+def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
+    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
+    for one in sources:
+        groups = one.groups("bytes", "offload", "target")
+        kinds = dict.fromkeys((target, offload) for _, offload, target in groups)
+        for target, offload in sorted(kinds, key=str):
+            chosen = {point: samples for point, samples in groups.items() if point[1:] == (offload, target)}
+            name = f"{one.prefix}{target}, offload {offload}" if offload != "unchanged" else f"{one.prefix}{target}"
+            lines.append(ChartLine(f"{name}, mean", _marks(chosen, "mean_us"), len(lines) // 2))
+            lines.append(ChartLine(f"{name}, median", _marks(chosen, "median_us"), len(lines) // 2, is_dashed=True))
+            for (size, _, _), samples in chosen.items():
+                mean, middle = _mark(0, samples, "mean_us"), _mark(0, samples, "median_us")
+                rows.append(
+                    (
+                        one.prefix.rstrip(": "),
+                        str(target),
+                        str(offload),
+                        float(str(size)),
+                        mean.value.estimate if mean else None,
+                        mean.value.low if mean else None,
+                        mean.value.high if mean else None,
+                        middle.value.estimate if middle else None,
+                        len(samples),
+                    )
+                )
+    published = load_published().of("echo").figures
+    lines += [
+        ChartLine(f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})", (_exactly(figure.at or 0, figure.value),))
+        for figure in published
+    ]
+    sizes = sorted({float(str(size)) for one in sources for (size,) in one.groups("bytes")})
+    panel = Panel(
+        "",
+        Axis("message, bytes", is_log=True, ticks=tuple((size, bytes_text(size)) for size in sizes)),
+        Axis("round trip, microseconds", is_log=True),
+        tuple(line for line in lines if line.marks),
+    )
+    return Chart(
+        "echo",
+        "TCP echo over the size of the message",
+        (),
+        (panel,),
+        "Time from the first byte of a message to the last byte of its echo, on an open connection.",
+        ChartTable(
+            ("run", "target", "offload", "bytes", "mean us", "low", "high", "median us", "repeats"),
+            tuple(rows),
+            frozenset(range(3, 9)),
+        ),
+    )
+
+
+def bytes_text(size: float) -> str:
+    """Return `16 B`, `64 KiB`, `4 MiB`."""
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= factor:
+            return f"{size / factor:g} {unit}"
+    return f"{size:g} B"
+
+
+# The same load through other designs.
+
+
+DESIGNS = {
+    "masked": "masked blocks, short first (xenoovs)",
+    "masked_long_first": "masked blocks, long first",
+    "longest_match": "longest match",
+    "dp_hash": "select group, dp_hash",
+    "hash_source": "select group, hash(ip_src)",
+    "learn": "learn, a flow a connection",
+    "conntrack": "conntrack NAT",
+    "ipvs": "IPVS, direct routing",
+}
+_DESIGN_FIGURES: tuple[tuple[str, str, float, bool], ...] = (
+    ("forwarding_pps", "packets a second, in thousands", 1e3, False),
+    ("megaflows", "megaflows (log scale)", 1, True),
+    ("cpu_us", "CPU a packet, microseconds", 1, False),
+    ("first_packet_us", "first packet, microseconds (log scale)", 1, True),
+    ("upcalls_pps", "upcalls a second (log scale)", 1, True),
+    ("memory_bytes", "memory of the datapath, MiB", 1 << 20, False),
+)
+
+
+def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
+    # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
+    first = sources[0]
+    groups = first.groups("design", "clients")
+    names = [name for name in DESIGNS if any(design == name for design, _ in groups)]
+    names += sorted({str(design) for design, _ in groups} - set(DESIGNS))
+    clients = sorted({int(str(number)) for _, number in groups})
+    panels = list[Panel]()
+    for key, title, unit, is_log in _DESIGN_FIGURES:
+        bars = list[Bars]()
+        for color, count in enumerate(clients):
+            marks = {
+                DESIGNS.get(name, name): mark
+                for name in names
+                if (name, count) in groups and (mark := _mark_or_median(groups[name, count], key)) is not None
+            }
+            bars.append(Bars(f"{count:,} clients", marks, color))
+        if any(each.marks for each in bars):
+            categories = tuple(DESIGNS.get(name, name) for name in names)
+            panels.append(
+                Panel(title, Axis("", is_log=is_log, unit=unit), Axis(""), bars=tuple(bars), categories=categories)
+            )
+    rows = tuple(
+        (one.prefix.rstrip(": "), str(design), float(str(count)), *(_design_values(samples)), len(samples))
+        for one in sources
+        for (design, count), samples in one.groups("design", "clients").items()
+    )
+    columns = ("run", "design", "clients", *(key for key, *_ in _DESIGN_FIGURES), "repeats")
+    return Chart(
+        "designs",
+        "The same load through other designs of a balancer",
+        (),
+        tuple(panels),
+        "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
+        "the repeats with confidence intervals of 95 %.",
+        ChartTable(columns, rows, frozenset(range(2, len(columns)))),
+        columns=2,
+        notes=("Further runs are in the table.",) if len(sources) > 1 else (),
+    )
+
+
+def _design_values(samples: Sequence[Sample]) -> Iterator[float | None]:
+    for key, *_ in _DESIGN_FIGURES:
+        mark = _mark_or_median(samples, key)
+        yield mark.value.estimate if mark else None
+
+
+def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
+    """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
+    values = _repeats(samples, key)
+    return ChartMark(0, interval(values), all(sample.suspect for sample in samples)) if values else None
+
+
+def _repeats(samples: Sequence[Sample], key: str) -> list[float]:
+    """Return the value of each repeat that has one; of a list, its median."""
+    values = list[float]()
+    for sample in samples:
+        single = number(sample.values, key)
+        if single is None and (several := number_list(sample.values, key)):
+            single = median(several)
+        if single is not None:
+            values.append(single)
+    return values
+
+
+_CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
+    "rate": _rate_chart,
+    "latency": _latency_chart,
+    "loss": _loss_chart,
+    "echo": _echo_chart,
+    "designs": _designs_chart,
+}
+
+
+def experiments_of(runs: Iterable[RecordedRun]) -> tuple[str, ...]:
+    """Return the experiments of runs in the order of a report."""
+    found = {recorded.run.experiment for recorded in runs}
+    return (*(name for name in _CHARTS if name in found), *sorted(found - set(_CHARTS)))
+
+
+# Two runs side by side: by how much the second differs from the first.
+
+
+_COMPARED = {
+    "rate": ("throughput_pps", ("frame_bytes",), "throughput"),
+    "latency": ("rtt_us", ("split", "base_load"), "median round trip"),
+    "echo": ("mean_us", ("bytes", "offload", "target"), "mean round trip"),
+    "designs": ("forwarding_pps", ("design", "clients"), "packets a second"),
+}
+
+
+def compare(chart: Chart) -> Iterator[tuple[str, ChartTable]]:
+    """Yield a table for each further run of a chart: its change against the first, with a title."""
+    if len(chart.runs) < 2 or chart.name not in _COMPARED:
+        return
+    key, keys, what = _COMPARED[chart.name]
+    names = [subtitle.partition(":")[0] for subtitle in chart.subtitles]
+    base = _RunSource(chart.runs[0], "", 0).groups(*keys)
+    for run, name in zip(chart.runs[1:], names[1:], strict=True):
+        rows = list[tuple[Cell, ...]]()
+        for point, samples in _RunSource(run, "", 0).groups(*keys).items():
+            one, other = _repeats(base.get(point, ()), key), _repeats(samples, key)
+            if one and other and min(one) > 0:
+                found = change(one, other)
+                bounds = (found.low * 100, found.high * 100) if found.is_known else (None, None)
+                rows.append((*map(str, point), found.estimate * 100, *bounds))
+        if rows:
+            columns = (*(key.replace("_", " ") for key in keys), "change %", "low", "high")
+            table = ChartTable(columns, tuple(rows), frozenset(range(len(keys), len(columns))))
+            yield f"{name} against {names[0]}: {what}", table

@@ -1,0 +1,174 @@
+"""What the machines of a bed lack for experiments, and the command that fixes it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from xenoovs.display import quantity, span
+from xenoovs.errors import CommandFailed, XenoovsError
+from xenoovs.measure.bed import Station
+from xenoovs.measure.bed_file import BedFile, BedRole
+from xenoovs.measure.machines_bed import OpenPlaces
+from xenoovs.switch.process import PACKAGES
+
+_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "generator": ("tcpreplay", "ethtool", "gzip"),
+    "client": ("python3",),
+    "dpu": ("ovs-ofctl", "ovs-vsctl", "ethtool"),
+    "backend": ("ethtool", "bash"),
+}
+_PACKAGES = {**PACKAGES, "gzip": "gzip"}
+_MTU = 1500
+_MOST_CLOCK_S = 1.0
+
+_SCRIPT = """\
+for tool in {tools}; do command -v "$tool" >/dev/null || echo "missing=$tool"; done
+for interface in {interfaces}; do
+  cd "/sys/class/net/$interface" 2>/dev/null || {{ echo "absent=$interface"; continue; }}
+  echo "link=$interface $(cat operstate) $(cat mtu) $(cat speed 2>/dev/null || echo -1)" \
+"$(ls queues | grep -c rx-) $(cat device/numa_node 2>/dev/null || echo -1)"
+  [ -z "{is_dpu}" ] || echo "bridge=$interface $(ovs-vsctl iface-to-br "$interface" 2>/dev/null)"
+done
+echo "governor=$(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null)"
+echo "cpus=$(nproc)"
+echo "nodes=$(ls -d /sys/devices/system/node/node[0-9]* 2>/dev/null | wc -l)"
+echo "time=$(date +%s.%N)"
+"""
+_LINK = re.compile(r"(\S+) (\S+) (\d+) (-?\d*) *(\d+) (-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class BedFinding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        role: Of the machine.
+        problem: A sentence.
+        fix: The command that fixes it, to be run on that machine; empty: there is none.
+        is_error: Whether experiments fail because of it; else they give worse figures.
+    """
+
+    role: str
+    problem: str
+    fix: str
+    is_error: bool = True
+
+
+def check_bed(file: BedFile) -> list[BedFinding]:
+    """Return what is wrong with each machine of a bed, in the order of the roles."""
+    found = []
+    with ExitStack() as stack:
+        places = OpenPlaces(stack)
+        for role in file.roles:
+            kind = role.role if role in (file.generator, file.client, file.dpu) else "backend"
+            try:
+                station = places.station(role)
+                begun_s = time.time()
+                text = station.run("sh", "-c", script_of(role, kind)).stdout
+            except CommandFailed as failed:
+                said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+                found.append(BedFinding(role.role, f"commands do not run in {role.host.text}: {said[-1]}", ""))
+                continue
+            except XenoovsError as error:
+                found.append(BedFinding(role.role, str(error), ""))
+                continue
+            if not station.place.is_root:
+                found.append(_without_root(station))
+            found += judge_machine(role, text, clock_s=begun_s, took_s=time.time() - begun_s)
+    return found
+
+
+def script_of(role: BedRole, kind: str) -> str:
+    """Return the commands that ask a machine; `kind`: `generator`, `client`, `dpu` or `backend`."""
+    return _SCRIPT.format(
+        tools=shlex.join(_TOOLS[kind]),
+        interfaces=shlex.join(role.interfaces),
+        is_dpu="yes" if kind == "dpu" else "",
+    )
+
+
+def _without_root(station: Station) -> BedFinding:
+    return BedFinding(
+        station.role,
+        f"commands on {station.place.name} do not run as root",
+        'echo "$USER ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/xenoovs',
+    )
+
+
+def judge_machine(role: BedRole, text: str, *, clock_s: float, took_s: float) -> Iterator[BedFinding]:
+    """Yield the findings of the answers of a machine.
+
+    Args:
+        role: Its role.
+        text: What the script printed.
+        clock_s: Time of this machine when it was asked.
+        took_s: How long the answer took.
+    """
+    lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
+    facts = dict(lines)
+    missing = [value for key, value in lines if key == "missing"]
+    if missing:
+        packages = " ".join(sorted({_PACKAGES.get(tool, tool) for tool in missing}))
+        yield BedFinding(role.role, f"{', '.join(missing)} not found", f"apt-get install {packages}")
+    for key, value in lines:
+        if key == "absent":
+            yield BedFinding(role.role, f"there is no interface {value}", "ip -brief link")
+        elif key == "bridge" and not value.partition(" ")[2]:
+            yield BedFinding(
+                role.role, f"{value.strip()} is no port of a bridge", f"ovs-vsctl add-port BRIDGE {value.strip()}"
+            )
+        elif key == "link" and (link := _LINK.fullmatch(value)):
+            yield from _judge_link(role.role, link, cpus=int(facts["cpus"]), nodes=int(facts["nodes"]))
+    if facts["governor"] not in ("", "performance"):
+        yield BedFinding(
+            role.role,
+            f"the CPU governor is {facts['governor']}: rates depend on how fast it reacts",
+            "cpupower frequency-set -g performance",
+            is_error=False,
+        )
+    late_s = float(facts["time"]) - clock_s
+    if not -_MOST_CLOCK_S <= late_s <= took_s + _MOST_CLOCK_S:
+        yield BedFinding(
+            role.role,
+            f"its clock is {span(abs(late_s))} {'ahead' if late_s > 0 else 'behind'}",
+            "timedatectl set-ntp true",
+            is_error=False,
+        )
+
+
+def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Iterator[BedFinding]:
+    name, state, mtu, speed, queues, node = link.groups()
+    if state not in ("up", "unknown"):
+        yield BedFinding(role, f"{name} is {state}", f"ip link set dev {name} up")
+    if int(mtu) < _MTU:
+        yield BedFinding(
+            role, f"{name} has MTU {mtu}; frames of 1518 bytes need {_MTU}", f"ip link set dev {name} mtu {_MTU}"
+        )
+    # A device without a place in the machine is no NIC.
+    if int(node) < 0 and speed in ("-1", ""):
+        return
+    if int(queues) == 1 < cpus:
+        yield BedFinding(
+            role,
+            f"{name} has 1 receive queue and the machine {cpus} CPUs",
+            f"ethtool -L {name} combined {cpus}",
+            is_error=False,
+        )
+    if speed.isdigit() and int(speed) < _SLOW_MBPS:
+        rate = quantity(int(speed) * 1e6)
+        yield BedFinding(role, f"{name} runs at {rate}bit/s", f"ethtool {name}", is_error=False)
+    if nodes > 1 and int(node) >= 0:
+        yield BedFinding(
+            role,
+            f"{name} is on NUMA node {node} of {nodes}: programs on others are slower",
+            f"numactl --cpunodebind={node} COMMAND",
+            is_error=False,
+        )
+
+
+_SLOW_MBPS = 10_000

@@ -1,0 +1,148 @@
+"""Frames that interfaces have sent and received: before and after, and what the difference says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.measure.bed import Station
+from xenoovs.measure.place import Place
+
+_MARK = "== "
+_STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
+_PHYSICAL = re.compile(r"^\s*([rt]x_packets_phy):\s*(\d+)\s*$", re.MULTILINE)
+_NUMBER = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceCounts:
+    """Counters of one interface.
+
+    Attributes:
+        rx, tx: Frames at the wire where the NIC counts them there (`rx_packets_phy`), else those of the kernel. Frames
+            that the NIC forwards or drops by itself are at the wire only.
+        is_physical: Whether they are those at the wire.
+    """
+
+    rx: int
+    tx: int
+    is_physical: bool
+
+
+def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
+    """Return the counters of the interface of each station, by role. Raises MeasureError."""
+    by_place: dict[int, tuple[Place, list[Station]]] = {}
+    for station in stations:
+        by_place.setdefault(id(station.place), (station.place, []))[1].append(station)
+    found = {}
+    for place, there in by_place.values():
+        script = " && ".join(_script(station) for station in there)
+        try:
+            text = place.run(["sh", "-c", script]).stdout
+        except CommandFailed as failed:
+            said = failed.stderr.strip().splitlines() or ["no reason"]
+            raise MeasureError(f"counters on {place.name} cannot be read: {said[-1]}") from None
+        found.update(parse_counts(text))
+    return found
+
+
+def _script(station: Station) -> str:
+    device = f"/sys/class/net/{station.interface}/statistics"
+    files = " && ".join(f'echo "{name} $(cat {shlex.quote(f"{device}/{name}")})"' for name in _STATISTICS)
+    # A device without counters of its own is no error.
+    inside = f"{files} && (ethtool -S {shlex.quote(station.interface)} 2>/dev/null | grep _packets_phy; true)"
+    return f"echo {shlex.quote(_MARK + station.role)} && {shlex.join(station.argv('sh', '-c', inside))}"
+
+
+def parse_counts(text: str) -> dict[str, InterfaceCounts]:
+    """Return the counters that the script of `read_counts` prints. Raises MeasureError."""
+    found = {}
+    for part in text.split(f"\n{_MARK}" if text.startswith(_MARK) else _MARK):
+        if not part:
+            continue
+        role, _, rest = part.removeprefix(_MARK).partition("\n")
+        numbers = {name: int(number) for name, number in _NUMBER.findall(rest)}
+        physical = {name: int(number) for name, number in _PHYSICAL.findall(rest)}
+        if missing := [name for name in _STATISTICS if name not in numbers]:
+            raise MeasureError(f"the interface of {role} shows no {missing[0]}; is it up, and is /sys there?")
+        is_physical = len(physical) == 2
+        rx, tx = (
+            (physical["rx_packets_phy"], physical["tx_packets_phy"])
+            if is_physical
+            else (numbers["rx_packets"], numbers["tx_packets"])
+        )
+        found[role] = InterfaceCounts(rx, tx, is_physical)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CountedFrames:
+    """Frames of a load between two readings.
+
+    Attributes:
+        sent: That left the generator.
+        received_by_backend: That reached each backend.
+        switched: That reached the switch.
+        suspect: Why these numbers may be wrong.
+    """
+
+    sent: int
+    received_by_backend: Mapping[str, int]
+    switched: int
+    suspect: tuple[str, ...]
+
+    @property
+    def received(self) -> int:
+        return sum(self.received_by_backend.values())
+
+    @property
+    def loss_share(self) -> float:
+        return max(0.0, 1 - self.received / self.sent) if self.sent else 0.0
+
+
+_OTHER_FRAMES = 20
+_OTHER_SHARE = 0.001
+"""Frames of other kinds that may be among those of a load: ARP, LLDP, health checks."""
+
+
+def counted_frames(
+    before: Mapping[str, InterfaceCounts],
+    after: Mapping[str, InterfaceCounts],
+    *,
+    backends: Iterable[str],
+    also_sent: int = 0,
+) -> CountedFrames:
+    """Return what was counted between two readings.
+
+    Args:
+        before: Counters by role, before the load.
+        after: The same after it.
+        backends: Roles that receive the load.
+        also_sent: Frames that another machine sent to the same service meanwhile, which count as part of the load.
+    """
+    suspect: list[str] = []
+
+    def difference(role: str, direction: str) -> int:
+        first, last = getattr(before[role], direction), getattr(after[role], direction)
+        if last < first:
+            suspect.append(
+                f"the {direction} counter of {role} went back from {first} to {last}: it wrapped, or was reset"
+            )
+            return 0
+        return int(last - first)
+
+    sent = difference("generator", "tx") + also_sent
+    received = {name: difference(name, "rx") for name in backends}
+    switched = difference("dpu", "rx") if "dpu" in before else sent
+    slack = _OTHER_FRAMES + int(sent * _OTHER_SHARE)
+    if not suspect and sum(received.values()) > sent + slack:
+        suspect.append(
+            f"the backends received {sum(received.values())} frames and the generator sent {sent}: other traffic "
+            "reaches them"
+        )
+    if not suspect and switched > sent + slack:
+        suspect.append(f"the switch received {switched} frames and the generator sent {sent}: others send to it too")
+    return CountedFrames(sent, received, switched, tuple(suspect))

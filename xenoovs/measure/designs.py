@@ -1,0 +1,231 @@
+"""The experiment that compares designs: the same load through the same switch, with the flows of each in turn."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.lab.topology import client_net, used_addresses
+from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.bridge_flows import bridge_flows, restored_flows
+from xenoovs.measure.counters import read_counts
+from xenoovs.measure.design_flows import CONNTRACK_ZONE, OPENFLOW_DESIGNS, Design, DesignProgram, design_program
+from xenoovs.measure.frames import LoadProfile, frame, load_profile, sources
+from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
+from xenoovs.measure.load import LoadBench
+from xenoovs.measure.samples import BedKind, Plain, Point, Value
+from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.switch_load import count_megaflows, read_switch
+
+CLIENTS = (10, 1_000, 100_000)
+
+_FRAME_BYTES = 64
+_ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
+_SETTLE_S = 0.3
+"""Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""
+
+_START_TIMEOUT_S = 10.0
+_STEP_S = 0.02
+_OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """How long one load runs: `warm_up_s` first, then `counted_s` that count. `newcomers`: new clients after it."""
+
+    warm_up_s: float
+    counted_s: float
+    newcomers: int
+
+
+_TIMES = {
+    (BedKind.LAB, True): LoadTimes(0.3, 0.7, 20),
+    (BedKind.LAB, False): LoadTimes(1.0, 3.0, 50),
+    # Reading counters takes an emulated processor a second.
+    (BedKind.EMULATED, True): LoadTimes(1.0, 4.0, 20),
+    (BedKind.EMULATED, False): LoadTimes(2.0, 8.0, 50),
+    (BedKind.MACHINES, True): LoadTimes(0.3, 0.7, 20),
+    (BedKind.MACHINES, False): LoadTimes(2.0, 10.0, 50),
+}
+"""By kind of the bed, and whether the run is a quick one."""
+
+
+@dataclass(slots=True)
+class DesignsExperiment:
+    """Every design with every number of clients.
+
+    Attributes:
+        bench: Sends the load.
+        programs: The flows of each design.
+        times: How long each load runs.
+        seed: Chooses the clients.
+        why_no_ipvs: Why IPVS is not among them; empty: it is.
+    """
+
+    bench: LoadBench
+    programs: Mapping[Design, DesignProgram]
+    times: LoadTimes
+    seed: int
+    why_no_ipvs: str
+    repeats: int
+    points: Sequence[Point] = field(init=False)
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+    name: str = "designs"
+
+    def __post_init__(self) -> None:
+        self.points = [{"design": design.value, "clients": clients} for clients in CLIENTS for design in self.programs]
+        self.options = {"counted_s": self.times.counted_s, "why_no_ipvs": self.why_no_ipvs}
+        self.point_s = self.times.warm_up_s + self.times.counted_s + 1.0
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        for clients in CLIENTS:
+            self.bench.generator.prepare(self.profile(bed, clients), frame_bytes=self._frame_bytes(bed))
+        return {}
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        self.measure(bed, self.points[0], basis)
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        program = self.programs[Design(point["design"])]
+        profile = self.profile(bed, int(point["clients"]))
+        with _installed(bed, program), running_ipvs(bed) if program.design is Design.IPVS else nullcontext():
+            self.bench.announce_backends()
+            at_first = read_switch(bed.dpu)
+            values, suspect = self._load(bed, profile)
+            at_last = read_switch(bed.dpu)
+            values["upcalls"] = at_last.missed - at_first.missed
+            values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
+            values["megaflows"] = count_megaflows(bed.dpu, bed.balancer.uplinks.ingress)
+            if bed.kind is not BedKind.MACHINES:
+                values["first_packet_us"], lost = self._first_packets(bed, profile)
+                suspect += [f"{lost} first packets of new clients were lost"] if lost else []
+            _check_unchanged(bed, program)
+        return Measurement(values, tuple(suspect))
+
+    def profile(self, bed: Bed, clients: int) -> LoadProfile:
+        return designs_profile(bed, clients=clients, seed=self.seed)
+
+    def _frame_bytes(self, bed: Bed) -> int:
+        return max(_FRAME_BYTES, self.profile(bed, 1).shortest_bytes)
+
+    def _load(self, bed: Bed, profile: LoadProfile) -> tuple[dict[str, Value], list[str]]:
+        """Send a load; what counts begins when the switch has had time for its megaflows."""
+        counted = self.bench.counted
+        before = read_counts(counted)
+        seconds_s = self.times.warm_up_s + self.times.counted_s
+        running = self.bench.generator.start(
+            profile, frame_bytes=self._frame_bytes(bed), offered_pps=None, seconds_s=seconds_s
+        )
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        # Where no counter moves, the generator has died, or the next readings say that nothing was received.
+        while read_counts(counted) == before and running.command.exit_code is None and time.monotonic() < deadline_s:
+            time.sleep(_STEP_S)
+        time.sleep(self.times.warm_up_s)
+        first, middle = read_switch(bed.dpu), read_counts(bed.backends.values())
+        middle_s = time.monotonic()
+        time.sleep(max(0.1, self.times.counted_s - 0.2))
+        end, end_s = read_counts(bed.backends.values()), time.monotonic()
+        last = read_switch(bed.dpu)
+        trial = self.bench.result(before, running, offered_pps=None)
+        values, suspect = dict(trial.values), list(trial.suspect)
+        received = sum(end[name].rx - middle[name].rx for name in bed.backends)
+        if not received:
+            suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
+        values["forwarding_pps"] = received / (end_s - middle_s)
+        # The readings of the switch enclose those of the backends.
+        packets = received * (last.at_s - first.at_s) / (end_s - middle_s)
+        values |= last.since(first, packets=max(1.0, packets))
+        return values, suspect
+
+    def _first_packets(self, bed: Bed, profile: LoadProfile) -> tuple[list[float], int]:
+        """Send one packet of each of some new clients, and return how long they took, and how many were lost."""
+        known = set(sources(profile))
+        more = [
+            each
+            for each in sources(replace(profile, clients=profile.clients + self.times.newcomers))
+            if each not in known
+        ]
+        frames = [frame(profile, source, port, frame_bytes=self._frame_bytes(bed)) for source, port in more]
+        receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
+        argv = ["python3", "-I", "-c", _ARRIVAL_SOURCE, bed.generator.netns, bed.generator.interface, *receivers]
+        try:
+            said = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
+        except CommandFailed as failed:
+            raise MeasureError(f"first packets cannot be measured: {failed.stderr.strip()}") from None
+        found: list[float | None] = json.loads(said.stdout)
+        arrived = [round(each, 3) for each in found if each is not None]
+        return arrived, len(found) - len(arrived)
+
+
+def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
+    """Return the load of an experiment: the addresses of its clients are from the whole net of clients."""
+    profile = load_profile(
+        bed.balancer,
+        bed.service,
+        source_mac=bed.generator.mac,
+        gateway_mac=bed.gateway_mac,
+        clients=clients,
+        seed=seed,
+    )
+    return replace(profile, net=client_net(profile.family, used_addresses(bed.balancer)))
+
+
+def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int) -> DesignsExperiment:
+    """Return the experiment for a bed. Raises what `design_program` raises."""
+    only = replace(bed.balancer, services=(bed.service,))
+    programs: dict[Design, DesignProgram] = {design: design_program(only, design) for design in OPENFLOW_DESIGNS}
+    why_not = why_no_ipvs(bed)
+    if why_not is None:
+        programs[Design.IPVS] = ipvs_program(bed)
+    times = _TIMES[bed.kind, quick]
+    return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=1 if quick else 5)
+
+
+# The flows of a design on the bridge of a bed, for the time of one measurement.
+
+
+@contextmanager
+def _installed(bed: Bed, program: DesignProgram) -> Iterator[None]:
+    """Replace all flows of the bridge; they are back at the end, whatever ends it."""
+    dpu, bridge = bed.dpu, bed.balancer.uplinks.bridge
+    numbers = [found[0] for group in program.groups if (found := re.match(r"group_id=\d+", group))]
+    remove = "; ".join(shlex.join([*_OFCTL, "del-groups", bridge, number]) for number in numbers) or "true"
+    with dpu.undone_at_end("sh", "-c", remove), restored_flows(bed):
+        try:
+            if program.groups:
+                groups = "".join(f"{group}\n" for group in program.groups)
+                dpu.run(*_OFCTL, "--names", "add-groups", bridge, "-", stdin=groups)
+            dpu.run(*_OFCTL, "--names", "--bundle", "replace-flows", bridge, "-", stdin=program.text)
+        except CommandFailed as failed:
+            raise MeasureError(
+                f"{bridge} does not take the flows of {program.design.value}: {failed.stderr.strip()}"
+            ) from None
+        _forget(dpu)
+        yield
+    if program.design is Design.CONNTRACK:
+        dpu.try_run("ovs-appctl", "dpctl/flush-conntrack", f"zone={CONNTRACK_ZONE}")
+
+
+def _forget(dpu: Station) -> None:
+    """Let the switch forget all megaflows, once it has freed the flows before."""
+    time.sleep(_SETTLE_S)
+    for command in ("revalidator/purge", "revalidator/wait"):
+        dpu.run("ovs-appctl", command)
+
+
+def _check_unchanged(bed: Bed, program: DesignProgram) -> None:
+    """Raises MeasureError when another program has changed the flows meanwhile."""
+    there = list(filter(str.strip, bridge_flows(bed).splitlines()))
+    if program.design is not Design.LEARN and len(there) != len(program.flows):
+        raise MeasureError(
+            f"another program changed the flows of {bed.balancer.uplinks.bridge} while they were measured: stop its "
+            "agent or controller"
+        )

@@ -1,0 +1,207 @@
+"""The echo experiment: round trips of TCP messages of growing size, with hardware offload on and off."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+from xenoovs.compile.encoding import deliver
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.lab.topology import client_net, used_addresses
+from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.place import RemoteCommand
+from xenoovs.measure.samples import BedKind, Plain, Point, Value
+from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.switch_load import read_switch
+from xenoovs.model.address import IPAddress, family_of
+from xenoovs.openflow.text import render_actions
+
+SIZES_BYTES = tuple(4**power for power in range(2, 13))
+"""16 B to 16 MiB."""
+
+OFFLOADS = ("on", "off", "unchanged")
+
+_SOURCE = Path(__file__).with_name("echo_program.py").read_text()
+_COOKIE = 0x6563686F << 32
+"""ASCII "echo". Its owner is foreign to xenoovs, so that an agent leaves the flow alone."""
+
+_PRIORITY = 0xFFFF
+_ANSWER_TIMEOUT_S = 10.0
+_RESTART_TIMEOUT_S = 180.0
+
+
+@dataclass(slots=True)
+class EchoExperiment:
+    """TCP echo to the first backend of the service, and to the dpu where the bed has an address of it.
+
+    Attributes:
+        points: Size of the message, offload and target.
+        repeats: Connections for each point.
+        messages: Of each connection, at most.
+        limit_s: After which a connection sends no more of them.
+    """
+
+    points: Sequence[Point]
+    repeats: int
+    messages: int
+    limit_s: float
+    name: str = "echo"
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = {"messages": self.messages, "limit_s": self.limit_s}
+        self.point_s = self.limit_s / 2
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        return {}
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        self.measure(bed, self.points[0], basis)
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        set_offload(bed, str(point["offload"]))
+        with _echo_server(bed, str(point["target"])) as server:
+            before = read_switch(bed.dpu)
+            rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=self.messages, limit_s=self.limit_s)
+            after = read_switch(bed.dpu)
+        fewer = (f"only {len(rtt_us)} of {self.messages} messages within {self.limit_s:g} s",)
+        values: dict[str, Value] = {
+            "rtt_us": rtt_us,
+            "mean_us": statistics.fmean(rtt_us),
+            "median_us": statistics.median(rtt_us),
+            "vswitchd_cpu_s": after.vswitchd_cpu_s - before.vswitchd_cpu_s,
+            "softirq_cpu_s": after.softirq_cpu_s - before.softirq_cpu_s,
+        }
+        return Measurement(values, fewer if len(rtt_us) < min(3, self.messages) else ())
+
+
+def echo_experiment(bed: Bed, *, offloads: Sequence[str], quick: bool) -> EchoExperiment:
+    """Return the experiment. Raises MeasureError when the bed cannot offload."""
+    if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
+        raise MeasureError(
+            f"{bed.name} has the datapath of Open vSwitch in user space, which offloads nothing: leave out --offload, "
+            "or use a lab of `xenoovs lab up --nic emulated`"
+        )
+    targets = ("backend", "dpu") if bed.dpu.address else ("backend",)
+    points = [
+        {"bytes": size, "offload": offload, "target": target}
+        for target in targets
+        for offload in offloads
+        for size in SIZES_BYTES
+    ]
+    return EchoExperiment(points, repeats=1 if quick else 5, messages=50, limit_s=0.5 if quick else 60.0)
+
+
+# The server, and the flow that leads to it.
+
+
+@dataclass(frozen=True, slots=True)
+class _EchoServer:
+    address: str
+    port: int
+
+
+@contextmanager
+def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
+    with ExitStack() as stack:
+        if target == "dpu":
+            station, address = bed.dpu, bed.dpu.address
+        else:
+            station = bed.backends[bed.service.backends[0].name]
+            address = station.address or str(bed.service.backends[0].address or "")
+        if not address:
+            raise MeasureError(
+                f"{station.role} has no address; add `address` in the bed file, so that an echo can go there"
+            )
+        program = station.start("python3", "-I", "-c", _SOURCE, "serve", address)
+        stack.callback(program.end)
+        server = _EchoServer(address, _port_of(program, station))
+        if target == "backend":
+            stack.enter_context(_flow_to_backend(bed, server))
+        yield server
+
+
+def _port_of(program: RemoteCommand, station: Station) -> int:
+    for line in program.lines(_ANSWER_TIMEOUT_S):
+        return int(line)
+    said = " ".join(program.errors) or program.reason or "it says nothing"
+    raise MeasureError(f"the echo server on {station.place.name} ({station.role}) does not start: {said}")
+
+
+@contextmanager
+def _flow_to_backend(bed: Bed, server: _EchoServer) -> Iterator[None]:
+    """Let the echo's packets through the bridge to the backend, whichever service the config has."""
+    service, uplinks, address = bed.service, bed.balancer.uplinks, ip_address(server.address)
+    where = ("tcp", "nw_dst") if address.version == 4 else ("tcp6", "ipv6_dst")
+    actions = render_actions(deliver(service.backends[0].next_hop, service.source_mac))
+    flows = "".join(
+        f"cookie={_COOKIE:#x},priority={_PRIORITY},{where[0]},in_port={port},{where[1]}={address},"
+        f"tp_dst={server.port},actions={actions}\n"
+        for port in uplinks.ingress
+    )
+    remove = ("ovs-ofctl", "-O", "OpenFlow14", "del-flows", uplinks.bridge, f"cookie={_COOKIE:#x}/-1")
+    with bed.dpu.undone_at_end(*remove):
+        bed.dpu.run("ovs-ofctl", "-O", "OpenFlow14", "--names", "add-flows", uplinks.bridge, "-", stdin=flows)
+        yield
+
+
+def _ask(bed: Bed, server: _EchoServer, *, size: int, messages: int, limit_s: float) -> list[float]:
+    source = bed.client.address or str(client_address(bed, ip_address(server.address)))
+    argv = ["ask", source, server.address, str(server.port), str(size), str(messages), str(limit_s)]
+    try:
+        said = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
+    except CommandFailed as failed:
+        raise MeasureError(
+            f"no TCP echo of {size} bytes from {server.address} port {server.port} to {source}: "
+            f"{failed.stderr.strip()}; see whether the client has a route to that address by the dpu"
+        ) from None
+    times: list[float] = json.loads(said.stdout)
+    return times
+
+
+def client_address(bed: Bed, peer: IPAddress) -> IPAddress:
+    """Return an address from which the clients of a lab can send to `peer`."""
+    net = ip_network(client_net(family_of(peer), used_addresses(bed.balancer)))
+    return net[1]
+
+
+# Offload on and off.
+
+
+def is_offloading(bed: Bed) -> bool:
+    """Return whether the database of Open vSwitch says so."""
+    said = bed.dpu.run("ovs-vsctl", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload").stdout
+    return said.strip().strip('"') == "true"
+
+
+def offload_command(bed: Bed, *, wanted: bool) -> list[str]:
+    """Return the command that turns offload on or off on the dpu, by a planned restart."""
+    lab = ["--lab", str(bed.document["lab"])] if bed.kind is not BedKind.MACHINES else []
+    return ["xenoovs", "doctor", *lab, "--set", f"offload={'on' if wanted else 'off'}", "--yes"]
+
+
+def set_offload(bed: Bed, offload: str) -> None:
+    """Turn offload "on" or "off" unless it is so; "unchanged": leave it. Raises MeasureError."""
+    if offload == "unchanged" or is_offloading(bed) == (offload == "on"):
+        return
+    done = bed.dpu.try_run(*offload_command(bed, wanted=offload == "on"), timeout_s=_RESTART_TIMEOUT_S)
+    if done.exit_code != 0:
+        raise MeasureError(f"offload cannot be turned {offload} on {bed.dpu.place.name}: {done.stderr.strip()}")
+
+
+@contextmanager
+def offload_restored(bed: Bed) -> Iterator[None]:
+    """Set offload at the end of the block as it was before, also when this process is killed in it."""
+    before = is_offloading(bed)
+    # The command that undoes it after a kill finds nothing to do otherwise: it has less time than a restart may take.
+    with bed.dpu.undone_at_end(*offload_command(bed, wanted=before)):
+        try:
+            yield
+        finally:
+            set_offload(bed, "on" if before else "off")

@@ -1,0 +1,170 @@
+"""The frames of a load: UDP packets of many clients to one service, as a pcap file."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from xenoovs.errors import MeasureError
+from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
+from xenoovs.model.address import Family, IPAddress, parse_mac
+from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+
+FCS_BYTES = 4
+"""The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""
+
+GAP_BYTES = 20
+"""Preamble and gap around a frame on the wire (IEEE 802.3, sections 3.2.1 and 4.4.2)."""
+
+FRAME_BYTES = (64, 68, 128, 256, 512, 1024, 1280, 1518)
+"""The sizes of RFC 2544, section 9.1, and 68: the least that IPv6 and UDP fit into with payload."""
+
+_SHORTEST, _LONGEST = 64, 1518
+_UDP = 17
+_TTL = 64
+_SOURCE_PORT = 1024
+"""Of services that do not split by it: the first that is no system port (RFC 6335, section 6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProfile:
+    """Which packets make up a load.
+
+    Attributes:
+        service: Where they go.
+        family: IP version of the VIP.
+        vip: Their destination.
+        port: Their destination port.
+        net: All clients are in it, unless the service splits by bits above it.
+        source_mac: MAC of the generator.
+        gateway_mac: MAC that they are sent to.
+        clients: How many addresses send.
+        seed: Chooses the addresses and their order.
+    """
+
+    service: Service
+    family: Family
+    vip: IPAddress
+    port: int
+    net: IPNetwork
+    source_mac: str
+    gateway_mac: str
+    clients: int
+    seed: int = 0
+
+    @property
+    def shortest_bytes(self) -> int:
+        """The least size of a frame, with FCS."""
+        return max(_SHORTEST, _headers_bytes(self.family) + FCS_BYTES)
+
+    def payload_bytes(self, frame_bytes: int) -> int:
+        """Return the UDP payload of a frame."""
+        return frame_bytes - FCS_BYTES - _headers_bytes(self.family)
+
+
+def load_profile(
+    balancer: Balancer, service: Service, *, source_mac: str, gateway_mac: str, clients: int = 4096, seed: int = 0
+) -> LoadProfile:
+    """Return the load for a service. Raises MeasureError when the service serves no UDP."""
+    if service.claim.protocol not in (None, Protocol.UDP):
+        raise MeasureError(
+            f"service {service.name} serves {service.claim.protocol.value}, and the load is UDP: name another with "
+            "--service"
+        )
+    family = sorted(service.claim.families, key=lambda each: each.bits)[0]
+    vips = service.claim.vips_of(family)
+    return LoadProfile(
+        service=service,
+        family=family,
+        vip=vips[0] if vips else server_net(family)[1],
+        port=tried_ports(service.claim)[0],
+        # The other half of the net is for the client that measures round trips.
+        net=_halves(client_net(family, used_addresses(balancer)))[0],
+        source_mac=source_mac,
+        gateway_mac=gateway_mac if service.vip_mac is None else str(service.vip_mac),
+        clients=clients,
+        seed=seed,
+    )
+
+
+def other_half(profile: LoadProfile) -> IPNetwork:
+    """Return the net of addresses that are no clients of the load."""
+    both = _halves(parse_net(f"{profile.net[0]}/{profile.net.prefixlen - 1}"))
+    return next(half for half in both if half != profile.net)
+
+
+def _halves(net: IPNetwork) -> tuple[IPNetwork, IPNetwork]:
+    prefix = net.prefixlen + 1
+    return parse_net(f"{net[0]}/{prefix}"), parse_net(f"{net[net.num_addresses // 2]}/{prefix}")
+
+
+def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
+    """Return address and port of each client, so that every block of the service gets its share of the packets.
+
+    The bits that choose the block count up, with the first one the fastest. So of any number of clients each block has
+    its share, give or take one client.
+    """
+    key, bits = profile.service.key, profile.family.bits
+    chance = random.Random(profile.seed)  # noqa: S311 - repeatable test traffic, no secret
+    selected = key.positions or range(key.max_width)
+    by_port = key.field is KeyField.SOURCE_PORT
+    free = [position for position in range(bits - profile.net.prefixlen) if by_port or position not in selected]
+    address_bits = free if by_port else [*selected, *free]
+    flips, found = chance.getrandbits(len(address_bits)), []
+    base = int(profile.net.network_address)
+    for number in range(profile.clients):
+        value = number ^ (flips & (1 << len(address_bits)) - 1)
+        address = base
+        for bit, position in enumerate(address_bits):
+            address = address & ~(1 << position) | (value >> bit & 1) << position
+        port = _SOURCE_PORT
+        if by_port:
+            port = sum((number >> bit & 1) << position for bit, position in enumerate(selected)) or 1 << 15
+        found.append((IPv4Address(address) if bits == 32 else IPv6Address(address), port))
+    chance.shuffle(found)
+    return found
+
+
+def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: int) -> bytes:
+    """Return one frame without its FCS. Raises MeasureError for a size that no frame can have."""
+    if not profile.shortest_bytes <= frame_bytes <= _LONGEST:
+        raise MeasureError(
+            f"a frame of {frame_bytes} bytes is not possible: {profile.shortest_bytes} to {_LONGEST}, with FCS"
+        )
+    payload = bytes(profile.payload_bytes(frame_bytes))
+    length = 8 + len(payload)
+    pseudo = source.packed + profile.vip.packed
+    pseudo += struct.pack("!HH", _UDP, length) if profile.family is Family.IPV4 else struct.pack("!II", length, _UDP)
+    udp = struct.pack("!HHHH", port, profile.port, length, 0)
+    udp = udp[:6] + struct.pack("!H", _checksum(pseudo + udp + payload) or 0xFFFF)
+    macs = b"".join(parse_mac(mac).value.to_bytes(6, "big") for mac in (profile.gateway_mac, profile.source_mac))
+    if profile.family is Family.IPV6:
+        header = struct.pack("!IHBB", 6 << 28, length, _UDP, _TTL) + source.packed + profile.vip.packed
+        return macs + b"\x86\xdd" + header + udp + payload
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0, 0, _TTL, _UDP, 0) + source.packed + profile.vip.packed
+    header = header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
+    return macs + b"\x08\x00" + header + udp + payload
+
+
+def pcap_file(frames: Sequence[bytes]) -> bytes:
+    """Return a file of libpcap (https://wiki.wireshark.org/Development/LibpcapFileFormat)."""
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    return head + b"".join(
+        struct.pack("<IIII", 0, number, len(one), len(one)) + one for number, one in enumerate(frames)
+    )
+
+
+def _headers_bytes(family: Family) -> int:
+    return 14 + (20 if family is Family.IPV4 else 40) + 8
+
+
+def _checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    data += b"\0" * (len(data) % 2)
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

@@ -1,0 +1,125 @@
+"""Programs that send a load: tcpreplay, which sends at a steady rate, and the kernel's pktgen where it is loaded."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from xenoovs.errors import MeasureError
+from xenoovs.measure.bed import Station
+from xenoovs.measure.frames import LoadProfile, frame, pcap_file, sources
+from xenoovs.measure.place import RemoteCommand
+
+_ENDLESS = 1_000_000_000
+_START_TIMEOUT_S = 20.0
+_ACTUAL = re.compile(r"^Actual: (\d+) packets \(\d+ bytes\) sent in ([0-9.]+) seconds", re.MULTILINE)
+_CLOCK_SLACK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorResult:
+    """What a generator says at its end. `seconds_s`: from its first frame to its last one."""
+
+    sent: int
+    seconds_s: float
+    suspect: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class PacketGenerator:
+    """Sends the frames of a profile from a station with tcpreplay(1).
+
+    trafgen(8) of netsniff-ng sends a whole second's frames at once when it is given a rate (`shaper_delay` of its
+    shaper.c), so that the switch would lose frames at any rate.
+
+    Attributes:
+        station: The machine, and the interface.
+        directory: For files with frames, there.
+        files: Names of the files that are there, by profile and size of the frames.
+    """
+
+    station: Station
+    directory: str
+    files: dict[tuple[LoadProfile, int], str] = field(default_factory=dict)
+
+    def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
+        """Write the frames to the machine, so that no measurement waits for that."""
+        self._file(profile, frame_bytes)
+
+    def start(
+        self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
+    ) -> RunningLoad:
+        """Begin to send.
+
+        Args:
+            profile: What to send.
+            frame_bytes: Size of the frames, with FCS.
+            offered_pps: Rate; None: as fast as possible.
+            seconds_s: How long.
+        """
+        rate = ["--topspeed"] if offered_pps is None else [f"--pps={offered_pps:.3f}"]
+        if offered_pps is None:
+            amount = [f"--duration={max(1, round(seconds_s))}"]
+        else:
+            amount = [f"--limit={max(1, round(offered_pps * seconds_s))}"]
+        interface = f"--intf1={self.station.interface}"
+        file = self._file(profile, frame_bytes)
+        # Its statistics of flows would take as long as the sending.
+        options = ["--quiet", "--preload-pcap", "--no-flow-stats", f"--loop={_ENDLESS}"]
+        command = self.station.start("tcpreplay", interface, *options, *rate, *amount, file)
+        return RunningLoad(command, seconds_s)
+
+    def _file(self, profile: LoadProfile, frame_bytes: int) -> str:
+        key = (profile, frame_bytes)
+        if key not in self.files:
+            name = f"{self.directory}/{len(self.files)}-{frame_bytes}.pcap"
+            frames = [frame(profile, source, port, frame_bytes=frame_bytes) for source, port in sources(profile)]
+            text = base64.b64encode(gzip.compress(pcap_file(frames), compresslevel=1)).decode()
+            self.station.place.run(["sh", "-c", f"base64 -d | gzip -d > {name}"], stdin=text)
+            self.files[key] = name
+        return self.files[key]
+
+
+@dataclass(slots=True)
+class RunningLoad:
+    """A load that is being sent for `planned_s` seconds."""
+
+    command: RemoteCommand
+    planned_s: float
+    _begun_s: float = field(default_factory=time.monotonic)
+
+    def wait(self) -> GeneratorResult:
+        """Wait for the end. Raises MeasureError when the generator died."""
+        try:
+            done = self.command.wait(self.planned_s * 3 + _START_TIMEOUT_S)
+        except BaseException:
+            self.command.end()
+            raise
+        took_s = time.monotonic() - self._begun_s
+        if (found := _ACTUAL.search(done.stdout)) is None or done.exit_code != 0:
+            said = [line for line in done.stderr.splitlines() if line.strip()] or ["it gave no reason"]
+            raise MeasureError(f"the generator ended with status {done.exit_code}: {said[-1]}")
+        sent, seconds_s = int(found[1]), float(found[2])
+        if seconds_s <= took_s + _CLOCK_SLACK_S and seconds_s > 0:
+            return GeneratorResult(sent, seconds_s)
+        # It measures by the clock of the day.
+        reason = f"the generator says that it sent for {seconds_s:.1f} s, which took {took_s:.1f} s: its clock was set"
+        return GeneratorResult(sent, took_s, (reason,))
+
+    def end(self) -> None:
+        """End the load early."""
+        self.command.end()
+
+
+@contextmanager
+def packet_generator(station: Station) -> Iterator[PacketGenerator]:
+    """Prepare a generator on a station; its files are removed at the end. Raises MeasureError, CommandMissing."""
+    station.place.run(["tcpreplay", "--version"])
+    directory = station.place.run(["mktemp", "-d", "/tmp/xenoovs-load.XXXXXX"]).stdout.strip()  # noqa: S108
+    with station.place.undone_at_end(["rm", "-rf", directory]):
+        yield PacketGenerator(station, directory)

@@ -1,0 +1,190 @@
+"""One trial: a load of known rate, and what of it came through. The unit of all experiments with loads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from xenoovs.display import quantity
+from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts
+from xenoovs.measure.frames import LoadProfile, other_half
+from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
+from xenoovs.measure.samples import BedKind, Value
+
+_SETTLE_S = 2.0
+"""RFC 2544, section 23, waits so long for the last frames."""
+_STEP_S = 0.05
+_LEARNING_PPS = 2000.0
+_LEARNING_S = 0.5
+_SLOW_SHARE = 0.95
+_PROGRAM_SHARE = 0.001
+_FEW_FRAMES = 20
+_DISCARD_PORT = 9
+"""RFC 863."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What came of one load.
+
+    Attributes:
+        offered_pps: Rate that was asked for; None: as fast as possible.
+        frames: What was counted.
+        seconds_s: How long the generator sent.
+        suspect: Why it may be wrong.
+    """
+
+    offered_pps: float | None
+    frames: CountedFrames
+    seconds_s: float
+    suspect: tuple[str, ...]
+
+    @property
+    def sent_pps(self) -> float:
+        return self.frames.sent / self.seconds_s
+
+    @property
+    def received_pps(self) -> float:
+        return self.frames.received / self.seconds_s
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The values of a sample."""
+        return {
+            "sent": self.frames.sent,
+            "received": self.frames.received,
+            "received_by_backend": dict(self.frames.received_by_backend),
+            "switched": self.frames.switched,
+            "seconds_s": self.seconds_s,
+            "offered_pps": self.sent_pps if self.offered_pps is None else self.offered_pps,
+            "sent_pps": self.sent_pps,
+            "received_pps": self.received_pps,
+            "loss_share": self.frames.loss_share,
+        }
+
+
+@dataclass(slots=True)
+class LoadBench:
+    """Sends loads on a bed, and counts them.
+
+    Attributes:
+        bed: The machines.
+        generator: Sends.
+        profile: What it sends.
+    """
+
+    bed: Bed
+    generator: PacketGenerator
+    profile: LoadProfile
+
+    @property
+    def counted(self) -> list[Station]:
+        return [self.bed.generator, self.bed.dpu, *self.bed.backends.values()]
+
+    def announce_backends(self) -> None:
+        """Let each backend send a packet, so that switches on the way know its port and flood nothing to the others."""
+        address = self.bed.client.address or str(other_half(self.profile)[1])
+        for backend in self.bed.backends.values():
+            backend.try_run("bash", "-c", f"echo > /dev/udp/{address}/{_DISCARD_PORT}")
+
+    def learn(self, *, frame_bytes: int) -> None:
+        """Send each client's frames slowly, so that the switch has its megaflows (RFC 2544, section 23)."""
+        self.generator.prepare(self.profile, frame_bytes=frame_bytes)
+        self.generator.start(
+            self.profile, frame_bytes=frame_bytes, offered_pps=_LEARNING_PPS, seconds_s=_LEARNING_S
+        ).wait()
+
+    def trial(self, *, frame_bytes: int, offered_pps: float | None, seconds_s: float) -> TrialResult:
+        """Send a load to its end, wait for its last frames, and count. Raises MeasureError."""
+        self.generator.prepare(self.profile, frame_bytes=frame_bytes)
+        self.announce_backends()
+        before = read_counts(self.counted)
+        running = self.generator.start(
+            self.profile, frame_bytes=frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s
+        )
+        return self.result(before, running, offered_pps=offered_pps)
+
+    def start(self, frame_bytes: int, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
+        """Begin to send; see PacketGenerator.start."""
+        return self.generator.start(self.profile, frame_bytes=frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
+
+    def result(
+        self,
+        before: Mapping[str, InterfaceCounts],
+        running: RunningLoad,
+        *,
+        offered_pps: float | None,
+        elsewhere: int = 0,
+        beside: int = 0,
+    ) -> TrialResult:
+        """Wait for the end of a load, and return what came of it.
+
+        Args:
+            before: The counters before the load.
+            running: The load.
+            offered_pps: Its rate.
+            elsewhere: Frames that another machine sent to the service meanwhile.
+            beside: Frames that another program sent from the interface of the generator.
+        """
+        done = running.wait()
+        frames = counted_frames(before, self._settled(), backends=self.bed.backends, also_sent=elsewhere)
+        suspect = (
+            *frames.suspect,
+            *done.suspect,
+            *_generator_doubts(done, frames.sent - elsewhere - beside, offered_pps),
+        )
+        return TrialResult(offered_pps, frames, done.seconds_s, suspect)
+
+    def _settled(self) -> dict[str, InterfaceCounts]:
+        """Return the counters once the last frames have arrived."""
+        deadline_s = time.monotonic() + _SETTLE_S
+        counts = read_counts(self.counted)
+        while time.monotonic() < deadline_s:
+            time.sleep(_STEP_S)
+            again = read_counts(self.counted)
+            if all(again[name].rx == counts[name].rx for name in self.bed.backends):
+                return again
+            counts = again
+        return counts
+
+
+def _generator_doubts(done: GeneratorResult, by_interface: int, offered_pps: float | None) -> Iterator[str]:
+    if abs(done.sent - by_interface) > _FEW_FRAMES + _PROGRAM_SHARE * done.sent:
+        yield (
+            f"the generator says that it sent {done.sent} frames, its interface counted {by_interface}: other traffic "
+            "left there, or frames were lost before the cable"
+        )
+    if offered_pps is not None and by_interface / done.seconds_s < _SLOW_SHARE * offered_pps:
+        yield (
+            f"the generator reached {quantity(by_interface / done.seconds_s)} of {quantity(offered_pps)} packets/s: "
+            "its machine is too slow for this rate"
+        )
+
+
+@contextmanager
+def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
+    """Prepare a bed for loads; everything is undone at the end. Raises MeasureError, CommandMissing."""
+    with ExitStack() as stack:
+        if bed.kind is not BedKind.MACHINES:
+            for backend in bed.backends.values():
+                stack.enter_context(_unanswered(backend, profile))
+        yield LoadBench(bed, stack.enter_context(packet_generator(bed.generator)), profile)
+
+
+@contextmanager
+def _unanswered(backend: Station, profile: LoadProfile) -> Iterator[None]:
+    """Let a backend of a lab drop the load behind its interface: else its answers take the CPU time of the switch.
+
+    Its route to the clients of the load is a blackhole, and packets from there fail the check of their return path
+    (rp_filter in ip-sysctl.rst of the kernel).
+    """
+    route = ["ip", "route", "add", "blackhole", str(profile.net)]
+    check = ["sh", "-c", f"echo 1 > /proc/sys/net/ipv4/conf/{backend.interface}/rp_filter"]
+    undo = ["sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{backend.interface}/rp_filter; ip route del {profile.net}"]
+    with backend.undone_at_end(*undo):
+        backend.try_run(*route)
+        backend.run(*check)
+        yield

@@ -1,0 +1,151 @@
+"""The file of the paths of a DPU, as `xenoovs measure paths` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from xenoovs.config import values
+from xenoovs.config.load import load_form
+from xenoovs.config.values import Remark
+from xenoovs.errors import did_you_mean
+from xenoovs.paths.plan import (
+    MAX_PATHS,
+    MAX_RESOURCES,
+    DpuPath,
+    MeasuredPair,
+    PathKind,
+    Resource,
+    ResourceUse,
+    share_bottlenecks,
+)
+
+
+class Direction(Enum):
+    """In which direction of a duplex resource a path costs something."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
+
+
+class _FileMapping(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class UseForm(_FileMapping):
+    """What a unit of load costs a resource."""
+
+    resource: Annotated[str, values.name]
+    cost: Annotated[Fraction, values.amount] = Fraction(1)
+    direction: Annotated[Direction | None, values.choice(Direction)] = None
+
+
+class ResourceForm(_FileMapping):
+    """What paths share."""
+
+    name: Annotated[str, values.name]
+    capacity: Annotated[Fraction, values.amount]
+    duplex: Annotated[bool, values.flag] = False
+
+
+class PathForm(_FileMapping):
+    """One path."""
+
+    name: Annotated[str, values.name]
+    backend: Annotated[str | None, values.name] = None
+    kind: Annotated[PathKind | None, values.choice(PathKind)] = None
+    capacity: Annotated[Fraction | None, values.amount] = None
+    latency_us: Annotated[Fraction | None, values.amount] = None
+    cpu: Annotated[Fraction | None, values.amount] = None
+    uses: list[UseForm] = Field(default=[], max_length=MAX_RESOURCES)
+
+
+class PairForm(_FileMapping):
+    """Two paths that were measured at the same time, and what each still carried."""
+
+    paths: Annotated[list[Annotated[str, values.name]], Field(min_length=2, max_length=2)]
+    rates: Annotated[list[Annotated[Fraction, values.amount]], Field(min_length=2, max_length=2)]
+
+
+class PathsForm(_FileMapping):
+    """The whole file."""
+
+    version: Annotated[int, values.version]
+    unit: str = "Mpps"
+    resources: list[ResourceForm] = Field(default=[], max_length=MAX_RESOURCES)
+    paths: list[PathForm] = Field(min_length=1, max_length=MAX_PATHS)
+    pairs: list[PairForm] = Field(default=[], max_length=MAX_PATHS * MAX_PATHS)
+
+
+def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:
+    """Return the paths, the resources and the unit of capacities.
+
+    Raises:
+        FileUnusable: It cannot be read.
+        ConfigError: It has mistakes.
+    """
+    form = load_form(file, PathsForm, _check)
+    resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
+    pairs = (MeasuredPair(pair.paths[0], pair.paths[1], pair.rates[0], pair.rates[1]) for pair in form.pairs)
+    paths, shared = share_bottlenecks([_path(one) for one in form.paths], pairs)
+    return paths, (*resources, *shared), form.unit
+
+
+def _check(form: PathsForm) -> Iterator[Remark]:
+    """What must hold between the parts of the file."""
+    duplex = dict[str, bool]()
+    for number, resource in enumerate(form.resources):
+        if resource.name in duplex:
+            yield Remark(("resources", number, "name"), f"'{resource.name}' is there already; name each once")
+        duplex[resource.name] = resource.duplex
+    yield from _check_pairs(form)
+    names = set[str]()
+    for number, path in enumerate(form.paths):
+        here = ("paths", number)
+        if path.name in names:
+            yield Remark((*here, "name"), f"'{path.name}' is there already; name each once")
+        names.add(path.name)
+        if path.capacity is None and not any(use.cost for use in path.uses):
+            yield Remark(here, "nothing limits this path; add `capacity:`, or `uses:` of a resource")
+        for index, use in enumerate(path.uses):
+            where = (*here, "uses", index)
+            if use.resource not in duplex:
+                known = did_you_mean(use.resource, duplex, "did you mean {}?") or "add it to `resources`"
+                yield Remark((*where, "resource"), f"'{use.resource}' is no resource; {known}")
+            elif duplex[use.resource] and use.direction is None:
+                yield Remark(where, f"{use.resource} is duplex; add `direction: in`, out or both")
+            elif not duplex[use.resource] and use.direction is not None:
+                message = f"{use.resource} is not duplex, so directions share it; remove the key, or add `duplex: true`"
+                yield Remark((*where, "direction"), message)
+
+
+def _check_pairs(form: PathsForm) -> Iterator[Remark]:
+    capacities = {path.name: path.capacity for path in form.paths}
+    for number, pair in enumerate(form.pairs):
+        for index, name in enumerate(pair.paths):
+            here = ("pairs", number, "paths", index)
+            if name not in capacities:
+                known = did_you_mean(name, capacities, "did you mean {}?") or "add it to `paths`"
+                yield Remark(here, f"'{name}' is no path; {known}")
+            elif not capacities[name]:
+                yield Remark(here, f"path {name} has no `capacity:`, to which its rate in the pair is compared; add it")
+        if pair.paths[0] == pair.paths[1]:
+            yield Remark(("pairs", number, "paths"), f"'{pair.paths[0]}' is both paths; write two")
+
+
+def _path(form: PathForm) -> DpuPath:
+    uses = tuple(
+        ResourceUse(
+            use.resource,
+            Fraction(0) if use.direction is Direction.OUT else use.cost,
+            use.cost if use.direction in (Direction.OUT, Direction.BOTH) else Fraction(0),
+        )
+        for use in form.uses
+    )
+    return DpuPath(form.name, form.capacity, form.latency_us, form.cpu, uses, form.kind, form.backend)

@@ -1,0 +1,347 @@
+"""Machines of a bed: commands are started there, fed and read, and end with this process, however that ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import shlex
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from xenoovs.display import printable, span
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, LabError, MeasureError
+from xenoovs.lab.nic.call import Call
+from xenoovs.lab.nic.frames import FrameKind, GuestCommand
+from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.switch.process import PACKAGES, Completed, start_piped
+
+_SOURCE = Path(__file__).with_name("runner.py")
+_READY_TIMEOUT_S = 30.0
+_PIECE_BYTES = 65536
+_END_TIMEOUT_S = 10.0
+_NOT_STARTED = 127
+
+
+class PlaceTransport(Protocol):
+    """Bytes to and from the runner on a machine."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """Return what has come, empty after the timeout; None when the runner has ended."""
+
+    def last_words(self) -> str:
+        """Return why it ended, as its error output says."""
+
+    def close(self) -> None:
+        """End the input of the runner, which ends it, and wait for that."""
+
+
+class RemoteCommand:
+    """A command that runs on a machine."""
+
+    def __init__(self, place: Place, number: int, argv: tuple[str, ...]) -> None:
+        self._place, self._number, self.argv = place, number, argv
+        self.exit_code: int | None = None
+        self.reason = ""
+        self.pending: deque[str] = deque()
+        self.errors: list[str] = []
+
+    def feed(self, text: str) -> None:
+        """Write to its input."""
+        self._place.send({"feed": self._number, "text": text})
+
+    def close_input(self) -> None:
+        """End its input."""
+        self._place.send({"close": self._number})
+
+    def lines(self, timeout_s: float) -> Iterator[str]:
+        """Yield the lines of its stdout until it ends or the time is over; a later call goes on."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            while self.pending:
+                yield self.pending.popleft()
+            if self.exit_code is not None or (left_s := deadline - time.monotonic()) <= 0:
+                return
+            self._place.pump(left_s)
+
+    def wait(self, timeout_s: float) -> Completed:
+        """Wait for its end, and return what it said since the last `lines`. Raises CommandTimeout."""
+        deadline = time.monotonic() + timeout_s
+        while self.exit_code is None:
+            if (left_s := deadline - time.monotonic()) <= 0:
+                raise CommandTimeout(argv=self.argv, timeout_s=timeout_s)
+            self._place.pump(left_s)
+        stdout = "".join(f"{line}\n" for line in self.pending)
+        self.pending.clear()
+        return Completed(self.argv, self.exit_code, stdout, "\n".join([*self.errors, self.reason]).strip())
+
+    def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:
+        """End it with SIGTERM, after two seconds with SIGKILL. Raises CommandTimeout when it hangs in the kernel."""
+        if self.exit_code is None:
+            self._place.send({"end": self._number})
+        return self.wait(timeout_s)
+
+
+class Place:
+    """A machine. `name`: as in a bed file, for messages."""
+
+    def __init__(self, name: str, transport: PlaceTransport) -> None:
+        self.name, self._transport = name, transport
+        self._numbers = itertools.count(1)
+        self._commands: dict[int, RemoteCommand] = {}
+        self._unread = b""
+        self.is_root = False
+        self._is_ready = False
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while not self._is_ready:
+            if time.monotonic() > deadline:
+                self.close()
+                raise MeasureError(f"{name} does not answer within {span(_READY_TIMEOUT_S)}")
+            self.pump(_READY_TIMEOUT_S)
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every command there, and undo what `undone_at_end` still holds."""
+        self._transport.close()
+
+    def start(
+        self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None
+    ) -> RemoteCommand:
+        """Start a command. `stdin`: what it is fed first; None: it has no input."""
+        number = next(self._numbers)
+        command = self._commands[number] = RemoteCommand(self, number, tuple(argv))
+        self.send({"start": number, "argv": list(argv), "env": dict(env or {}), "stdin": stdin is not None})
+        if stdin:
+            command.feed(stdin)
+        return command
+
+    def try_run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str = "",
+        timeout_s: float = 30.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a command to its end; any exit status is an answer. Raises CommandMissing, CommandTimeout."""
+        command = self.start(argv, stdin=stdin, env=env)
+        command.close_input()
+        try:
+            done = command.wait(timeout_s)
+        except CommandTimeout:
+            command.end()
+            raise
+        if command.reason and done.exit_code == _NOT_STARTED:
+            raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0]))
+        return done
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str = "",
+        timeout_s: float = 30.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """As `try_run`; raises CommandFailed too."""
+        done = self.try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        if done.exit_code != 0:
+            raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+        return done
+
+    @contextmanager
+    def undone_at_end(self, argv: Sequence[str], *, stdin: str = "") -> Iterator[None]:
+        """Run a command at the end of the block; also when this process is killed in it. Its failure is an error."""
+        number = next(self._numbers)
+        self.send({"at_end": number, "argv": list(argv), "text": stdin})
+        try:
+            yield
+        finally:
+            self.run(argv, stdin=stdin)
+            self.send({"forget": number})
+
+    def send(self, order: Mapping[str, object]) -> None:
+        """Send an order to the runner. Raises MeasureError when it has ended."""
+        try:
+            self._transport.write(f"{json.dumps(order)}\n".encode())
+        except OSError:
+            raise self._lost() from None
+
+    def pump(self, timeout_s: float) -> None:
+        """Wait for output of any command, at most so long, and hand it on. Raises MeasureError."""
+        piece = self._transport.read(timeout_s)
+        if piece is None:
+            raise self._lost()
+        *lines, self._unread = (self._unread + piece).split(b"\n")
+        for line in lines:
+            self._accept(json.loads(line))
+
+    def _accept(self, document: dict[str, object]) -> None:
+        if "ready" in document:
+            self._is_ready, self.is_root = True, document["uid"] == 0
+            return
+        number = document["id"]
+        command = self._commands.get(number) if isinstance(number, int) else None
+        if command is None:
+            return
+        if "line" in document:
+            (command.errors if document["error"] else command.pending).append(str(document["line"]))
+        elif isinstance(code := document["exit"], int):
+            command.exit_code, command.reason = code, str(document.get("reason", ""))
+            del self._commands[command._number]
+
+    def _lost(self) -> MeasureError:
+        said = printable(self._transport.last_words())
+        return MeasureError(f"{self.name}: {said}" if said else f"{self.name} has ended the connection")
+
+
+# Ways to a machine.
+
+
+class _Pipes:
+    """The streams of a child: python here, or ssh."""
+
+    def __init__(self, argv: Sequence[str], *, inherited: Sequence[int] = ()) -> None:
+        self._program, self._child = argv[0], start_piped(argv, inherited=inherited)
+        if self._child.stdin is None or self._child.stdout is None:
+            raise RuntimeError("Popen gave no pipes")
+        self._stdin, self._stdout = self._child.stdin, self._child.stdout
+        self._unread = bytearray()
+        os.set_blocking(self._stdin.fileno(), False)
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            # Neither end may wait for the other to read first.
+            readable, writable, _ = select.select([self._stdout], [self._stdin], [])
+            if readable:
+                piece = os.read(self._stdout.fileno(), _PIECE_BYTES)
+                if not piece:
+                    raise BrokenPipeError
+                self._unread += piece
+            if writable:
+                with suppress(BlockingIOError):
+                    left = left[os.write(self._stdin.fileno(), left) :]
+
+    def read(self, timeout_s: float) -> bytes | None:
+        if self._unread:
+            piece, self._unread = bytes(self._unread), bytearray()
+            return piece
+        if not select.select([self._stdout], [], [], timeout_s)[0]:
+            return b""
+        return os.read(self._stdout.fileno(), _PIECE_BYTES) or None
+
+    def last_words(self) -> str:
+        _, errors = self._child.communicate(timeout=_END_TIMEOUT_S)
+        said = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+        return said[-1] if said else f"`{self._program}` ended with status {self._child.returncode}"
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            # Its last output would block it.
+            self._child.stdin = None
+            self._child.communicate(timeout=_END_TIMEOUT_S)
+        self._child.kill()
+        self._child.wait()
+
+
+class _GuestPort:
+    """A command in the virtual machine of a lab."""
+
+    def __init__(self, machine: VirtualMachine, argv: Sequence[str]) -> None:
+        self._call = Call(machine)
+        self._errors = b""
+        try:
+            self._call.begin(GuestCommand(tuple(argv)))
+        except BaseException:
+            self._call.__exit__()
+            raise
+
+    def write(self, data: bytes) -> None:
+        self._call.send(FrameKind.INPUT, data)
+
+    def read(self, timeout_s: float) -> bytes | None:
+        output = b""
+        try:
+            frames = self._call.read(timeout_s=timeout_s)
+        except LabError as error:
+            self._errors = str(error).encode()
+            return None
+        for kind, payload in frames:
+            if kind is FrameKind.OUTPUT:
+                output += payload
+            elif kind is FrameKind.ERROR:
+                self._errors = payload
+            elif kind is FrameKind.EXIT:
+                return None
+        return output
+
+    def last_words(self) -> str:
+        return self._errors.decode(errors="replace").strip().rpartition("\n")[2]
+
+    def close(self) -> None:
+        deadline = time.monotonic() + _END_TIMEOUT_S
+        with suppress(LabError, OSError):
+            self._call.send(FrameKind.END_OF_INPUT)
+            while time.monotonic() < deadline and self.read(0.1) is not None:
+                pass
+        self._call.__exit__()
+
+
+def this_machine(*inherited: int) -> Place:
+    """Return this machine itself. `inherited`: descriptors that stay open until all is undone there."""
+    argv = [sys.executable, "-I", "-c", _SOURCE.read_text()]
+    return Place("this machine", _Pipes(argv, inherited=inherited))
+
+
+_SSH = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+"""One connection carries everything for a machine. A machine that is gone is noticed within 15 s."""
+
+
+def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequence[str] = ()) -> Place:
+    """Return a machine to which ssh(1) connects, with the keys and settings that the user has for it.
+
+    Args:
+        name: For messages.
+        target: `user@host` or `host`.
+        port: None: that of ssh's own settings.
+        options: Further arguments of ssh.
+
+    Raises:
+        MeasureError: It cannot be reached, or has no python3.
+    """
+    program = f"python3 -I -c {shlex.quote(_SOURCE.read_text())}"
+    # Devices and Open vSwitch need root: sudo where it asks for no password.
+    elevated = f"sudo -n true 2>/dev/null && exec sudo -n {program}"
+    command = f'[ "$(id -u)" = 0 ] || {{ {elevated}; }}; exec {program}'
+    where = [*options, *(["-p", str(port)] if port else []), "--", target]
+    try:
+        return Place(name, _Pipes([*_SSH, *where, f"exec sh -c {shlex.quote(command)}"]))
+    except MeasureError as error:
+        raise MeasureError(
+            f"{error}; `ssh -o BatchMode=yes {target} python3 -V` must work without a question"
+        ) from None
+
+
+def guest_of_lab(name: str, machine: VirtualMachine) -> Place:
+    """Return the virtual machine of a lab with an emulated NIC. Raises LabError, MeasureError."""
+    return Place(name, _GuestPort(machine, ["python", "-I", "-c", _SOURCE.read_text()]))

@@ -1,0 +1,472 @@
+"""What experiments measured: the directory of a run, with `run.json` and a line for each sample in `samples.jsonl`.
+
+A *point* is one setting of what an experiment varies, and has `repeats` samples. The names are an interface: reports
+read runs of other versions.
+
+Points, by experiment:
+
+    rate      frame_bytes (with FCS: 64 is the shortest frame)
+    latency   split ("70/30": shares of the first two backends), base_load (share of the rate of the run's basis, 0..1)
+    loss      frame_bytes, offered_share (of the rate of the run's basis; 1.5 is half as much again)
+    echo      bytes (of the message), offload ("on", "off", "unchanged"), target ("backend", "dpu")
+    designs   design ("masked", "masked_long_first", "longest_match", "dp_hash", "hash_source", "learn", "conntrack",
+              "ipvs"),
+              clients (source addresses)
+
+Values are numbers, lists of numbers, texts, or numbers by name. A number has its unit at the end of its key (_s, _us,
+_pps, _bps, _bytes, _share); a key without a unit is a count. All experiments use these keys for these things:
+
+    sent, received            frames in the counted time: left the generator, reached all backends together
+    received_by_backend       the same by name of backend
+    seconds_s                 length of the counted time
+    offered_pps, sent_pps     rate that was asked of the generator, and that it reached
+    received_pps              received / seconds_s
+    loss_share                1 - received / sent; not below 0
+    cpu_s_by_role             CPU seconds of machines in that time, such as {"dpu": 3.1}
+
+    rate      the counts of the trial that gave the throughput, and
+              throughput_pps      highest rate that was sent and received without loss (RFC 2544, section 26.1)
+              partial_drop_pps    highest rate that was sent with a loss of at most 0.1 %
+              forwarding_pps      highest rate received in any trial (RFC 2285, section 3.6.2)
+              generator_pps       highest rate that the generator reached in any trial
+              trial_offered_pps, trial_sent_pps, trial_received_pps, trial_loss_share   lists, a value for each trial
+    latency   the counts are those of the requests, answers count as received;
+              rtt_us              list: round-trip time of every answer, in the order of the requests
+              timestamps          "hardware", "kernel" or "program": where the time of a packet is measured
+              base_offered_pps, base_sent, base_received, base_received_by_backend, base_loss_share
+    loss      the counts alone
+    echo      rtt_us (list: one for each message, connection open), mean_us, median_us
+    designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
+              cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
+              (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timezone
+from enum import Enum
+from io import FileIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+from xenoovs.errors import FileUnusable, MeasureError, counted, worded
+
+RUN_FILE, SAMPLES_FILE = "run.json", "samples.jsonl"
+
+Plain = str | int | float | bool
+Point = Mapping[str, Plain]
+Value = str | int | float | Sequence[float] | Mapping[str, float]
+
+_VERSION = 1
+
+T = TypeVar("T")
+
+
+class BedKind(Enum):
+    """What the figures of a bed stand for. Those of a lab are never shown as figures of hardware."""
+
+    LAB = "lab"
+    """Namespaces of one machine, Open vSwitch in software."""
+    EMULATED = "emulated"
+    """A virtual machine with an emulated NIC."""
+    MACHINES = "machines"
+    """Real machines, from a bed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement of one point.
+
+    Attributes:
+        experiment: Name of the experiment.
+        point: What was varied.
+        repeat: Number of the sample at this point, from 0.
+        at: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
+        values: What was measured; see the module.
+        suspect: Reasons why the sample may be wrong, each a sentence.
+    """
+
+    experiment: str
+    point: Point
+    repeat: int
+    at: str
+    values: Mapping[str, Value]
+    suspect: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The point and the repeat, to compare samples with what was planned."""
+        return point_key(self.point), self.repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The circumstances of a run, as in `run.json`.
+
+    Attributes:
+        experiment: Name of the experiment.
+        config: Text of the config, joined from all its files.
+        bed: The bed as a document: roles with host and interface.
+        kind: What the figures stand for.
+        datapath: Name for pictures and tables, such as "Open vSwitch 3.1.0, userspace datapath, lab on 1 machine".
+        versions: By name: xenoovs, kernel, ovs, generator, NIC firmware, cpu.
+        command: The command line.
+        seed: Seed of the order of the points and of the clients' addresses.
+        quick: Whether it is a short run with fewer repeats.
+        repeats: Samples of each point.
+        points: All points, in the order of the experiment.
+        started: Time in UTC as ISO 8601.
+        options: Further options of the experiment that change what it measures, by name.
+        basis: What the experiment measured once before its points, such as the throughput that loads refer to.
+    """
+
+    experiment: str
+    config: str
+    bed: Mapping[str, object]
+    kind: BedKind
+    datapath: str
+    versions: Mapping[str, str]
+    command: tuple[str, ...]
+    seed: int
+    quick: bool
+    repeats: int
+    points: tuple[Point, ...]
+    started: str
+    options: Mapping[str, Plain] = field(default_factory=dict)
+    basis: Mapping[str, Value] = field(default_factory=dict)
+
+    def missing(self, samples: Iterable[Sample]) -> frozenset[tuple[str, int]]:
+        """Return the keys of the samples that the run still lacks."""
+        planned = {(point_key(point), repeat) for point in self.points for repeat in range(self.repeats)}
+        return frozenset(planned - {sample.key for sample in samples})
+
+
+def point_key(point: Point) -> str:
+    """Return one text for equal points, whatever the order of their keys."""
+    return json.dumps(dict(point), sort_keys=True)
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time since 1970 as ISO 8601 in UTC, in milliseconds."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Read a run.
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run and its samples, as they are in `directory`."""
+
+    directory: Path
+    run: Run
+    samples: tuple[Sample, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.run.missing(self.samples)
+
+
+def find_runs(directory: Path) -> tuple[Path, ...]:
+    """Return the directories of runs in `directory`, which may be a run itself, sorted by name.
+
+    Raises MeasureError when there are none.
+    """
+    try:
+        found = [directory] if (directory / RUN_FILE).exists() else sorted(directory.iterdir())
+    except OSError as error:
+        raise MeasureError(f"{directory} cannot be read: {error.strerror}") from None
+    runs = tuple(path for path in found if (path / RUN_FILE).exists())
+    if not runs:
+        raise MeasureError(f"{directory} holds no run of `xenoovs measure`: no {RUN_FILE} in it or below it")
+    return runs
+
+
+def read_recorded(directory: Path) -> RecordedRun:
+    """Read a run. Raises FileUnusable, with line and column where the text is wrong."""
+    run = parse_run(_read(directory / RUN_FILE), file=str(directory / RUN_FILE))
+    path = directory / SAMPLES_FILE
+    return RecordedRun(directory, run, parse_samples(_read(path), file=str(path), experiment=run.experiment))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise FileUnusable(file=str(path), reason=f"byte {error.start} is not UTF-8 text") from None
+    except OSError as error:
+        raise FileUnusable(file=str(path), reason=f"it cannot be read: {error.strerror}") from None
+
+
+def parse_run(text: str, *, file: str) -> Run:
+    """Return the run of a `run.json`. Raises FileUnusable."""
+    document = _json(text, file=file, line=1)
+    reader = _DocumentReader(file, document, line=None)
+    if reader.value("xenoovs_run", int) != _VERSION:
+        raise FileUnusable(file=file, reason=f"`xenoovs_run` is not {_VERSION}: it is from another version of xenoovs")
+    known = {"xenoovs_run", *(each.name for each in fields(Run))}
+    reader.refuse_others(known)
+    try:
+        kind = BedKind(reader.value("kind", str))
+    except ValueError as error:
+        raise FileUnusable(file=file, reason=f"`kind`: {error}") from None
+    points = reader.value("points", list)
+    if not all(isinstance(point, dict) and all(map(_is_plain, point.values())) for point in points):
+        raise FileUnusable(file=file, reason="`points` must be a list of mappings of plain values")
+    return Run(
+        experiment=reader.value("experiment", str),
+        config=reader.value("config", str),
+        bed=reader.value("bed", dict),
+        kind=kind,
+        datapath=reader.value("datapath", str),
+        versions=reader.value("versions", dict),
+        command=tuple(reader.value("command", list)),
+        seed=reader.value("seed", int),
+        quick=reader.value("quick", bool),
+        repeats=reader.value("repeats", int),
+        points=tuple(points),
+        started=reader.value("started", str),
+        options=reader.value("options", dict),
+        basis=reader.value("basis", dict),
+    )
+
+
+def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...]:
+    """Return the samples of a `samples.jsonl`.
+
+    A last line without its end was being written in a crash, and is left out.
+
+    Raises FileUnusable with line and column.
+    """
+    lines = text.split("\n")
+    samples = tuple(_sample(line, file=file, number=number) for number, line in enumerate(lines[:-1], start=1))
+    for number, sample in enumerate(samples, start=1):
+        if sample.experiment != experiment:
+            reason = f"line {number}: a sample of {sample.experiment!r} in a run of {experiment!r}"
+            raise FileUnusable(file=file, reason=reason)
+    twice = [key for key, times in Counter(sample.key for sample in samples).items() if times > 1]
+    if twice:
+        raise FileUnusable(file=file, reason=f"repeat {twice[0][1]} of point {twice[0][0]} is there twice")
+    return samples
+
+
+def _sample(line: str, *, file: str, number: int) -> Sample:
+    reader = _DocumentReader(file, _json(line, file=file, line=number), line=number)
+    reader.refuse_others({each.name for each in fields(Sample)})
+    point, values = reader.value("point", dict), reader.value("values", dict)
+    for key, value in point.items():
+        if not _is_plain(value):
+            raise reader.error(f"point.{key}", "a plain value")
+    for key, value in values.items():
+        if not _is_value(value):
+            raise reader.error(f"values.{key}", "a number, a text, a list of numbers or numbers by name")
+    suspect = reader.value("suspect", list)
+    if not all(isinstance(reason, str) for reason in suspect):
+        raise reader.error("suspect", "a list of sentences")
+    return Sample(
+        experiment=reader.value("experiment", str),
+        point=point,
+        repeat=reader.value("repeat", int),
+        at=reader.value("at", str),
+        values=values,
+        suspect=tuple(suspect),
+    )
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (str, int, float, bool))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_number, value))
+    if isinstance(value, dict):
+        return all(map(_is_number, value.values()))
+    return isinstance(value, str) or _is_number(value)
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(word)
+
+
+def _json(text: str, *, file: str, line: int) -> dict[str, object]:
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {line + error.lineno - 1}, column {error.colno}"
+        raise FileUnusable(file=file, reason=f"{where}: {error.msg}") from None
+    except ValueError as error:
+        # NaN and Infinity are no JSON (RFC 8259, section 6).
+        column = re.search(rf"-?\b{re.escape(str(error).lstrip('-'))}\b", text)
+        at = column.start() + 1 if column else 1
+        raise FileUnusable(file=file, reason=f"line {line}, column {at}: {error} is not a number") from None
+    except RecursionError:
+        raise FileUnusable(file=file, reason=f"line {line}, column 1: nested too deeply") from None
+    if not isinstance(document, dict):
+        raise FileUnusable(file=file, reason=f"line {line}, column 1: expected a mapping")
+    return document
+
+
+_KINDS: Mapping[type, str] = {
+    str: "a text",
+    int: "an integer",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _DocumentReader:
+    """Takes typed values out of a JSON document. `line`: of a samples file; None: the document is the whole file."""
+
+    file: str
+    document: Mapping[str, object]
+    line: int | None
+
+    def error(self, key: str, expected: str) -> FileUnusable:
+        where = "" if self.line is None else f"line {self.line}, "
+        return FileUnusable(file=self.file, reason=f"{where}`{key}` must be {expected}")
+
+    def value(self, key: str, kind: type[T]) -> T:
+        value = self.document.get(key)
+        # A bool is an int for isinstance.
+        if not isinstance(value, kind) or type(value) is not kind:
+            raise self.error(key, f"{_KINDS[kind]}, found {'nothing' if value is None else repr(value)[:60]}")
+        return value
+
+    def refuse_others(self, known: Iterable[str]) -> None:
+        for key in self.document:
+            if key not in known:
+                raise self.error(key, "absent: the key is not known here")
+
+
+# Write a run.
+
+
+class RunWriter:
+    """Appends samples to a run; each is on the disk when `append` returns.
+
+    Attributes:
+        directory: Of the run.
+        run: Its circumstances.
+        samples: All samples, those of earlier sessions too.
+    """
+
+    def __init__(self, directory: Path, run: Run, samples: Sequence[Sample], stream: FileIO) -> None:
+        self.directory, self.run, self.samples, self._stream = directory, run, list(samples), stream
+
+    def append(self, sample: Sample) -> None:
+        """Store a sample. Raises MeasureError when it cannot be stored; all before it stay readable."""
+        line = memoryview(f"{json.dumps(_fields_of(sample), allow_nan=False)}\n".encode())
+        before = os.fstat(self._stream.fileno()).st_size
+        try:
+            while line:
+                line = line[self._stream.write(line) :]
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            self._stream.truncate(before)
+            raise self._failure(error) from None
+        self.samples.append(sample)
+
+    def set_basis(self, basis: Mapping[str, Value]) -> None:
+        """Store what the experiment measured before its points. Raises MeasureError."""
+        self.run = replace(self.run, basis=dict(basis))
+        try:
+            _write_run(self.directory, self.run)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> MeasureError:
+        number = len(self.samples)
+        stored = f"{counted(number, 'sample')} {worded(number, 'is', 'are')} stored"
+        return MeasureError(
+            f"{self.directory} cannot be written: {error.strerror}; {stored}: free space there and go on with --resume"
+        )
+
+
+def _fields_of(value: Run | Sample) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def render_run(run: Run) -> str:
+    """Return the text of `run.json`."""
+    return json.dumps({"xenoovs_run": _VERSION, **_fields_of(run), "kind": run.kind.value}, indent=1, allow_nan=False)
+
+
+def _write_run(directory: Path, run: Run) -> None:
+    draft = directory / f"{RUN_FILE}.new"
+    with draft.open("w") as stream:
+        stream.write(render_run(run) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(directory / RUN_FILE)
+
+
+@contextmanager
+def new_run(out: Path, run: Run) -> Iterator[RunWriter]:
+    """Make a directory `EXPERIMENT-TIME` in `out` for a run and open it for samples.
+
+    Raises MeasureError when it cannot be made.
+    """
+    stamp = re.sub(r"\.[0-9]+", "", run.started).replace("-", "").replace(":", "")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        directory = _make_directory(out, f"{run.experiment}-{stamp}")
+        (directory / SAMPLES_FILE).touch()
+        _write_run(directory, run)
+    except OSError as error:
+        raise MeasureError(f"results cannot be stored in {out}: {error.strerror}; name another with --out") from None
+    with _open_samples(directory) as stream:
+        yield RunWriter(directory, run, (), stream)
+
+
+def _make_directory(out: Path, name: str) -> Path:
+    for number in range(1, 1000):
+        directory = out / (name if number == 1 else f"{name}-{number}")
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        return directory
+    raise FileExistsError(0, "a thousand runs of the same second are there", str(out))
+
+
+@contextmanager
+def resumed_run(directory: Path) -> Iterator[RunWriter]:
+    """Open a run to add the samples that it lacks.
+
+    Raises FileUnusable, or MeasureError when another process adds samples now.
+    """
+    with _open_samples(directory) as stream:
+        recorded = read_recorded(directory)
+        # Its last line may be part of one, after a crash.
+        stream.truncate((directory / SAMPLES_FILE).read_bytes().rfind(b"\n") + 1)
+        yield RunWriter(directory, recorded.run, recorded.samples, stream)
+
+
+@contextmanager
+def _open_samples(directory: Path) -> Iterator[FileIO]:
+    path = directory / SAMPLES_FILE
+    try:
+        stream = FileIO(path, "ab")
+    except OSError as error:
+        raise MeasureError(f"{path} cannot be written: {error.strerror}") from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MeasureError(f"another process adds samples to {directory} now: wait for its end") from None
+        yield stream

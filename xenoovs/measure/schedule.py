@@ -1,0 +1,124 @@
+"""The order of the measurements of a run, and what an experiment has to offer to be run."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.samples import Point, Run, RunWriter, Sample, Value, point_key, utc_text
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one measurement of a point gave: values as in `samples.py`, and reasons why they may be wrong."""
+
+    values: Mapping[str, Value]
+    suspect: tuple[str, ...] = ()
+
+
+class Experiment(Protocol):
+    """One experiment: what it varies, and how it measures one point.
+
+    Attributes:
+        name: As the command's, and in runs.
+        points: All settings, in the order of tables and axes.
+        repeats: Samples of each point.
+        options: What else changes the figures, by name; a run with other ones cannot be resumed.
+        point_s: About how long one sample takes, for the first estimate of the time left.
+    """
+
+    name: str
+    points: Sequence[Point]
+    repeats: int
+    options: Mapping[str, str | int | float | bool]
+    point_s: float
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        """Measure once what the points refer to, and return it; it is stored as the basis of the run.
+
+        A resumed run uses the stored one, and this is not called.
+        """
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        """Run the load for a moment before the first point of a session, so that no point pays for cold caches."""
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        """Measure one point once.
+
+        Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was before. Raises MeasureError when no
+        further point makes sense.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is. `left_s`: the time that the rest will take; `point`: the one that is measured now."""
+
+    point: Point
+    done: int
+    total: int
+    left_s: float
+
+
+def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
+    """Return every point with every repeat: all points once in random order, then all of them again.
+
+    So a drift of the machine is no effect of a point, and an interrupted run has about as many samples of each point.
+    """
+    chance = random.Random(run.seed)  # noqa: S311 - a repeatable order, no secret
+    order: list[tuple[Point, int]] = []
+    for repeat in range(run.repeats):
+        points = list(run.points)
+        chance.shuffle(points)
+        order += ((point, repeat) for point in points)
+    return tuple(order)
+
+
+def carry_out(
+    experiment: Experiment,
+    bed: Bed,
+    writer: RunWriter,
+    *,
+    progress: Callable[[RunProgress], None],
+    within_s: float | None = None,
+) -> None:
+    """Measure what the run lacks, and store each sample at once.
+
+    Samples that are stored stay, whatever happens.
+
+    Args:
+        experiment: What to measure.
+        bed: Where.
+        writer: The run.
+        progress: Called before each measurement.
+        within_s: No measurement begins that would end later; the run then lacks samples.
+
+    Raises:
+        MeasureError: The experiment cannot go on, or a sample cannot be stored.
+    """
+    missing = writer.run.missing(writer.samples)
+    left = [(point, repeat) for point, repeat in order_of(writer.run) if (point_key(point), repeat) in missing]
+    if not left:
+        return
+    begun_s, begun = time.monotonic(), time.time()
+    total = len(writer.run.points) * writer.run.repeats
+    done = total - len(left)
+    measured_s = 0.0
+    progress(RunProgress(left[0][0], done, total, experiment.point_s * len(left)))
+    if not writer.run.basis and (basis := experiment.prepare(bed)):
+        writer.set_basis(basis)
+    experiment.warm_up(bed, writer.run.basis)
+    for number, (point, repeat) in enumerate(left):
+        each_s = measured_s / number if number else experiment.point_s
+        start_s = time.monotonic()
+        if within_s is not None and start_s + each_s > begun_s + within_s:
+            return
+        progress(RunProgress(point, done + number, total, each_s * (len(left) - number)))
+        measurement = experiment.measure(bed, point, writer.run.basis)
+        at = utc_text(begun + start_s - begun_s)
+        writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))
+        measured_s += time.monotonic() - start_s

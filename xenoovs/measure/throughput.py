@@ -1,0 +1,231 @@
+"""The experiments about packet rates: throughput over the size of frames, and loss over the offered load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from xenoovs.errors import MeasureError
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.frames import LoadProfile
+from xenoovs.measure.load import LoadBench, TrialResult
+from xenoovs.measure.samples import Plain, Point, Value
+from xenoovs.measure.schedule import Measurement
+
+PARTIAL_DROP_SHARE = 0.001
+"""The loss up to which a rate counts as the partial drop rate."""
+
+_TRIAL_S = {False: 2.0, True: 0.5}
+_HARDWARE_TRIAL_S = {False: 10.0, True: 1.0}
+_RESOLUTION = {False: 0.02, True: 0.1}
+_MOST_TRIALS = {False: 12, True: 5}
+_OVERHEAD_S = 0.6
+_TRICKLE_SHARE = 0.01
+"""Of what the generator can send, where nothing arrives of that."""
+BASIS = "partial_drop_pps_by_frame_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """How long and how exactly throughput is searched.
+
+    Attributes:
+        trial_s: Seconds of each trial.
+        resolution: The search ends when the two nearest rates differ by this share.
+        most_trials: It ends after so many trials too.
+    """
+
+    trial_s: float
+    resolution: float
+    most_trials: int
+
+    @property
+    def options(self) -> dict[str, Plain]:
+        return {"trial_s": self.trial_s, "resolution": self.resolution}
+
+    @property
+    def search_s(self) -> float:
+        """About how long a search takes."""
+        return (self.trial_s + _OVERHEAD_S) * self.most_trials
+
+
+def trial_settings(*, is_hardware: bool, quick: bool, trial_s: float | None = None) -> TrialSettings:
+    """Return the usual settings. `trial_s`: as the user wants it."""
+    usual_s = (_HARDWARE_TRIAL_S if is_hardware else _TRIAL_S)[quick]
+    return TrialSettings(usual_s if trial_s is None else trial_s, _RESOLUTION[quick], _MOST_TRIALS[quick])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """All trials of a search for the throughput, in their order; the first `coarse` searched the partial drop rate."""
+
+    trials: tuple[TrialResult, ...]
+    coarse: int
+
+    @property
+    def lossless(self) -> TrialResult | None:
+        """The trial that gave the throughput; None: every trial had a loss."""
+        return _highest(self.trials, loss_share=0.0)
+
+    @property
+    def partial(self) -> TrialResult | None:
+        """The trial that gave the partial drop rate. A frame that is lost later at a low rate does not change it."""
+        return _highest(self.trials[: self.coarse], loss_share=PARTIAL_DROP_SHARE)
+
+    @property
+    def measurement(self) -> Measurement:
+        """The values of a sample of the experiment rate."""
+        best, partial = self.lossless, self.partial
+        shown = best or min(self.trials, key=lambda trial: trial.sent_pps)
+        lists: dict[str, Value] = {
+            "trial_offered_pps": [cast(float, trial.values["offered_pps"]) for trial in self.trials],
+            "trial_sent_pps": [trial.sent_pps for trial in self.trials],
+            "trial_received_pps": [trial.received_pps for trial in self.trials],
+            "trial_loss_share": [trial.frames.loss_share for trial in self.trials],
+        }
+        values: dict[str, Value] = {
+            **shown.values,
+            "throughput_pps": 0.0 if best is None else best.sent_pps,
+            "partial_drop_pps": 0.0 if partial is None else partial.sent_pps,
+            "forwarding_pps": max(trial.received_pps for trial in self.trials),
+            "generator_pps": max(trial.sent_pps for trial in self.trials),
+            **lists,
+        }
+        suspect = dict.fromkeys(reason for trial in self.trials for reason in trial.suspect)
+        return Measurement(values, tuple(suspect))
+
+
+def _highest(trials: Sequence[TrialResult], *, loss_share: float) -> TrialResult | None:
+    """Return the trial of the highest rate with at most this loss, below every rate with more loss."""
+    too_much = min((trial.sent_pps for trial in trials if trial.frames.loss_share > loss_share), default=None)
+    good = [
+        trial
+        for trial in trials
+        if trial.frames.loss_share <= loss_share and (too_much is None or trial.sent_pps < too_much)
+    ]
+    return max(good, key=lambda trial: trial.sent_pps, default=None)
+
+
+def search_throughput(trial: Callable[[float | None], TrialResult], settings: TrialSettings) -> SearchResult:
+    """Search the highest rates with a loss of at most 0.1 % and without loss: as fast as possible, then by bisection.
+
+    The rate of each next trial is between the highest one that is good and the lowest one that is not (RFC 2544,
+    section 26.1).
+
+    Args:
+        trial: Sends at a rate; None: as fast as possible.
+        settings: How long and how exactly.
+
+    Raises:
+        MeasureError: No frame arrived at any rate.
+    """
+    first = trial(None)
+    if not first.frames.sent:
+        raise MeasureError("the generator sent no frame that its interface counted: is the interface up?")
+    trials, coarse = [first], 1
+    if not first.frames.received:
+        trials.append(trial(first.sent_pps * _TRICKLE_SHARE))
+        _check_arrival(trials)
+    for limit in (PARTIAL_DROP_SHARE, 0.0):
+        # A rate that arrives when there is too much is near the one that the switch can do.
+        guess = min(first.received_pps, first.sent_pps * (1 - settings.resolution)) if len(trials) == 1 else None
+        while len(trials) < settings.most_trials:
+            bad = min((each.sent_pps for each in trials if each.frames.loss_share > limit), default=None)
+            best = _highest(trials, loss_share=limit)
+            good = 0.0 if best is None else best.sent_pps
+            if bad is None or bad - good <= settings.resolution * bad or bad < 1:
+                break
+            trials.append(trial((good + bad) / 2 if guess is None else guess))
+            guess = None
+        coarse = len(trials) if limit else coarse
+    return SearchResult(tuple(trials), coarse)
+
+
+def _check_arrival(trials: Sequence[TrialResult]) -> None:
+    if not any(each.frames.received for each in trials):
+        raise MeasureError(
+            "no frame reached a backend: are the flows of the config installed (`xenoovs apply`), and are cables and "
+            "interfaces those of the bed?"
+        )
+
+
+@dataclass(slots=True)
+class RateExperiment:
+    """Throughput over the size of frames: XenoFlow's first experiment."""
+
+    bench: LoadBench
+    settings: TrialSettings
+    repeats: int
+    points: Sequence[Point]
+    name: str = "rate"
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options, self.point_s = options_of(self.bench.profile, self.settings), self.settings.search_s
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        return {}
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        return _search(self.bench, self.settings, int(point["frame_bytes"])).measurement
+
+
+@dataclass(slots=True)
+class LossExperiment:
+    """Loss over the offered load: XenoFlow's third experiment."""
+
+    bench: LoadBench
+    settings: TrialSettings
+    repeats: int
+    points: Sequence[Point]
+    name: str = "loss"
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options, self.point_s = options_of(self.bench.profile, self.settings), self.settings.trial_s + _OVERHEAD_S
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        sizes = sorted({int(point["frame_bytes"]) for point in self.points})
+        rates = {str(size): base_rate(self.bench, self.settings, frame_bytes=size) for size in sizes}
+        return {BASIS: rates}
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        size = int(point["frame_bytes"])
+        rates = cast("Mapping[str, float]", basis[BASIS])
+        result = self.bench.trial(
+            frame_bytes=size,
+            offered_pps=rates[str(size)] * float(point["offered_share"]),
+            seconds_s=self.settings.trial_s,
+        )
+        return Measurement(result.values, result.suspect)
+
+
+def base_rate(bench: LoadBench, settings: TrialSettings, *, frame_bytes: int) -> float:
+    """Return the partial drop rate, to which loads of other experiments refer. Raises MeasureError."""
+    found = _search(bench, settings, frame_bytes)
+    best = found.partial
+    # A bed that loses at every rate still forwards at one.
+    return max(trial.received_pps for trial in found.trials) if best is None else best.sent_pps
+
+
+def _search(bench: LoadBench, settings: TrialSettings, size: int) -> SearchResult:
+    bench.learn(frame_bytes=size)
+
+    def trial(offered_pps: float | None) -> TrialResult:
+        return bench.trial(frame_bytes=size, offered_pps=offered_pps, seconds_s=settings.trial_s)
+
+    return search_throughput(trial, settings)
+
+
+def options_of(profile: LoadProfile, settings: TrialSettings) -> dict[str, Plain]:
+    """Return what else changes the figures of an experiment with a load."""
+    return {"service": profile.service.name, "clients": profile.clients, **settings.options}

@@ -1,0 +1,248 @@
+"""What the samples say about the three claims that the talk about XenoFlow tested.
+
+A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, and undecided otherwise.
+The unit of statistics is the repeat: packets of one repeat are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.display import percent, quantity
+from xenoovs.errors import counted
+from xenoovs.measure.samples import Point, Sample, Value
+from xenoovs.measure.statistics import Interval, Statistic, change, interval, median
+
+FEWEST_REPEATS = 5
+"""Of a point; with fewer the interval of a bootstrap is too narrow."""
+LINE_RATE_SHARE = 0.99
+"""From this part of the line rate on, it counts as reached: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""
+LATENCY_MARGIN = 0.10
+"""By so much the median may differ from that without load, and still count as independent of it."""
+WIRE_OVERHEAD_BYTES = 20
+"""Preamble, start of frame and gap between two frames (IEEE 802.3)."""
+
+
+class ClaimOutcome(Enum):
+    """What the samples say about a claim."""
+
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimVerdict:
+    """A claim, what the samples say about it, and the figures that decided, as a sentence."""
+
+    claim: str
+    outcome: ClaimOutcome
+    reason: str
+
+
+def line_rate_pps(link_bps: float, frame_bytes: float) -> float:
+    """Return how many frames of a size, with FCS, fit on a link in a second."""
+    return link_bps / 8 / (frame_bytes + WIRE_OVERHEAD_BYTES)
+
+
+def judge(experiment: str, samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict | None:
+    """Return the verdict on the claim that an experiment tests; None: it tests none."""
+    trusted = [sample for sample in samples if not sample.suspect]
+    match experiment:
+        case "loss":
+            return no_loss(trusted, link_bps=link_bps)
+        case "rate":
+            return line_rate_at_every_size(trusted, link_bps=link_bps)
+        case "latency":
+            return latency_independent_of_load(trusted)
+        case _:
+            return None
+
+
+def number(values: Mapping[str, Value], key: str) -> float | None:
+    """Return a value that is a number; None: it is not there."""
+    value = values.get(key)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def number_list(values: Mapping[str, Value], key: str) -> list[float]:
+    """Return a value that is a list of numbers; empty: it is not there."""
+    value = values.get(key)
+    return [float(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def by_point(samples: Iterable[Sample], *keys: str) -> dict[tuple[object, ...], list[Sample]]:
+    """Return the samples by these keys of their points, sorted by them, whatever the order in which they came."""
+    groups = dict[tuple[object, ...], list[Sample]]()
+    for sample in sorted(samples, key=lambda sample: sample.repeat):
+        groups.setdefault(tuple(sample.point.get(key) for key in keys), []).append(sample)
+    return dict(sorted(groups.items(), key=lambda item: _sortable(item[0])))
+
+
+def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, float, str], ...]:
+    return tuple((False, float(part), "") if isinstance(part, (int, float)) else (True, 0.0, str(part)) for part in key)
+
+
+# The claims.
+
+
+_NO_LOSS = "no packet is lost below line rate"
+_LINE_RATE = "line rate at every packet size"
+_LATENCY = "latency does not depend on load"
+
+
+def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
+    """Refuted where the loss of a point is above 0; confirmed if no packet at all was lost."""
+    below = [sample for sample in samples if _is_below_line_rate(sample, link_bps)]
+    if not below:
+        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, "no sample was below line rate.")
+    points = by_point(below, "frame_bytes", "offered_share")
+    sent = sum(number(sample.values, "sent") or 0 for sample in below)
+    lost = sum(_lost(sample) for sample in below)
+    limit = "" if link_bps is None else " below line rate"
+    worst: tuple[Interval, list[Sample]] | None = None
+    for group in points.values():
+        found = interval([_loss(sample) for sample in group])
+        if found.count >= FEWEST_REPEATS and found.low > 0 and (worst is None or found.low > worst[0].low):
+            worst = found, group
+    if worst is not None:
+        found, group = worst
+        at = quantity(_mean(group, "sent_pps"))
+        size = group[0].point.get("frame_bytes")
+        frames = f" of {size} bytes" if size is not None else ""
+        return ClaimVerdict(
+            _NO_LOSS,
+            ClaimOutcome.REFUTED,
+            f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}.",
+        )
+    if few := _few(points.values()):
+        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, few)
+    if lost == 0:
+        # The rule of three: no event in n trials means at most 3/n with 95 % confidence (Hanley, JAMA 1983).
+        most = f"{3 / max(sent, 1):.1g}"
+        reason = f"none of {quantity(sent)} frames was lost{limit}; with 95% confidence the loss share is below {most}."
+        return ClaimVerdict(_NO_LOSS, ClaimOutcome.CONFIRMED, reason)
+    times = sum(_lost(sample) > 0 for sample in below)
+    happened = f"{quantity(lost)} of {quantity(sent)} frames were lost, in {times} of {counted(len(below), 'sample')}"
+    return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, f"{happened}; at each load, other repeats lost none.")
+
+
+def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
+    """Refuted where the throughput of a size is below line rate although the generator sent more."""
+    points = by_point(samples, "frame_bytes")
+    if not points:
+        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, "there is no sample.")
+    if link_bps is None:
+        return ClaimVerdict(
+            _LINE_RATE, ClaimOutcome.UNDECIDED, "the links have no rate that is known, so there is no line rate."
+        )
+    reached = list[bool]()
+    held_back = list[str]()
+    for (size,), group in points.items():
+        line = line_rate_pps(link_bps, float(str(size)))
+        found = interval([number(sample.values, "throughput_pps") or 0 for sample in group])
+        if found.count < FEWEST_REPEATS:
+            continue
+        reached.append(found.low >= LINE_RATE_SHARE * line)
+        if found.high < LINE_RATE_SHARE * line:
+            offered = max((number(sample.values, "generator_pps") or 0 for sample in group), default=0.0)
+            share = f"{percent(found.estimate / line)} of line rate"
+            if offered > found.high / LINE_RATE_SHARE:
+                reason = (
+                    f"with {size} bytes {quantity(found.estimate)}pps passed without loss ({_rates(found)}), {share}."
+                )
+                return ClaimVerdict(_LINE_RATE, ClaimOutcome.REFUTED, reason)
+            held_back.append(f"with {size} bytes the generator sent no more than {quantity(offered)}pps, {share}")
+    if held_back:
+        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, f"{held_back[0]}, and all of it passed.")
+    if few := _few(points.values()):
+        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, few)
+    if all(reached):
+        return ClaimVerdict(
+            _LINE_RATE,
+            ClaimOutcome.CONFIRMED,
+            f"at least {percent(LINE_RATE_SHARE)} of line rate passed with each of {counted(len(points), 'size')}.",
+        )
+    return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, "the interval of a size holds line rate and less.")
+
+
+def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
+    """Refuted where the median under a load lies wholly above the margin; confirmed if all lie wholly inside."""
+    changes = list[tuple[Interval, str]]()
+    for (split,), group in by_point(samples, "split").items():
+        loads = {load: _median_rtt(of_load) for (load,), of_load in by_point(group, "base_load").items()}
+        idle = loads.pop(next((load for load in loads if load == 0), None), [])
+        for load, medians in loads.items():
+            if min(len(idle), len(medians)) >= FEWEST_REPEATS:
+                where = f"split {split}, {percent(float(str(load)))} of the throughput as base load"
+                changes.append((change(idle, medians, Statistic.MEDIAN), where))
+    few = _few(by_point(samples, "split", "base_load").values())
+    outside = [each for each in changes if each[0].low > LATENCY_MARGIN or each[0].high < -LATENCY_MARGIN]
+    widest = max(outside or changes, key=lambda each: abs(each[0].estimate), default=None)
+    if widest is None:
+        reason = few or "no split has samples both with and without base load."
+        return ClaimVerdict(_LATENCY, ClaimOutcome.UNDECIDED, reason)
+    found, where = widest
+    changed = f"{found.estimate:+.1%} ({found.low:+.1%} to {found.high:+.1%} with 95% confidence) at {where}"
+    if outside:
+        return ClaimVerdict(_LATENCY, ClaimOutcome.REFUTED, f"the median changes by {changed}.")
+    if few:
+        return ClaimVerdict(_LATENCY, ClaimOutcome.UNDECIDED, few)
+    if all(each.low >= -LATENCY_MARGIN and each.high <= LATENCY_MARGIN for each, _ in changes):
+        reason = f"the median changes by at most {percent(LATENCY_MARGIN)}; the most is {changed}."
+        return ClaimVerdict(_LATENCY, ClaimOutcome.CONFIRMED, reason)
+    return ClaimVerdict(
+        _LATENCY, ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide."
+    )
+
+
+# What they have in common.
+
+
+def _is_below_line_rate(sample: Sample, link_bps: float | None) -> bool:
+    size, rate = number(_numbers(sample.point), "frame_bytes"), number(sample.values, "sent_pps")
+    return link_bps is None or size is None or rate is None or rate <= line_rate_pps(link_bps, size)
+
+
+def _numbers(point: Point) -> Mapping[str, Value]:
+    return {key: value for key, value in point.items() if not isinstance(value, bool)}
+
+
+def _loss(sample: Sample) -> float:
+    return number(sample.values, "loss_share") or 0.0
+
+
+def _lost(sample: Sample) -> float:
+    sent, received = number(sample.values, "sent") or 0.0, number(sample.values, "received") or 0.0
+    return max(0.0, sent - received)
+
+
+def _median_rtt(samples: Iterable[Sample]) -> list[float]:
+    return [median(times) for sample in samples if (times := number_list(sample.values, "rtt_us"))]
+
+
+def _mean(samples: Sequence[Sample], key: str) -> float | None:
+    values = list(_present(samples, key))
+    return sum(values) / len(values) if values else None
+
+
+def _present(samples: Iterable[Sample], key: str) -> Iterator[float]:
+    return (value for sample in samples if (value := number(sample.values, key)) is not None)
+
+
+def _few(groups: Iterable[Sequence[Sample]]) -> str:
+    """Return the sentence about points with too few repeats; an empty text: there are none."""
+    fewest = min((len(group) for group in groups), default=0)
+    if fewest >= FEWEST_REPEATS:
+        return ""
+    return f"a point has {counted(fewest, 'repeat')} that can be trusted, and a verdict needs {FEWEST_REPEATS}."
+
+
+def _range(found: Interval) -> str:
+    return f"{percent(found.low)} to {percent(found.high)} with 95% confidence"
+
+
+def _rates(found: Interval) -> str:
+    return f"{quantity(found.low)} to {quantity(found.high)}pps with 95% confidence"

@@ -1,0 +1,324 @@
+"""Ranks the paths of a DPU by a criterion and combines them in turn until the DPU is saturated.
+
+The guideline is that of the path study of BlueField-2 (X. Wei and others, "Characterizing Off-path SmartNIC for
+Accelerating Distributed Systems", OSDI 2023): enumerate, rank, combine. All numbers are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from math import gcd, lcm
+
+from xenoovs.paths.simplex import maximise
+
+MAX_PATHS = 64
+MAX_RESOURCES = 64
+MAX_WEIGHT = 10**9
+"""Of a backend in a config."""
+
+
+class Criterion(Enum):
+    """By what paths are ranked."""
+
+    THROUGHPUT = "throughput"
+    LATENCY = "latency"
+    CPU = "cpu"
+
+
+class PathKind(Enum):
+    """Where a path goes from the wire."""
+
+    WIRE = "wire"
+    HOST = "host"
+    SOC = "soc"
+    SOFTWARE = "software"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What paths share: NIC cores, a PCIe switch, Arm cores, a link.
+
+    Attributes:
+        capacity: Load that it carries; of a duplex one, in each direction.
+        is_duplex: Whether its two directions have a capacity each.
+    """
+
+    name: str
+    capacity: Fraction
+    is_duplex: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """What one unit of load on a path costs a resource, in each direction; in sum where it is not duplex."""
+
+    resource: str
+    inward: Fraction = Fraction(0)
+    outward: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class DpuPath:
+    """One way through a DPU.
+
+    Attributes:
+        capacity: The most that it carries alone; None: only its resources limit it.
+        latency_us: Without load; None: not known.
+        cpu: CPU cores that one unit of load keeps busy; None: not known.
+        uses: Its resources.
+        kind: None: not known.
+        backend: What the config calls its end; None: as the path.
+    """
+
+    name: str
+    capacity: Fraction | None = None
+    latency_us: Fraction | None = None
+    cpu: Fraction | None = None
+    uses: tuple[ResourceUse, ...] = ()
+    kind: PathKind | None = None
+    backend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPath:
+    """A path with what it carries alone."""
+
+    path: DpuPath
+    alone: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a limit is in use: of a resource, of one direction of it, or of a path itself.
+
+    Attributes:
+        price: By how much the sum grows with a unit more of it; above 0 it is a bottleneck.
+    """
+
+    name: str
+    capacity: Fraction
+    used: Fraction
+    price: Fraction = Fraction(0)
+
+    @property
+    def headroom(self) -> Fraction:
+        return self.capacity - self.used
+
+    @property
+    def is_saturated(self) -> bool:
+        return self.used == self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """The best use of some paths together.
+
+    Attributes:
+        loads: Of each path, in the order of the ranking.
+        usages: Of all limits.
+    """
+
+    paths: tuple[DpuPath, ...]
+    loads: tuple[Fraction, ...]
+    usages: tuple[Usage, ...]
+
+    @property
+    def total(self) -> Fraction:
+        return sum(self.loads, Fraction(0))
+
+    @property
+    def bottlenecks(self) -> tuple[Usage, ...]:
+        """The limits without which the sum would be greater."""
+        return tuple(usage for usage in self.usages if usage.price)
+
+
+@dataclass(frozen=True, slots=True)
+class PathPlan:
+    """The ranking of paths, and what each adds to those before it.
+
+    Attributes:
+        steps: The best use of the first path, of the first two, and so on.
+        demand: Load that is to be carried; None: as much as the DPU can.
+    """
+
+    criterion: Criterion
+    ranking: tuple[RankedPath, ...]
+    steps: tuple[Combination, ...]
+    demand: Fraction | None = None
+
+    @property
+    def split(self) -> Combination:
+        """The best use of all paths."""
+        return self.steps[-1]
+
+    @property
+    def gain(self) -> Fraction:
+        """How much more all paths carry than the best one alone, relative to it."""
+        best = max(ranked.alone for ranked in self.ranking)
+        best = best if self.demand is None else min(best, self.demand)
+        return self.split.total / best - 1 if best else Fraction(0)
+
+    def weights(self) -> dict[str, int]:
+        """Return a weight of each backend in the proportions of the loads; those without a load get 0."""
+        loads = dict[str, Fraction]()
+        for path, load in zip(self.split.paths, self.split.loads, strict=True):
+            name = path.backend or path.name
+            loads[name] = loads.get(name, Fraction(0)) + load
+        scale = lcm(*(load.denominator for load in loads.values()))
+        whole = [int(load * scale) for load in loads.values()]
+        divisor = gcd(*whole) or 1
+        whole = [weight // divisor for weight in whole]
+        if (most := max(whole)) > MAX_WEIGHT:
+            whole = [max(1, round(Fraction(weight * MAX_WEIGHT, most))) if weight else 0 for weight in whole]
+        return dict(sorted(zip(loads, whole, strict=True)))
+
+
+def plan_paths(
+    paths: Sequence[DpuPath],
+    resources: Iterable[Resource] = (),
+    *,
+    criterion: Criterion = Criterion.THROUGHPUT,
+    demand: Fraction | None = None,
+) -> PathPlan:
+    """Rank paths, and combine them in turn until they are saturated or `demand` is met.
+
+    Of all splits with the greatest sum, the result loads the first path of the ranking as much as possible, then the
+    second, and so on. So the order of the input does not matter.
+
+    Raises:
+        ValueError: There is no path, or nothing limits one, with a sentence that names it.
+    """
+    if not paths:
+        raise ValueError("there is no path; list at least one")
+    known = {resource.name: resource for resource in sorted(resources, key=lambda resource: resource.name)}
+    for path in paths:
+        if sum(path.name == other.name for other in paths) > 1:
+            raise ValueError(f"two paths are called {path.name}; give each its own name")
+        if unknown := [use.resource for use in path.uses if use.resource not in known]:
+            raise ValueError(f"path {path.name} uses {unknown[0]}, which is no resource; add it to the resources")
+        if path.capacity is None and not any(use.inward or use.outward for use in path.uses):
+            raise ValueError(f"nothing limits path {path.name}; give it a capacity, or a resource that has one")
+    ranking = rank(paths, known.values(), criterion)
+    ordered = [ranked.path for ranked in ranking]
+    steps = [_combine(ordered[:count], known, demand) for count in range(1, len(ordered) + 1)]
+    return PathPlan(criterion, ranking, tuple(steps), demand)
+
+
+def rank(paths: Iterable[DpuPath], resources: Iterable[Resource], criterion: Criterion) -> tuple[RankedPath, ...]:
+    """Return the paths, the best one first; of equal ones, by the other criteria and then by name."""
+    known = {resource.name: resource for resource in resources}
+    ranked = [RankedPath(path, _combine([path], known, None).total) for path in paths]
+    order = [criterion, *(other for other in Criterion if other is not criterion)]
+    return tuple(sorted(ranked, key=lambda one: (*(_badness(one, each) for each in order), one.path.name)))
+
+
+def _badness(ranked: RankedPath, criterion: Criterion) -> tuple[bool, Fraction]:
+    """Return what sorts better paths first, and those without a figure last."""
+    values = {
+        Criterion.THROUGHPUT: -ranked.alone,
+        Criterion.LATENCY: ranked.path.latency_us,
+        Criterion.CPU: ranked.path.cpu,
+    }
+    value = values[criterion]
+    return value is None, value or Fraction(0)
+
+
+def _combine(paths: Sequence[DpuPath], resources: dict[str, Resource], demand: Fraction | None) -> Combination:
+    """Return the split of the greatest sum in which earlier paths carry as much as they can."""
+    limits = _limits(paths, resources)
+    rows, capacities = [row for _, row, _ in limits], [capacity for _, _, capacity in limits]
+    everything = [Fraction(1)] * len(paths)
+    if demand is not None:
+        rows, capacities = [*rows, everything], [*capacities, demand]
+    singly = [[Fraction(int(column == index)) for column in range(len(paths))] for index in range(len(paths))]
+    best = maximise([everything, *singly], rows, capacities)
+    usages = tuple(
+        Usage(name, capacity, sum((a * x for a, x in zip(row, best.x, strict=True)), Fraction(0)), price)
+        for (name, row, capacity), price in zip(limits, best.prices, strict=False)
+    )
+    return Combination(tuple(paths), tuple(best.x), usages)
+
+
+def _limits(paths: Sequence[DpuPath], resources: dict[str, Resource]) -> list[tuple[str, list[Fraction], Fraction]]:
+    """Return the name, the cost of each path, and the capacity of every limit."""
+    limits = list[tuple[str, list[Fraction], Fraction]]()
+    for resource in resources.values():
+        uses = [_use_of(path, resource.name) for path in paths]
+        if resource.is_duplex:
+            limits.append((f"{resource.name} in", [use.inward for use in uses], resource.capacity))
+            limits.append((f"{resource.name} out", [use.outward for use in uses], resource.capacity))
+        else:
+            limits.append((resource.name, [use.inward + use.outward for use in uses], resource.capacity))
+    for index, path in enumerate(paths):
+        if path.capacity is not None:
+            row = [Fraction(int(index == other)) for other in range(len(paths))]
+            limits.append((f"path {path.name}", row, path.capacity))
+    return limits
+
+
+def _use_of(path: DpuPath, resource: str) -> ResourceUse:
+    same = [use for use in path.uses if use.resource == resource]
+    inward, outward = sum((use.inward for use in same), Fraction(0)), sum((use.outward for use in same), Fraction(0))
+    return ResourceUse(resource, inward, outward)
+
+
+# Shared bottlenecks from measurements of pairs.
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPair:
+    """Two paths under full load at the same time, and the rate that each still had."""
+
+    one: str
+    other: str
+    one_rate: Fraction
+    other_rate: Fraction
+
+
+def share_bottlenecks(
+    paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair], *, tolerance: Fraction = Fraction(1, 20)
+) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...]]:
+    """Return the paths and the resources that explain why pairs carry less together than the sum of each alone.
+
+    A path alone fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b of what they have alone: 2 if
+    they share nothing, 1 if they share all. Below 2 by more than `tolerance` they share a resource of capacity s.
+    A pair is measured at one point; that one path can have more where the other has less is an assumption.
+
+    Args:
+        paths: Each with its capacity, which is its rate alone.
+        pairs: Of these paths.
+        tolerance: What counts as noise of the measurement, relative.
+    """
+    by_name = {path.name: path for path in paths}
+    resources = list[Resource]()
+    for pair in pairs:
+        alone = [by_name[name].capacity for name in (pair.one, pair.other)]
+        if not all(alone):
+            continue
+        costs = [1 / Fraction(capacity or 1) for capacity in alone]
+        reached = pair.one_rate * costs[0] + pair.other_rate * costs[1]
+        if reached >= 2 * (1 - tolerance):
+            continue
+        # One of them alone fills it by 1, whatever noise says.
+        resource = Resource(f"{pair.one} with {pair.other}", max(Fraction(1), reached))
+        resources.append(resource)
+        for name, cost in zip((pair.one, pair.other), costs, strict=True):
+            path = by_name[name]
+            by_name[name] = replace(path, uses=(*path.uses, ResourceUse(resource.name, inward=cost)))
+    return tuple(by_name.values()), tuple(resources)
+
+
+def advice(plan: PathPlan) -> tuple[str, ...]:
+    """Return what the split means for the choice of hardware, in sentences."""
+    used = [path for path, load in zip(plan.split.paths, plan.split.loads, strict=True) if load]
+    sentences = list[str]()
+    if used and all(path.kind is PathKind.HOST for path in used):
+        sentences.append("Only paths to the host are used: a plain NIC is faster, costs less and needs less power.")
+    if any(path.kind is PathKind.SOFTWARE for path in used):
+        sentences.append("Some load goes through Arm cores: flows that are not offloaded cost as much as this path.")
+    if len(plan.ranking) == 1:
+        sentences.append("There is one path: one alone does not saturate a DPU; add paths in the opposite direction.")
+    return tuple(sentences)

@@ -1,0 +1,131 @@
+"""Turns hardware offload of a whole Open vSwitch on or off: the setting, a planned restart, and proof of its effect.
+
+While it runs, ovs-vswitchd reads other_config:hw-offload only in part (ovs-vswitchd.conf.db(5)): a change without a
+restart is half done.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xenoovs.datapath.host import Database, Unknown
+from xenoovs.errors import OffloadUnchanged, SwitchError
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import read_database
+from xenoovs.switch.planned_restart import PlannedRestart
+from xenoovs.switch.process import run_vsctl, try_run
+from xenoovs.switch.undo_journal import OFFLOAD, UndoJournal
+from xenoovs.switch.vswitchd import find_process, read_daemon
+
+_KEY = "hw-offload"
+_METER = re.compile(r"\bmeter=")
+_PATIENCE_S, _STEP_S = 120.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadSwitch:
+    """The setting of the Open vSwitch at `endpoint`. Every method may raise SwitchError."""
+
+    endpoint: Endpoint
+
+    def is_as(self, *, wanted: bool) -> bool:
+        """Return whether the database says so, and the running ovs-vswitchd does it."""
+        return (_value(read_database(self.endpoint)) == "true") == wanted and self._in_effect() is wanted
+
+    def require_safe(self, *, wanted: bool) -> None:
+        """Raise SwitchError, with what to do, where the change could lose more than some packets."""
+        database = read_database(self.endpoint)
+        if database.config.get("flow-restore-wait") == "true":
+            raise SwitchError(
+                "other_config:flow-restore-wait is set: another restart is under way, or was interrupted. Wait for it; "
+                "`xenoovs doctor` shows how to end an interrupted one"
+            )
+        if database.doca_initialized and not wanted:
+            raise SwitchError(
+                "this is OVS-DOCA, which was never tried without offload; compare with an Open vSwitch without DOCA"
+            )
+        for bridge in database.bridges:
+            argv = ["ovs-ofctl", "-O", "OpenFlow13", "dump-meters", self.endpoint.management(bridge.name)]
+            if _METER.search(try_run(argv, env=self.endpoint.env).stdout):
+                raise SwitchError(
+                    f"bridge {bridge.name} has meters, which a restart would lose: set other_config:{_KEY} and restart "
+                    "Open vSwitch yourself, when their owner can install them again"
+                )
+
+    def change(self, *, wanted: bool, restart: Callable[[Callable[[], None]], PlannedRestart]) -> PlannedRestart:
+        """Set it, restart, and wait until it is in effect.
+
+        Args:
+            wanted: On or off.
+            restart: Makes a planned restart; calls its argument immediately before Open vSwitch is restarted.
+
+        Raises:
+            SwitchError: The restart failed. The setting is what ovs-vswitchd does then.
+            OffloadUnchanged: It is not in effect after the restart.
+        """
+        with self._journal.held():
+            self._settle()
+            process = find_process(self.endpoint)
+            facts = {"pid": process.pid, "started": process.started} if process else {}
+            self._journal.write({**facts, "wanted": wanted, "before": _value(read_database(self.endpoint))})
+            try:
+                done = restart(lambda: self._set("true" if wanted else "false"))
+            finally:
+                self._settle()
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._in_effect() is not wanted:
+            if time.monotonic() > deadline:
+                raise OffloadUnchanged(is_on=wanted, evidence=self._evidence())
+            time.sleep(_STEP_S)
+        return done
+
+    def finish(self) -> bool:
+        """Finish a change whose process was killed. Return whether there was one."""
+        if not self._journal.path.exists():
+            return False
+        with self._journal.held():
+            return self._settle()
+
+    def _settle(self) -> bool:
+        """Revert the setting unless it is in effect: ovs-vswitchd turns offload on live, and off only at its start."""
+        facts = self._journal.read()
+        if facts is None:
+            return False
+        process = find_process(self.endpoint)
+        is_same = process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started)
+        if is_same and self._in_effect() is not facts.get("wanted"):
+            before = facts.get("before")
+            if before is not None and not isinstance(before, str):
+                raise self._journal.malformed()
+            self._set(before)
+        self._journal.erase()
+        return True
+
+    def _set(self, value: str | None) -> None:
+        words = ["remove", "Open_vSwitch", ".", "other_config", _KEY]
+        if value is not None:
+            words = ["set", "Open_vSwitch", ".", f"other_config:{_KEY}={value}"]
+        # Without waiting: ovs-vswitchd does what it says when it starts again.
+        run_vsctl(self.endpoint.db, "--no-wait", *words)
+
+    def _in_effect(self) -> bool | None:
+        """Return whether the running ovs-vswitchd offloads; None: it does not show it."""
+        daemon = read_daemon(self.endpoint)
+        return None if isinstance(daemon, Unknown) or isinstance(daemon.offload, Unknown) else daemon.offload.is_on
+
+    def _evidence(self) -> str:
+        daemon = read_daemon(self.endpoint)
+        if isinstance(daemon, Unknown):
+            return daemon.reason
+        return daemon.offload.reason if isinstance(daemon.offload, Unknown) else daemon.offload.evidence
+
+    @property
+    def _journal(self) -> UndoJournal:
+        return UndoJournal(self.endpoint.local_rundir, OFFLOAD)
+
+
+def _value(database: Database) -> str | None:
+    return database.config.get(_KEY)

@@ -1,0 +1,218 @@
+"""Routes of VIPs in this host's main routing table, from which a routing daemon takes what it announces.
+
+All of them lead to one device that carries no traffic. It has the routes of one agent, so no other route is ever
+touched, and `ip link delete` withdraws them all. Whether they outlive the agent is a matter of the device's kind:
+
+- a veth pair stays until it is deleted or the host restarts;
+- a TUN device (linux/Documentation/networking/tuntap.rst) is closed by the kernel with the process that opened it, in
+  whatever way this ends, and its routes go with it.
+
+A device of the same name that another program has made is refused. A veth is known by the name of its peer, which the
+kernel gives it with its own, and a TUN device by this process holding it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import blake2s
+from ipaddress import ip_address
+from typing import Any
+
+from xenoovs.display import span
+from xenoovs.errors import CommandTimeout, SwitchError
+from xenoovs.model.address import IPAddress
+from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.process import Completed, try_run
+
+PROTOCOL = METRIC = 120
+"""Of the routes. No program that iproute2 or FRR knows has this protocol (rt_protos, zebra/rt_netlink.h)."""
+_SHARED = 8
+"""Bridges of this host that can announce one VIP."""
+_MAX_NAME = 11
+"""IFNAMSIZ is 16 with the final zero, and the prefix has 3 characters."""
+_TIMEOUT_S = 5.0
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
+_TUN = "/dev/net/tun"
+
+
+class VipRoutesUnusable(SwitchError):
+    """The routes of VIPs cannot be read or changed."""
+
+    retryable = True
+
+
+def device_of(bridge: str, endpoint: Endpoint) -> str:
+    """Return the name of the device of a bridge of an Open vSwitch: `xo-BRIDGE` for one of the host that fits."""
+    where = endpoint.db if endpoint.rundir is None else str(endpoint.rundir.resolve())
+    usual = find_endpoint(db=None, env={}).rundir
+    if usual is not None and where == str(usual.resolve()) and len(bridge) <= _MAX_NAME and "@" not in bridge:
+        return f"xo-{bridge}"
+    return f"xo-{blake2s(f'{where} {bridge}'.encode(), digest_size=5).hexdigest()}"
+
+
+class VipRoutes:
+    """The routes of one bridge's VIPs. Every method blocks for some milliseconds; one thread at a time may call.
+
+    Attributes:
+        device: The name of the device.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._tun: int | None = None
+
+    def open(self, *, ends_with_process: bool) -> None:
+        """Make the device unless it is there. A device of the other kind is replaced.
+
+        Raises:
+            VipRoutesUnusable: It cannot be made, or another program has made one of this name.
+        """
+        kind, is_up, is_own = self._state()
+        if self._tun is not None and (kind != "tun" or not ends_with_process):
+            self._close_tun()
+            kind, is_up, is_own = self._state()
+        if kind is not None and not is_own:
+            raise VipRoutesUnusable(
+                f"another program has made the device {self.device} ({kind}), which xenoovs needs for the routes of "
+                "VIPs; rename or delete it"
+            )
+        if kind is not None and kind != ("tun" if ends_with_process else "veth"):
+            self._ip("link", "delete", self.device)
+            kind = None
+        if ends_with_process and self._tun is None:
+            self._tun = self._opened_tun()
+        elif not ends_with_process and kind is None:
+            self._ip("link", "add", self.device, "type", "veth", "peer", "name", self._peer)
+        elif is_up:
+            return
+        # Also one that was set down, or that a killed agent had only begun.
+        names = (self.device,) if ends_with_process else (self._peer, self.device)
+        # A host without IPv6 refuses the mode alone.
+        self._ip_batch(f"link set dev {name} {word}" for name in names for word in ("addrgenmode none", "up"))
+
+    def read(self) -> frozenset[IPAddress]:
+        """Return the VIPs that have a route. Raises VipRoutesUnusable."""
+        found = set()
+        for family in ("-4", "-6"):
+            filters = ("table", "main", "dev", self.device, "proto", str(PROTOCOL))
+            for row in _rows(self._ip("-json", family, "route", "show", *filters)):
+                with suppress(ValueError):
+                    found.add(ip_address(row.get("dst", "")))
+        return frozenset(found)
+
+    def change(self, *, add: Iterable[IPAddress], remove: Iterable[IPAddress]) -> frozenset[IPAddress]:
+        """Add and remove routes, and return the VIPs that have one then.
+
+        Raises:
+            VipRoutesUnusable: Some could not be changed. All others were.
+        """
+        added, removed = tuple(add), tuple(remove)
+        words = f"dev {self.device} proto {PROTOCOL}"
+        failure = self._ip_batch(f"route delete {_prefix(vip)} {words}" for vip in removed)
+        missing = added
+        for number in range(_SHARED):
+            # The kernel has one route of a metric; other bridges of this host may have the VIP too.
+            metric = f"metric {METRIC + number}"
+            failure = self._ip_batch(f"route add {_prefix(vip)} {words} {metric}" for vip in missing) or failure
+            present = self.read() if missing else frozenset()
+            missing = tuple(vip for vip in missing if vip not in present)
+            if not missing:
+                break
+        found = self.read()
+        wrong = [*(vip for vip in added if vip not in found), *(vip for vip in removed if vip in found)]
+        if wrong:
+            raise VipRoutesUnusable(f"the kernel refuses to change the route of {wrong[0]}: {failure or 'no reason'}")
+        return found
+
+    def close(self) -> None:
+        """Delete the device and all its routes, if it is there. Raises VipRoutesUnusable."""
+        self._close_tun()
+        if self._state()[2]:
+            self._ip("link", "delete", self.device)
+
+    def release(self) -> None:
+        """Leave a device that stays; close one that ends with the process."""
+        self._close_tun()
+
+    @property
+    def _peer(self) -> str:
+        return f"xp-{self.device.removeprefix('xo-')}"
+
+    def _state(self) -> tuple[str | None, bool, bool]:
+        """Return the kind of the device as of ip-link(8), whether it is up, and whether xenoovs made it.
+
+        The kind is None where there is no device.
+        """
+        done = self._run(("ip", "-json", "-details", "link", "show", "dev", self.device))
+        if done.exit_code:
+            return None, False, False
+        (link, *_) = _rows(done.stdout) or [{}]
+        kind = str(link.get("linkinfo", {}).get("info_kind", "device"))
+        is_own = link.get("link") == self._peer if kind == "veth" else kind == "tun" and self._tun is not None
+        return kind, "UP" in link.get("flags", ()), is_own
+
+    def _opened_tun(self) -> int:
+        try:
+            descriptor = os.open(_TUN, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise VipRoutesUnusable(
+                f"{_TUN}: {error.strerror}; `on_agent_exit: withdraw` needs it: under systemd let the unit use it "
+                "(PrivateDevices=no, DeviceAllow=/dev/net/tun rw)"
+            ) from None
+        try:
+            fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", self.device.encode(), _IFF_TUN | _IFF_NO_PI))
+        except OSError as error:
+            os.close(descriptor)
+            raise VipRoutesUnusable(f"cannot make the device {self.device}: {_advised(str(error.strerror))}") from None
+        return descriptor
+
+    def _close_tun(self) -> None:
+        if self._tun is not None:
+            os.close(self._tun)
+            self._tun = None
+
+    def _ip(self, *arguments: str) -> str:
+        done = self._run(("ip", *arguments))
+        if done.exit_code:
+            raise VipRoutesUnusable(f"`{' '.join(done.argv)}`: {_advised(_reason(done))}")
+        return done.stdout
+
+    def _ip_batch(self, lines: Iterable[str]) -> str:
+        """Run commands of ip(8), also after one that fails. Return why the first has failed."""
+        text = "".join(f"{line}\n" for line in lines)
+        return _reason(self._run(("ip", "-force", "-batch", "-"), stdin=text)) if text else ""
+
+    def _run(self, argv: tuple[str, ...], stdin: str | None = None) -> Completed:
+        try:
+            return try_run(argv, stdin=stdin, timeout_s=_TIMEOUT_S)
+        except CommandTimeout:
+            raise VipRoutesUnusable(f"`{' '.join(argv)}` did not end within {span(_TIMEOUT_S)}") from None
+        except SwitchError as error:
+            raise VipRoutesUnusable(str(error)) from None
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    """Return what ip(8) prints with -json. Without any row that is nothing."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(text or "[]")
+    except ValueError:
+        raise VipRoutesUnusable(f"ip prints no JSON, but {text[:40]!r}; it needs iproute2 4.14 or newer") from None
+    return rows
+
+
+def _prefix(vip: IPAddress) -> str:
+    return f"{vip}/{vip.max_prefixlen}"
+
+
+def _advised(reason: str) -> str:
+    return f"{reason}; the agent needs CAP_NET_ADMIN" if "not permitted" in reason else reason
+
+
+def _reason(done: Completed) -> str:
+    said = done.stderr.strip().splitlines() if done.exit_code else []
+    return said[0] if said else f"status {done.exit_code}" if done.exit_code else ""

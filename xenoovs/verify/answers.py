@@ -1,0 +1,71 @@
+"""Which megaflows outside all blocks carry answers: packets from backends back to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from xenoovs.datapath.megaflow import Megaflow, match_of
+from xenoovs.verify.expected import ANY, ExpectedService, Fields
+from xenoovs.verify.findings import outside_kind_of
+from xenoovs.verify.foreign import OverlapIndex
+
+_MIRRORED = {"nw_src": "nw_dst", "ipv6_src": "ipv6_dst", "tp_src": "tp_dst"}
+"""The field of an answer -> the field of a request that has the same value."""
+_SOURCES = (("nw_src", 32), ("ipv6_src", 128))
+_UNCHANGED = ("dl_type", "nw_proto")
+_MAX_CACHED = 50_000
+
+
+class AnswerFinder:
+    """Finds the services whose answers a megaflow may carry.
+
+    An answer has the VIP of its service as source address. But mostly a megaflow of answers matches no address: nothing
+    on the bridge depends on it. So several services may share one.
+    """
+
+    def __init__(self, services: Iterable[ExpectedService], index: OverlapIndex) -> None:
+        listed = tuple(services)
+        self._index = index
+        self._ports = frozenset(port for service in listed for port in service.ports)
+        self._ingress = frozenset(entry.in_port for service in listed for entry in service.entries)
+        self._cache: dict[tuple[str, tuple[object, ...]], tuple[str, ...]] = {}
+
+    def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
+        """Return the names of these services for a megaflow outside all blocks; none for ARP, drops and the like."""
+        fields = match_of(megaflow)
+        return self.services(megaflow, fields) if outside_kind_of(megaflow, internal_ports, fields).is_judged else ()
+
+    def depends_on_source(self, in_port: str | None, fields: Fields) -> bool:
+        """Return whether the values of these fields decide whose answers such a megaflow may carry."""
+        return in_port in self._ports and not fields.keys().isdisjoint(_MIRRORED)
+
+    def services(self, megaflow: Megaflow, fields: Fields) -> tuple[str, ...]:
+        """Return the names of these services; none if the megaflow carries no answers."""
+        in_port = megaflow.in_port
+        if in_port is None or in_port not in self._ports or not self._leaves(megaflow):
+            return ()
+        if in_port in self._ingress and not self._is_from_vip(fields):
+            # Clients are behind this port too.
+            return ()
+        mirrored = {request: fields[answer] for answer, request in _MIRRORED.items() if answer in fields}
+        mirrored |= {name: fields[name] for name in _UNCHANGED if name in fields}
+        key = in_port, tuple(mirrored.items())
+        found = self._cache.get(key)
+        if found is None:
+            entries = (entry for port in self._ingress for entry in self._index.entries(port, mirrored))
+            names = (entry.service.name for entry in entries if in_port in entry.service.ports)
+            found = tuple(sorted(dict.fromkeys(names)))
+            if len(self._cache) < _MAX_CACHED:
+                self._cache[key] = found
+        return found
+
+    def _leaves(self, megaflow: Megaflow) -> bool:
+        """Return whether packets leave by a port that is not only of backends; if none is named, they may."""
+        outputs = [action for action in megaflow.actions if "(" not in action]
+        return not outputs or any(port not in self._ports or port in self._ingress for port in outputs)
+
+    @staticmethod
+    def _is_from_vip(fields: Fields) -> bool:
+        return any(
+            fields.get(name, ANY).mask == (1 << width) - 1 for name, width in (("nw_src", 32), ("ipv6_src", 128))
+        )

@@ -1,0 +1,234 @@
+"""Two samples of the datapath: what megaflows grew by, and whether ports gave the CPU more packets than that.
+
+A table shows what a NIC holds, growth shows what it does. The packets that a port gave to the CPU are counted apart
+from megaflows and from traffic control, so they show what both miss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from xenoovs.datapath.host import CpuCounter, PortPackets
+from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, Verdict, verdict_of
+from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.errors import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Packets that came between two samples, and those of them that the NIC forwarded."""
+
+    packets: int = 0
+    hw_packets: int = 0
+
+    def __add__(self, other: Growth) -> Growth:
+        return Growth(self.packets + other.packets, self.hw_packets + other.hw_packets)
+
+    @property
+    def sw_packets(self) -> int:
+        return self.packets - self.hw_packets
+
+
+NO_GROWTH = Growth()
+
+
+MegaflowId = tuple[str | None, tuple[str, ...]]
+"""The ufid and the actions: Open vSwitch uses a ufid again for another megaflow."""
+
+
+def id_of(megaflow: Megaflow) -> MegaflowId:
+    """Return what identifies a megaflow over time."""
+    return megaflow.ufid, megaflow.actions
+
+
+@dataclass(frozen=True, slots=True)
+class SampledMegaflow:
+    """The counters of one megaflow.
+
+    Attributes:
+        packets: in all, by its tc filter if it has one.
+        hw_packets: those that the NIC forwarded.
+        is_active: whether it had a packet so recently that it does not expire before the next sample.
+        is_held: whether the NIC holds it by a rule of traffic control.
+    """
+
+    in_port: str
+    layer: str | None
+    packets: int
+    bytes: int
+    hw_packets: int
+    is_active: bool
+    is_held: bool = False
+
+    def since(self, before: SampledMegaflow | None) -> Growth | None:
+        """Return the growth since a sample before; None if it had no such megaflow, or its counters restarted."""
+        if before is None or self.packets < before.packets or self.hw_packets < before.hw_packets:
+            return None
+        return Growth(self.packets - before.packets, self.hw_packets - before.hw_packets)
+
+
+_EXPIRING = 0.8
+"""Of max-idle."""
+
+
+def sampled(megaflow: Megaflow, counters: TcCounters | None, *, max_idle_s: float = MAX_IDLE_S) -> SampledMegaflow:
+    """Return the counters of a megaflow. `counters`: those of its tc filter, if it has one."""
+    is_active = megaflow.used_s is not None and megaflow.used_s < _EXPIRING * max_idle_s
+    place = megaflow.in_port or "", megaflow.layer
+    is_hw = verdict_of(megaflow) is Verdict.HW
+    is_held = is_hw and megaflow.layer == "tc"
+    if counters is not None and megaflow.layer == "tc":
+        return SampledMegaflow(*place, counters.packets, counters.bytes, counters.hw_packets or 0, is_active, is_held)
+    hw_packets = megaflow.packets if is_hw else 0
+    return SampledMegaflow(*place, megaflow.packets, megaflow.bytes, hw_packets, is_active, is_held)
+
+
+def filter_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> TcFilter | None:
+    """Return the tc filter of a megaflow: the one with its ufid as cookie."""
+    if not filters or megaflow.layer != "tc" or not megaflow.ufid:
+        return None
+    return filters.get(cookie_of_ufid(megaflow.ufid) or "")
+
+
+@dataclass(frozen=True, slots=True)
+class DatapathSample:
+    """The counters of one moment.
+
+    Attributes:
+        megaflows: by identity.
+        ports_before: packets for the CPU by port, read before the megaflows; ports without such a counter are absent.
+        ports_after: likewise, read after the megaflows.
+    """
+
+    megaflows: Mapping[MegaflowId, SampledMegaflow]
+    ports_before: Mapping[str, PortPackets] = field(default_factory=dict)
+    ports_after: Mapping[str, PortPackets] = field(default_factory=dict)
+
+
+def sample_of(
+    megaflows: Iterable[Megaflow], filters: Mapping[str, TcFilter] | None, *, max_idle_s: float = MAX_IDLE_S
+) -> dict[MegaflowId, SampledMegaflow]:
+    """Return the counters of all megaflows of a dump, with those of their tc filters."""
+    found = dict[MegaflowId, SampledMegaflow]()
+    for megaflow in megaflows:
+        tc = filter_of(megaflow, filters)
+        found[id_of(megaflow)] = sampled(megaflow, tc.counters if tc else None, max_idle_s=max_idle_s)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PortFinding:
+    """The packets that one port gave to the CPU between two samples, beside those that megaflows explain.
+
+    Attributes:
+        received: by the counter of the port, from the end of the first sample to the begin of the second.
+        explained: by the megaflows that are not in hardware, at most.
+        tolerance: further packets that prove nothing: first packets of megaflows, and what no megaflow counts.
+        silence: why nothing can be said; empty if something can.
+        source: where `received` is from.
+    """
+
+    port: str
+    received: int = 0
+    explained: int = 0
+    tolerance: int = 0
+    silence: str = ""
+    source: str = ""
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the CPU got packets of megaflows that the NIC is said to forward."""
+        return not self.silence and self.received > self.explained + self.tolerance
+
+    def __str__(self) -> str:
+        if self.silence:
+            return f"the packets that {self.port} gave to the CPU prove nothing: {self.silence}"
+        return (
+            f"{self.port} gave {counted(self.received, 'packet')} to the CPU between two samples ({self.source}); the "
+            f"megaflows that are not in hardware explain {self.explained} of them, and {self.tolerance} more would "
+            "prove nothing"
+        )
+
+
+_LEAST_SEGMENT = 536
+"""Bytes. The kernel merges TCP segments (GRO) before Open vSwitch's own datapath counts them; hardly any are smaller
+than the default maximum segment size (RFC 9293, 3.7.1)."""
+
+_ALWAYS_TOLERATED = 10
+_TOLERATED = 0.01
+"""Of the packets received. The first packets of a megaflow and those that ovs-vswitchd sends itself count nowhere."""
+
+
+def check_ports(before: DatapathSample, now: DatapathSample) -> tuple[PortFinding, ...]:
+    """Compare, for each port with megaflows in hardware, what it gave to the CPU with what megaflows explain.
+
+    The counters of a port are read inside the time between the readings of megaflows. So all packets that a port
+    received were counted by megaflows in time, if by any.
+    """
+    ports = dict.fromkeys(each.in_port for each in now.megaflows.values() if each.is_held)
+    lost = Counter(
+        each.in_port
+        for key, each in before.megaflows.items()
+        if each.is_active and ((later := now.megaflows.get(key)) is None or later.since(each) is None)
+    )
+    return tuple(_check_port(port, before, now, lost=lost[port]) for port in ports)
+
+
+def _check_port(port: str, before: DatapathSample, now: DatapathSample, *, lost: int) -> PortFinding:
+    first, last = before.ports_after.get(port), now.ports_before.get(port)
+    if first is None or last is None:
+        return PortFinding(port, silence="it has no counter of them")
+    if lost:
+        megaflows = counted(lost, "megaflow")
+        return PortFinding(port, silence=f"{megaflows} with recent packets expired or changed between the two samples")
+    growth, merged, new, held = NO_GROWTH, 0, 0, 0
+    for key, each in now.megaflows.items():
+        if each.in_port == port:
+            earlier = before.megaflows.get(key)
+            more = each.since(earlier) or Growth(each.packets, each.hw_packets)
+            growth += more
+            held += each.hw_packets
+            new += earlier is None
+            if each.layer == "ovs":
+                merged += merged_packets(more.packets, each.bytes - (earlier.bytes if earlier else 0))
+    return port_finding(port, first, last, PortGrowth(growth, merged, new, held))
+
+
+def merged_packets(packets: int, size: int) -> int:
+    """Return how many packets more than counted these bytes may be, as the kernel merges segments of TCP."""
+    return max(0, size // _LEAST_SEGMENT - packets)
+
+
+@dataclass(frozen=True, slots=True)
+class PortGrowth:
+    """What the megaflows of one port grew by between two samples.
+
+    Attributes:
+        merged: further packets that they may have had (`merged_packets`).
+        new: number of megaflows that are new.
+        held: packets that the NIC has counted for them in all.
+    """
+
+    growth: Growth = NO_GROWTH
+    merged: int = 0
+    new: int = 0
+    held: int = 0
+
+
+def port_finding(port: str, first: PortPackets, last: PortPackets, megaflows: PortGrowth) -> PortFinding:
+    """Compare what a port gave to the CPU between two readings with the growth of its megaflows."""
+    if last.packets < first.packets or first.source != last.source:
+        return PortFinding(port, silence="their counter restarted")
+    received = last.packets - first.packets
+    explained, hardware = megaflows.growth.sw_packets + megaflows.merged, megaflows.growth.hw_packets
+    tolerance = _ALWAYS_TOLERATED + megaflows.new + int(received * _TOLERATED)
+    found = PortFinding(port, received, explained, tolerance, source=last.source)
+    # A counter that is less than what hardware forwarded cannot include it.
+    is_cpu_only = last.counter is CpuCounter.CPU or received < hardware or last.packets < megaflows.held
+    is_all = received <= explained + hardware + tolerance
+    if found.is_contradicted and is_all and not is_cpu_only:
+        text = f"{last.source} may also count what the NIC forwards itself"
+        return PortFinding(port, received, explained, tolerance, text, last.source)
+    return found

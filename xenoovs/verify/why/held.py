@@ -1,0 +1,81 @@
+"""Reasons from two samples: the NIC holds the rule, and the CPU forwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import counted
+from xenoovs.verify.tree import filter_text
+from xenoovs.verify.why.case import Case, HeldRule
+from xenoovs.verify.why.reason import Cause, Likelihood, Reason
+
+_REMOTE = re.compile(r"set\(tunnel\(.*?\b(?:ipv6_)?dst=([0-9a-fA-F.:]+)", re.ASCII)
+"""The remote end of an encapsulation (format_odp_tun_attr() in lib/odp-util.c)."""
+
+_REINSTALL = (
+    "# a reset of the NIC leaves a line of its driver here:",
+    "dmesg",
+    "# installs all rules again, and compares two samples of them; run it while traffic flows:",
+    "xenoovs why FILE --reinstall",
+)
+
+
+def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
+    """Yield why the CPU forwards although the NIC holds the rule. The NIC accepted it, so no refusal is a reason."""
+    evidence = tuple(_evidence(case, held))
+    if case.verdict is Verdict.CONTRADICTED:
+        text = (
+            f"the NIC counts the packets, and {case.in_port} gave the CPU more than the megaflows explain: another "
+            "program handles them before Open vSwitch, or the driver counts packets that it does not forward"
+        )
+        port = (str(held.port),) if held.port is not None else ()
+        fix = tuple(command.format(port=case.in_port) for command in _CONTRADICTED)
+        yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*port, *evidence), fix)
+        return
+    if case.verdict is not Verdict.IDLE_HW:
+        text = "the NIC forwards only a part of the packets by the rule that it holds"
+        yield Reason(Cause.RULE_PARTLY_USED, Likelihood.CONFIRMED, text, evidence, _REINSTALL)
+        return
+    text = "the NIC holds the rule and does not use it; likely it was reset and lost its rules, or it evicted this one"
+    yield Reason(Cause.RULE_UNUSED, Likelihood.CONFIRMED, text, evidence, _REINSTALL)
+    remote = _REMOTE.search(",".join(case.megaflow.actions))
+    if remote is not None:
+        text = (
+            f"the MAC of the next hop to {remote[1]} may be unknown: until then mlx5 has a rule in place of this one "
+            "that gives the packets to the CPU"
+        )
+        fix = tuple(command.format(remote=remote[1]) for command in _RESOLVE)
+        yield Reason(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.POSSIBLE, text, (), fix)
+
+
+_RESOLVE = (
+    "# the next hop must be REACHABLE or STALE:",
+    "ip route get {remote}",
+    "ip neigh show",
+    "# makes the kernel ask for its MAC:",
+    "ping -c 1 {remote}",
+)
+_CONTRADICTED = (
+    "# rules without a cookie are not Open vSwitch's:",
+    "tc -s filter show dev {port} ingress",
+    "# `prog/xdp` is a program that gets packets before Open vSwitch:",
+    "ip link show dev {port}",
+    "# what reaches the CPU:",
+    "tcpdump -c 20 -ni {port}",
+    "# if these are packets of the megaflow and no other program is there, let Open vSwitch install the rules again:",
+    "xenoovs why FILE --reinstall",
+    "# if it stays so, report it to the vendor of the driver",
+)
+
+
+def _evidence(case: Case, held: HeldRule) -> Iterator[str]:
+    state = held.state
+    if state.growth is not None and state.growth.packets:
+        came = f"{counted(state.growth.packets, 'packet')} came between two samples"
+        yield f"{came}, {state.growth.hw_packets} of them in hardware"
+    else:
+        yield f"{counted(state.packets, 'packet')} since the rule was installed, {state.hw_packets} of them in hardware"
+    if held.filter is not None:
+        yield filter_text(held.filter, case.in_port or "-")
