@@ -161,7 +161,7 @@ def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
         assert ("dpu", "there is no interface p9") in problems
         (odd,) = (problem for role, problem in problems if role == "odd")
         assert odd.startswith("commands do not run in netns:none: Cannot open network namespace")
-        assert {role for role, _ in problems} == {"dpu", "odd"}
+        assert {role for role, _ in problems} == {"dpu", "odd"}, problems
         bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
         said = xenoovs("measure", "bed", "check", bed)
         assert said.status == 0, said.out

@@ -106,10 +106,8 @@ def test_a_flow_of_others_in_the_place_of_ours_holds_nothing_else_back(own_ovs: 
         bridge.add_flows("cookie=0x5,table=0,priority=1,in_port=p2 actions=NORMAL\n")
         with running_agent(config, own_ovs.ovs.directory, probe=backends.probe, resync_s=0.3) as agent:
             eventually(serve(bridge, {"01", "02", "03", "04"}), "all serve")
-            (problem,) = agent.snapshot().problems
-            assert problem.startswith(
-                "a foreign flow has the same table, priority and match as one of xenoovs: cookie=0x5"
-            )
+            told = "a foreign flow has the same table, priority and match as one of xenoovs: cookie=0x5"
+            eventually(lambda: [each.startswith(told) for each in agent.snapshot().problems] == [True], "it is told")
             backends.dead.add(3)
             eventually(serve(bridge, {"01", "02", "04"}), "the dead backend has no clients")
             assert "cookie=0x5" in bridge.ofctl("dump-flows", "cookie=0x5/-1")

@@ -35,7 +35,7 @@ _LATE = ("xenoovs verify-offload",)
 # Commands that only show something: a person who is too early repeats them.
 _SHOWS = ("xenoovs status", "xenoovs lab status", "xenoovs logs", "xenoovs verify-offload")
 _DONE = "--- status "
-_NUMBER = re.compile(r"(?<!\S)-(?!\S)|(?<=config=)[0-9a-f]{12}|\d[\d.:]*[kM]?%?(ms|s)?")
+_NUMBER = re.compile(r"(?<!\S)-(?!\S)|(?<=config=)[0-9a-f]{12}|\d+[dhm](?: \d+[hms])?\b|\d[\d.:]*[kM]?%?(ms|s)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _SCRIPT = """\
 for tool in {tools}; do command -v "$tool" >/dev/null || echo "missing=$tool"; done
 for interface in {interfaces}; do
   cd "/sys/class/net/$interface" 2>/dev/null || {{ echo "absent=$interface"; continue; }}
-  echo "link=$interface $(cat operstate) $(cat mtu) $(cat speed 2>/dev/null || echo -1)" \
+  echo "link=$interface $(cat carrier 2>/dev/null || echo 0) $(cat mtu) $(cat speed 2>/dev/null || echo -1)" \
 "$(ls queues | grep -c rx-) $(cat device/numa_node 2>/dev/null || echo -1)"
   [ -z "{is_dpu}" ] || echo "bridge=$interface $(ovs-vsctl iface-to-br "$interface" 2>/dev/null)"
 done
@@ -39,7 +39,7 @@ echo "cpus=$(nproc)"
 echo "nodes=$(ls -d /sys/devices/system/node/node[0-9]* 2>/dev/null | wc -l)"
 echo "time=$(date +%s.%N)"
 """
-_LINK = re.compile(r"(\S+) (\S+) (\d+) (-?\d*) *(\d+) (-?\d+)")
+_LINK = re.compile(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ def judge_machine(role: BedRole, text: str, *, clock_s: float, took_s: float) ->
 
 
 def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Iterator[BedFinding]:
-    name, state, mtu, speed, queues, node = link.groups()
-    if state not in ("up", "unknown"):
-        yield BedFinding(role, f"{name} is {state}", f"ip link set dev {name} up")
+    name, carrier, mtu, speed, queues, node = link.groups()
+    if carrier == "0":
+        yield BedFinding(role, f"{name} is down or has no link", f"ip link set dev {name} up")
     if int(mtu) < _MTU:
         yield BedFinding(
             role, f"{name} has MTU {mtu}; frames of 1518 bytes need {_MTU}", f"ip link set dev {name} mtu {_MTU}"

@@ -77,7 +77,7 @@ def test_any_text_gives_a_bed_or_findings(text: str | bytes) -> None:
 
 
 ROLE = BedRole("fips2", HostName("netns:a", "netns", "a"), ("eth0",))
-ANSWERS = "link=eth0 up 1500 100000 8 0\ngovernor=performance\ncpus=8\nnodes=1\ntime=1000.5\n"
+ANSWERS = "link=eth0 1 1500 100000 8 0\ngovernor=performance\ncpus=8\nnodes=1\ntime=1000.5\n"
 
 
 def findings(answers: str) -> list[BedFinding]:
@@ -95,7 +95,7 @@ def test_a_machine_that_has_everything_has_no_finding() -> None:
         ("link", "missing=ovs-ofctl\nlink", "ovs-ofctl not found", "apt-get install openvswitch-switch", True),
         ("link=eth0", "absent=eth9\nlink=eth0", "there is no interface eth9", "ip -brief link", True),
         ("link=eth0", "bridge=p0 \nlink=eth0", "p0 is no port of a bridge", "ovs-vsctl add-port BRIDGE p0", True),
-        ("up", "down", "eth0 is down", "ip link set dev eth0 up", True),
+        ("eth0 1", "eth0 0", "eth0 is down or has no link", "ip link set dev eth0 up", True),
         ("1500", "1400", "eth0 has MTU 1400; frames of 1518 bytes need 1500", "ip link set dev eth0 mtu 1500", True),
         (
             "100000 8",
