@@ -12,6 +12,9 @@ from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.next_hop import NextHop, with_mac
+from xenoovs.model.ports import PortRange as PortRange
+from xenoovs.model.ports import merge_ports as merge_ports
+from xenoovs.model.tunnel import HostTunnel
 
 # Which bits of a packet choose its block, and so its backend.
 
@@ -308,45 +311,21 @@ class Churn(Enum):
     COMPACT = "compact"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PortRange:
-    """Destination ports first..last, both included, 0..65535."""
-
-    first: int
-    last: int
-
-    def __contains__(self, port: int) -> bool:
-        return self.first <= port <= self.last
-
-    def overlaps(self, other: PortRange) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
-    def __str__(self) -> str:
-        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
-
-
-def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
-    """Return the same ports in the fewest ranges, sorted: ranges that overlap or touch become one."""
-    merged: list[PortRange] = []
-    for ports in sorted(ranges):
-        if merged and ports.first <= merged[-1].last + 1:
-            merged[-1] = PortRange(merged[-1].first, max(merged[-1].last, ports.last))
-        else:
-            merged.append(ports)
-    return tuple(merged)
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
 
     Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet.
+
+    Attributes:
+        in_port: The port of the bridge that they enter by; None: the ingress ports of the bridge.
     """
 
     families: frozenset[Family]
     vips: tuple[IPAddress, ...] = ()
     protocol: Protocol | None = None
     ports: tuple[PortRange, ...] = ()
+    in_port: str | None = None
 
     @property
     def served_families(self) -> tuple[Family, ...]:
@@ -360,7 +339,8 @@ class Claim:
     def overlaps(self, other: Claim) -> bool:
         """Whether some packet belongs to both."""
         return (
-            bool(self.families & other.families)
+            self.in_port == other.in_port
+            and bool(self.families & other.families)
             and (not self.vips or not other.vips or not set(self.vips).isdisjoint(other.vips))
             and (self.protocol is None or other.protocol is None or self.protocol is other.protocol)
             and (not self.ports or not other.ports or any(a.overlaps(b) for a in self.ports for b in other.ports))
@@ -383,6 +363,8 @@ class Service:
     notify:     None: no command is run.
     announced:  its VIPs are announced where the balancer announces any.
     agent_check: None: servers advertise nothing.
+    is_remote:  its clients are the packets of a tunnel to one remote, its backends are paths. Weights only give the
+                first layout; then the blocks stay where they are placed.
     """
 
     name: str
@@ -399,6 +381,7 @@ class Service:
     notify: Notify | None = None
     announced: bool = True
     agent_check: AgentCheck | None = None
+    is_remote: bool = False
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
@@ -454,7 +437,8 @@ def _canonical(claim: Claim) -> str:
     vips = sorted(str(vip) for vip in claim.vips)
     ports = map(str, merge_ports(claim.ports))
     protocol = claim.protocol.value if claim.protocol else "any"
-    return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}"
+    entered = "" if claim.in_port is None else f" by {claim.in_port}"
+    return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}{entered}"
 
 
 class OtherTraffic(Enum):
@@ -490,13 +474,26 @@ def label_of(bridge: str, datapath_id: int | None) -> str:
     return bridge if datapath_id is None else f"{bridge}@{datapath_id:016x}"
 
 
+RemoteName = tuple[str, str]
+"""Names of a tunnel and of one of its remotes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """All that one config file says. announce: None: no VIP is announced."""
+    """All that one config file says of one bridge.
+
+    Attributes:
+        services: Those of clients. `model.remote.every_service` has those of remotes too.
+        announce: None: no VIP is announced.
+        tunnels: Tunnels of hosts, for whose packets paths are chosen.
+        source_ports: Of paths that were found, in their order, by tunnel and remote.
+    """
 
     uplinks: Uplinks
     services: tuple[Service, ...]
     announce: Announce | None = None
+    tunnels: tuple[HostTunnel, ...] = ()
+    source_ports: tuple[tuple[RemoteName, tuple[int, ...]], ...] = ()
 
     @property
     def announced_vips(self) -> dict[IPAddress, tuple[str, ...]]:
@@ -517,7 +514,8 @@ class Balancer:
     @property
     def ports(self) -> tuple[str, ...]:
         """Every port of the bridge that the config names, without repetition."""
-        return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports)))
+        tunnels = (port for tunnel in self.tunnels for port in tunnel.ports)
+        return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports, *tunnels)))
 
 
 # Backends that are given by their address alone: what is to be found, and a balancer with what was found.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 
 from xenoovs.model.address import Mac, parse_mac
+
+MAX_PORT = 65_535
 
 UNKNOWN_MAC = Mac(0)
 """The target address of an ARP request (RFC 826); no machine has it (docs/adr/0012)."""
@@ -62,7 +65,55 @@ class Unchanged:
         return f"{UNCHANGED}@{self.port}"
 
 
-NextHop = Direct | Unchanged
+@dataclass(frozen=True, slots=True, order=True)
+class SourcePort:
+    """The path of the fabric behind a port of the bridge that it selects by the UDP source port of a packet.
+
+    Attributes:
+        source_port: Written into packets, 1..65535; 0 until it is found.
+        port: The name of the port.
+    """
+
+    source_port: int
+    port: str
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.port,)
+
+    @property
+    def is_known(self) -> bool:
+        return self.source_port != 0
+
+    def __str__(self) -> str:
+        return f"{self.source_port}@{self.port}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToAddress:
+    """The path behind a port of the bridge that leads to one of several addresses of a remote.
+
+    Attributes:
+        address: Written into packets as their destination.
+        port: The name of the port.
+    """
+
+    address: IPv4Address
+    port: str
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.port,)
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"{self.address}@{self.port}"
+
+
+NextHop = Direct | Unchanged | SourcePort | ToAddress
 """All kinds of next hops: a closed union."""
 
 
@@ -72,10 +123,16 @@ def parse_next_hop(text: str) -> NextHop:
     Raises:
         ValueError: It is the text of none.
     """
-    mac, _, port = text.partition("@")
+    what, _, port = text.partition("@")
     if not port:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
-    return Unchanged(port) if mac == UNCHANGED else Direct(parse_mac(mac), port)
+    if what == UNCHANGED:
+        return Unchanged(port)
+    if what.isascii() and what.isdigit():
+        if str(int(what)) != what or not 0 <= int(what) <= MAX_PORT:
+            raise ValueError(f"{what!r} is not a source port; write one from 1 to {MAX_PORT}")
+        return SourcePort(int(what), port)
+    return ToAddress(IPv4Address(what), port) if "." in what else Direct(parse_mac(what), port)
 
 
 def mac_of(hop: NextHop) -> Mac | None:
@@ -89,7 +146,10 @@ def with_mac(hop: NextHop, mac: Mac) -> NextHop:
 
 
 def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
-    """Return what the columns MAC and PORT show; `-` for a hop that is not known."""
+    """Return what the columns MAC and PORT show; `-` for a hop that is not known.
+
+    Paths leave the MAC as it is.
+    """
     if hop is None:
         return "-", "-"
     return str(hop.mac) if isinstance(hop, Direct) else UNCHANGED, hop.port

@@ -1,0 +1,154 @@
+"""Tunnels whose packets the host encapsulates, and the paths that we choose for them. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address
+
+from xenoovs.model.address import Mac
+from xenoovs.model.ports import PortRange
+
+
+class TunnelType(Enum):
+    """The encapsulation. Both are UDP, and the sender may choose the source port (RFC 7348, 5; RFC 8926, 3.3)."""
+
+    VXLAN = "vxlan"
+    GENEVE = "geneve"
+
+    @property
+    def dst_port(self) -> int:
+        """The UDP port that IANA assigned (RFC 7348, 7; RFC 8926, 7)."""
+        return 4789 if self is TunnelType.VXLAN else 6081
+
+
+LINUX_SOURCE_PORTS = PortRange(32_768, 60_999)
+"""The outer source ports of a Linux tunnel device without `srcport`: net.ipv4.ip_local_port_range as it is set
+(Documentation/networking/ip-sysctl.rst; udp_flow_src_port() in include/net/udp.h)."""
+
+DYNAMIC_PORTS = PortRange(49_152, 65_535)
+"""The ports for any use (RFC 6335, 6), from which the source ports of paths are chosen."""
+
+REFLECTED_PORT = 4788
+"""Both UDP ports of an answer to a probe, as DOCA-AR has it. One constant source port makes all answers return by one
+path, so that the differences within a round are those of the ways out."""
+
+PROBE_TOS = 0x20
+"""The type of service of probes, as DOCA-AR has it: DSCP CS1 (RFC 2474)."""
+
+MAX_PATHS = 64
+"""To one remote."""
+
+MIN_BLOCKS, MAX_BLOCKS = 16, 256
+"""Into which the packets to one remote are split, a power of two."""
+
+
+class PathKind(Enum):
+    """What selects a path. SOURCE_PORT: the UDP source port, which the fabric hashes. UPLINK: the port of the bridge.
+    ADDRESS: the destination, one of several that the remote has."""
+
+    SOURCE_PORT = "source_port"
+    UPLINK = "uplink"
+    ADDRESS = "address"
+
+
+class Discover(Enum):
+    """How the source ports of paths are found. TTL: from routers, by the agent. NONE: any ports. LIST: as configured."""
+
+    TTL = "ttl"
+    NONE = "none"
+    LIST = "list"
+
+
+class Reflect(Enum):
+    """How probes of others are answered. L3: by a routed fabric. L2: to the sender's MAC, addresses unchanged."""
+
+    L3 = "l3"
+    L2 = "l2"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The paths to each remote of a tunnel.
+
+    Attributes:
+        count: How many, 1..MAX_PATHS; of uplinks as many as these. By address each remote has as many as addresses.
+        ports: With Discover.LIST the source ports, `count` of them.
+        uplinks: With PathKind.UPLINK, at least one.
+    """
+
+    by: PathKind
+    count: int = 4
+    discover: Discover = Discover.TTL
+    ports: tuple[int, ...] = ()
+    uplinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathProbe:
+    """How paths are probed. Times in milliseconds, 1 or more.
+
+    Attributes:
+        port: The port of the bridge that the agent sends and receives by.
+        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0).
+        gateway: The MAC of the next hop towards the remotes; None: the agent finds it.
+    """
+
+    port: str
+    interval_ms: int = 10
+    timeout_ms: int = 60
+    tos: int = PROBE_TOS
+    gateway: Mac | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Another host's end of the tunnel.
+
+    Attributes:
+        address: The destination of the tunnel packets that the host sends to it.
+        aliases: Its other addresses, by each of which a path leads (PathKind.ADDRESS).
+    """
+
+    name: str
+    address: IPv4Address
+    aliases: tuple[IPv4Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostTunnel:
+    """A tunnel of the host behind a port of the bridge.
+
+    Attributes:
+        local: The host's end.
+        host_port: The port of the bridge that its packets enter by.
+        probe: None: nothing is probed, and no block leaves a path by itself.
+        dst_port: UDP destination port.
+        source_ports: UDP source ports that the host uses; None: not known, LINUX_SOURCE_PORTS are likely.
+        blocks: A power of two, MIN_BLOCKS..MAX_BLOCKS.
+        margin_us: By how many microseconds a path may be slower than the best one; None: as measured.
+        watchdog_ms: After the agent's end until the host's packets take whichever path they would; None: never.
+        aliases: Other addresses of the host, to which remotes send by other paths.
+    """
+
+    name: str
+    local: IPv4Address
+    host_port: str
+    remotes: tuple[Remote, ...]
+    paths: Paths
+    probe: PathProbe | None = None
+    type: TunnelType = TunnelType.VXLAN
+    dst_port: int = TunnelType.VXLAN.dst_port
+    source_ports: PortRange | None = None
+    blocks: int = 64
+    margin_us: int | None = None
+    reflect: Reflect = Reflect.L3
+    watchdog_ms: int | None = None
+    aliases: tuple[IPv4Address, ...] = ()
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Every port of the bridge that it names."""
+        probe = () if self.probe is None else (self.probe.port,)
+        return tuple(dict.fromkeys((self.host_port, *self.paths.uplinks, *probe)))
