@@ -20,7 +20,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import NextHop, SourcePort, ToAddress, Unchanged
 from xenoovs.model.ports import PortRange
-from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathKind, Paths, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
 
 _EVEN = Fraction(1, 1 << 16)
 """A tolerance that only equal shares meet."""
@@ -112,13 +112,13 @@ def _paths(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, ..
     """Yield the name and the next hop of each path."""
     paths = tunnel.paths
     match paths.by:
-        case PathKind.SOURCE_PORT:
+        case PathSelector.SOURCE_PORT:
             ports = found or _configured_ports(paths, tunnel, remote)
             ports = (*ports, *(0,) * paths.count)[: paths.count]
             yield from ((f"p{n}", SourcePort(port, uplink)) for n, port in enumerate(ports, start=1))
-        case PathKind.UPLINK:
+        case PathSelector.UPLINK:
             yield from ((port, Unchanged(port)) for port in paths.uplinks)
-        case PathKind.ADDRESS:
+        case PathSelector.ADDRESS:
             addresses = (remote.address, *remote.aliases)
             yield from ((f"p{n}", ToAddress(address, uplink)) for n, address in enumerate(addresses, start=1))
 

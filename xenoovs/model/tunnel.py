@@ -43,7 +43,7 @@ MIN_BLOCKS, MAX_BLOCKS = 16, 256
 """Into which the packets to one remote are split, a power of two."""
 
 
-class PathKind(Enum):
+class PathSelector(Enum):
     """What selects a path. SOURCE_PORT: the UDP source port, which the fabric hashes. UPLINK: the port of the bridge.
     ADDRESS: the destination, one of several that the remote has."""
 
@@ -53,7 +53,7 @@ class PathKind(Enum):
 
 
 class Discover(Enum):
-    """How the source ports of paths are found. TTL: from routers, by the agent. NONE: any ports. LIST: as configured."""
+    """How the source ports of paths are found. TTL: the agent asks routers. NONE: any ports. LIST: configured."""
 
     TTL = "ttl"
     NONE = "none"
@@ -75,10 +75,10 @@ class Paths:
     Attributes:
         count: How many, 1..MAX_PATHS; of uplinks as many as these. By address each remote has as many as addresses.
         ports: With Discover.LIST the source ports, `count` of them.
-        uplinks: With PathKind.UPLINK, at least one.
+        uplinks: With PathSelector.UPLINK, at least one.
     """
 
-    by: PathKind
+    by: PathSelector
     count: int = 4
     discover: Discover = Discover.TTL
     ports: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ class Remote:
 
     Attributes:
         address: The destination of the tunnel packets that the host sends to it.
-        aliases: Its other addresses, by each of which a path leads (PathKind.ADDRESS).
+        aliases: Its other addresses, by each of which a path leads (PathSelector.ADDRESS).
     """
 
     name: str

@@ -14,7 +14,7 @@ from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks, ser
 from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Unchanged, parse_next_hop
 from xenoovs.model.ports import PortRange
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
-from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathKind, PathProbe, Paths, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
 from xenoovs.partition.solve import partition
 
 UPLINKS = Uplinks("ovsbr1", ("p0",), "pf0hpf", OtherTraffic.PASSTHROUGH)
@@ -24,7 +24,7 @@ TUNNEL = HostTunnel(
     IPv4Address("192.168.200.2"),
     "pf0hpf",
     (REMOTE,),
-    Paths(PathKind.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)),
+    Paths(PathSelector.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)),
     PathProbe("xoar0"),
 )
 
@@ -56,23 +56,23 @@ def test_a_service_of_clients_does_not_overlap_a_remote() -> None:
 
 
 def test_paths_by_source_port_leave_by_the_uplink() -> None:
-    hops = _hops(Paths(PathKind.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)))
+    hops = _hops(Paths(PathSelector.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)))
     assert hops == {"p1": SourcePort(50_001, "p0"), "p2": SourcePort(50_002, "p0")}
 
 
 def test_paths_by_uplink_have_the_names_of_the_ports() -> None:
-    hops = _hops(Paths(PathKind.UPLINK, 2, uplinks=("p0", "p1")))
+    hops = _hops(Paths(PathSelector.UPLINK, 2, uplinks=("p0", "p1")))
     assert hops == {"p0": Unchanged("p0"), "p1": Unchanged("p1")}
 
 
 def test_paths_by_address_lead_to_the_address_and_the_aliases_of_the_remote() -> None:
     alias = IPv4Address("192.168.201.1")
-    hops = _hops(Paths(PathKind.ADDRESS), replace(REMOTE, aliases=(alias,)))
+    hops = _hops(Paths(PathSelector.ADDRESS), replace(REMOTE, aliases=(alias,)))
     assert hops == {"p1": ToAddress(REMOTE.address, "p0"), "p2": ToAddress(alias, "p0")}
 
 
 def test_paths_that_are_still_to_be_found_have_no_weight() -> None:
-    balancer = _balancer(replace(TUNNEL, paths=Paths(PathKind.SOURCE_PORT, 2, Discover.TTL)))
+    balancer = _balancer(replace(TUNNEL, paths=Paths(PathSelector.SOURCE_PORT, 2, Discover.TTL)))
     (service,) = every_service(balancer)
     assert unknown_paths(balancer) == (("rack7", "b"),)
     assert set(service.weights) == {0}
@@ -83,19 +83,19 @@ def test_paths_that_are_still_to_be_found_have_no_weight() -> None:
 
 
 def test_without_discovery_the_ports_are_any_distinct_ones_and_always_the_same() -> None:
-    hops = _hops(Paths(PathKind.SOURCE_PORT, 64, Discover.NONE))
+    hops = _hops(Paths(PathSelector.SOURCE_PORT, 64, Discover.NONE))
     ports = [hop.source_port for hop in hops.values() if isinstance(hop, SourcePort)]
     assert len(set(ports)) == 64
     assert all(port in DYNAMIC_PORTS for port in ports)
-    assert hops == _hops(Paths(PathKind.SOURCE_PORT, 64, Discover.NONE))
+    assert hops == _hops(Paths(PathSelector.SOURCE_PORT, 64, Discover.NONE))
     other = replace(REMOTE, address=IPv4Address("192.168.200.9"))
-    assert hops != _hops(Paths(PathKind.SOURCE_PORT, 64, Discover.NONE), other)
+    assert hops != _hops(Paths(PathSelector.SOURCE_PORT, 64, Discover.NONE), other)
 
 
 @pytest.mark.parametrize("blocks", [16, 64, 256])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 13, 16])
 def test_paths_get_equal_shares_of_the_blocks(count: int, blocks: int) -> None:
-    service = _service(replace(TUNNEL, paths=Paths(PathKind.SOURCE_PORT, count, Discover.NONE), blocks=blocks))
+    service = _service(replace(TUNNEL, paths=Paths(PathSelector.SOURCE_PORT, count, Discover.NONE), blocks=blocks))
     found = partition(service.weights, tolerance=service.tolerance, max_width=service.key.max_width).assignment
     shares = Blocks.of_assignment(found, (backend.name for backend in service.backends)).shares()
     assert len(shares) == count
