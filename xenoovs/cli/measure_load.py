@@ -13,7 +13,7 @@ from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, load_profile
-from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment
+from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment, ratio_of
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_key
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
@@ -36,6 +36,16 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | No
         if not FRAME_BYTES[0] <= size <= FRAME_BYTES[-1]:
             raise click.BadParameter(f"{size} is no size of a frame: {FRAME_BYTES[0]} to {FRAME_BYTES[-1]}, with FCS.")
     return sizes
+
+
+def _splits(_context: click.Context, _parameter: click.Parameter, given: str) -> tuple[str, ...]:
+    splits = tuple(dict.fromkeys(given.split(",")))
+    for split in splits:
+        try:
+            ratio_of(split)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.") from None
+    return splits
 
 
 def _load_options(command: Command) -> Command:
@@ -152,11 +162,12 @@ def loss_command(
     default=",".join(SPLITS),
     show_default=True,
     metavar="A/B,...",
-    help="Shares of the first two backends of the service.",
+    callback=_splits,
+    help="Ratios in which the first two backends of the service share the load; 1/3 is the same as 25/75.",
 )
 @_load_options
 def latency_command(
-    settings: MeasureSettings, splits: str, repeats: int | None, trial_s: float | None, clients: int
+    settings: MeasureSettings, splits: tuple[str, ...], repeats: int | None, trial_s: float | None, clients: int
 ) -> None:
     """Measure the round-trip time of DNS requests under a base load.
 
@@ -174,9 +185,7 @@ def latency_command(
       xenoovs measure latency my.yaml --bed bed.yaml --splits 50/50,100/0
     """
     loads = _QUICK_BASE_LOADS if settings.quick else BASE_LOADS
-    points: list[Point] = [
-        {"split": split, "base_load": load} for split in dict.fromkeys(splits.split(",")) for load in loads
-    ]
+    points: list[Point] = [{"split": split, "base_load": load} for split in splits for load in loads]
     with bed_of(settings) as bed:
         profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
         number = _repeats(settings, repeats, quick=1)

@@ -283,11 +283,12 @@ def _writer(settings: MeasureSettings, bed: Bed, experiment: Experiment) -> Iter
 
 def _unfinished(out: Path, run: Run) -> Path:
     """Return the newest run of the same experiment that is not complete. Raises MeasureError, FileUnusable."""
-    recorded = [read_recorded(path) for path in find_runs(out)]
+    recorded = [read_recorded(path) for path in (find_runs(out) if out.exists() else ())]
     left = [one for one in recorded if one.run.experiment == run.experiment and not one.is_complete]
     if not left:
+        holds = "holds no run" if out.exists() else "does not exist, so it holds no run"
         raise MeasureError(
-            f"{out} holds no run of `measure {run.experiment}` that lacks samples; leave out --resume to begin one"
+            f"{out} {holds} of `measure {run.experiment}` that lacks samples; leave out --resume to begin one"
         )
     newest = max(left, key=lambda one: one.run.started)
     for what in ("config", "bed", "options", "points", "repeats", "quick", "seed", "datapath"):

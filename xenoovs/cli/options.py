@@ -411,7 +411,7 @@ def duration(text: str) -> float:
     """Return the seconds of `10s`, `500ms`, `2m` or `1h`, for `type=` of an option. Raises click.BadParameter."""
     if seconds := duration_or_zero(text):
         return seconds
-    raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.")
+    raise click.BadParameter(f"{text!r} is no time at all: it has to be above 0, such as 10s, 500ms or 2m.")
 
 
 def duration_or_zero(text: str) -> float:

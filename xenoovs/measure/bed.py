@@ -98,6 +98,23 @@ class Bed:
     versions: Mapping[str, str]
 
 
+def lock_bed(bed: Bed) -> None:
+    """Refuse a second experiment on an interface or a switch of a bed: each would count the load of the other.
+
+    The locks end with the connections to the machines, once all is undone there. Raises MeasureError.
+    """
+    stations = (bed.generator, bed.client, bed.dpu, *bed.backends.values())
+    locks = {(station.place, f"{station.netns} {station.interface}"): station for station in stations}
+    locks[bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"] = bed.dpu
+    for (place, name), station in locks.items():
+        if not place.lock(f"measure {name}"):
+            what = f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name
+            raise MeasureError(
+                f"another `xenoovs measure` uses {what} now, or what a killed one changed is being undone: wait for "
+                "its end, or measure on another bed"
+            )
+
+
 def service_under_test(balancer: Balancer, name: str | None) -> Service:
     """Return the service of that name; without a name the first that serves UDP. Raises MeasureError."""
     names = [service.name for service in balancer.services]

@@ -87,16 +87,23 @@ class CountedFrames:
         received_by_backend: That reached each backend.
         switched: That reached the switch.
         suspect: Why these numbers may be wrong.
+        went_back: Whether a counter did, so that they say nothing.
     """
 
     sent: int
     received_by_backend: Mapping[str, int]
     switched: int
     suspect: tuple[str, ...]
+    went_back: bool = False
 
     @property
     def received(self) -> int:
         return sum(self.received_by_backend.values())
+
+    @property
+    def slack(self) -> int:
+        """Frames of other kinds that may be among them."""
+        return _slack(self.sent)
 
     @property
     def loss_share(self) -> float:
@@ -106,6 +113,10 @@ class CountedFrames:
 _OTHER_FRAMES = 20
 _OTHER_SHARE = 0.001
 """Frames of other kinds that may be among those of a load: ARP, LLDP, health checks."""
+
+
+def _slack(sent: int) -> int:
+    return _OTHER_FRAMES + int(sent * _OTHER_SHARE)
 
 
 def counted_frames(
@@ -137,7 +148,7 @@ def counted_frames(
     sent = difference("generator", "tx") + also_sent
     received = {name: difference(name, "rx") for name in backends}
     switched = difference("dpu", "rx") if "dpu" in before else sent
-    slack = _OTHER_FRAMES + int(sent * _OTHER_SHARE)
+    slack, went_back = _slack(sent), bool(suspect)
     if not suspect and sum(received.values()) > sent + slack:
         suspect.append(
             f"the backends received {sum(received.values())} frames and the generator sent {sent}: other traffic "
@@ -145,4 +156,4 @@ def counted_frames(
         )
     if not suspect and switched > sent + slack:
         suspect.append(f"the switch received {switched} frames and the generator sent {sent}: others send to it too")
-    return CountedFrames(sent, received, switched, tuple(suspect))
+    return CountedFrames(sent, received, switched, tuple(suspect), went_back)

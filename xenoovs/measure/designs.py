@@ -19,7 +19,7 @@ from xenoovs.measure.counters import read_counts
 from xenoovs.measure.design_flows import CONNTRACK_ZONE, OPENFLOW_DESIGNS, Design, DesignProgram, design_program
 from xenoovs.measure.frames import LoadProfile, frame, load_profile, sources
 from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
-from xenoovs.measure.load import LoadBench
+from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
 from xenoovs.measure.switch_load import count_megaflows, read_switch
@@ -134,7 +134,7 @@ class DesignsExperiment:
         time.sleep(max(0.1, self.times.counted_s - 0.2))
         end, end_s = read_counts(bed.backends.values()), time.monotonic()
         last = read_switch(bed.dpu)
-        trial = self.bench.result(before, running, offered_pps=None)
+        trial = self.bench.result(LoadReading(before), running, offered_pps=None)
         values, suspect = dict(trial.values), list(trial.suspect)
         received = sum(end[name].rx - middle[name].rx for name in bed.backends)
         if not received:

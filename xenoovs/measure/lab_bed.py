@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from xenoovs.errors import LabError, MeasureError
+from xenoovs.errors import LabError
 from xenoovs.lab.host import check_root, probe_host
 from xenoovs.lab.lab import directory_of, machine_directory, open_lab, read_state
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.topology import Topology
-from xenoovs.measure.bed import Bed, Station, service_under_test
+from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.place import Place, guest_of_lab, this_machine
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer
@@ -33,34 +32,15 @@ def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> I
     check_root(probe_host())
     directory = directory_of(name, None)
     state = read_state(directory)
-    if state is not None and state.nic and state.complete:
-        with (
-            _only_experiment(directory),
-            guest_of_lab(f"lab {name}", VirtualMachine(machine_directory(directory))) as place,
-        ):
-            yield _bed(place, BedKind.EMULATED, state.topology, balancer, service)
-        return
-    lab = open_lab(name)
-    with _only_experiment(directory) as lock, this_machine(lock) as place:
-        yield _bed(place, BedKind.LAB, lab.topology, balancer, service)
-
-
-@contextmanager
-def _only_experiment(directory: Path) -> Iterator[int]:
-    """Refuse a second experiment in a lab: each would count the load of the other, and replace its flows.
-
-    Yields the descriptor of the lock. Who undoes the changes of a killed experiment has to hold it until then.
-    Raises MeasureError.
-    """
-    with (directory / "measure.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MeasureError(
-                f"another `xenoovs measure` uses lab {directory.name} now, or what a killed one changed is being "
-                "undone: wait for its end, or measure in another lab"
-            ) from None
-        yield lock.fileno()
+    with ExitStack() as stack:
+        if state is not None and state.nic and state.complete:
+            place = stack.enter_context(guest_of_lab(f"lab {name}", VirtualMachine(machine_directory(directory))))
+            bed = _bed(place, BedKind.EMULATED, state.topology, balancer, service)
+        else:
+            lab = open_lab(name)
+            bed = _bed(stack.enter_context(this_machine()), BedKind.LAB, lab.topology, balancer, service)
+        lock_bed(bed)
+        yield bed
 
 
 def _bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer, service_name: str | None) -> Bed:

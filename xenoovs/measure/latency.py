@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,6 @@ from xenoovs.display import percent
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import restored_flows, set_program
-from xenoovs.measure.counters import read_counts
 from xenoovs.measure.frames import other_half, sources
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
@@ -81,7 +81,7 @@ class LatencyExperiment:
         self.bench.announce_backends()
         if not load:
             return self._measurement(bed, self._ask(bed, requests=requests), None, str(point["split"]))
-        before = read_counts(self.bench.counted)
+        before = self.bench.read()
         seconds_s = self.settings.trial_s + 2 * self.margin_s
         running = self.bench.start(self.frame_bytes, offered_pps=rate * load, seconds_s=seconds_s)
         try:
@@ -144,6 +144,7 @@ class LatencyExperiment:
             "base_received": 0 if result is None else result.frames.received,
             "base_received_by_backend": none if result is None else dict(result.frames.received_by_backend),
             "base_loss_share": 0.0 if result is None else result.frames.loss_share,
+            **({} if result is None or result.by_switch is None else result.by_switch.values),
         }
         suspect = [] if result is None else [*result.suspect, *_split_doubts(bed, split, result)]
         if not rtt_us:
@@ -165,14 +166,19 @@ def _split_doubts(bed: Bed, split: str, result: TrialResult) -> Iterator[str]:
             )
 
 
+def ratio_of(split: str) -> tuple[int, int]:
+    """Return the two numbers of a split such as "70/30". Raises ValueError when it is none."""
+    found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", split)
+    if found is None or not int(found[1]) + int(found[2]):
+        raise ValueError(f"{split!r} is not a split such as 70/30 or 1/3: two numbers, of which one is above 0")
+    return int(found[1]), int(found[2])
+
+
 def split_shares(bed: Bed, split: str) -> dict[str, float]:
-    """Return the share of each backend. Raises MeasureError when the split is not usable."""
-    words = split.split("/")
+    """Return the share of each backend. Raises MeasureError when the service has no two, ValueError for no split."""
     if len(bed.backends) < 2:
-        raise MeasureError(f"service {bed.service.name} has one backend; a split needs two")
-    if len(words) != 2 or not all(word.isdigit() for word in words) or not sum(map(int, words)):
-        raise MeasureError(f"{split!r} is not a split such as 70/30")
-    weights = [*map(int, words), *[0] * (len(bed.backends) - 2)]
+        raise MeasureError(f"service {bed.service.name} has one backend; a split needs two: add one to the config")
+    weights = [*ratio_of(split), *[0] * (len(bed.backends) - 2)]
     return {name: weight / sum(weights) for name, weight in zip(bed.backends, weights, strict=True)}
 
 

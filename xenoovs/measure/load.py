@@ -13,6 +13,7 @@ from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_fra
 from xenoovs.measure.frames import LoadProfile, other_half
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.samples import BedKind, Value
+from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
 
 _SETTLE_S = 2.0
 """RFC 2544, section 23, waits so long for the last frames."""
@@ -21,6 +22,7 @@ _LEARNING_PPS = 2000.0
 _LEARNING_S = 0.5
 _SLOW_SHARE = 0.95
 _PROGRAM_SHARE = 0.001
+_MOST_TRIES = 2
 _FEW_FRAMES = 20
 _DISCARD_PORT = 9
 """RFC 863."""
@@ -35,12 +37,14 @@ class TrialResult:
         frames: What was counted.
         seconds_s: How long the generator sent.
         suspect: Why it may be wrong.
+        by_switch: What Open vSwitch counted of it; None: it was not asked.
     """
 
     offered_pps: float | None
     frames: CountedFrames
     seconds_s: float
     suspect: tuple[str, ...]
+    by_switch: SwitchedFrames | None = None
 
     @property
     def sent_pps(self) -> float:
@@ -63,7 +67,16 @@ class TrialResult:
             "sent_pps": self.sent_pps,
             "received_pps": self.received_pps,
             "loss_share": self.frames.loss_share,
+            **({} if self.by_switch is None else self.by_switch.values),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReading:
+    """Counters before a load: of the interfaces, and of Open vSwitch; None: it was not asked."""
+
+    interfaces: Mapping[str, InterfaceCounts]
+    switch: SwitchCounts | None = None
 
 
 @dataclass(slots=True)
@@ -74,15 +87,21 @@ class LoadBench:
         bed: The machines.
         generator: Sends.
         profile: What it sends.
+        switch: The counters of Open vSwitch for the flows of the config.
     """
 
     bed: Bed
     generator: PacketGenerator
     profile: LoadProfile
+    switch: SwitchCounters
 
     @property
     def counted(self) -> list[Station]:
         return [self.bed.generator, self.bed.dpu, *self.bed.backends.values()]
+
+    def read(self) -> LoadReading:
+        """Return all counters, for a load that goes through the flows of the config. Raises MeasureError."""
+        return LoadReading(read_counts(self.counted), self.switch.read())
 
     def announce_backends(self) -> None:
         """Let each backend send a packet, so that switches on the way know its port and flood nothing to the others."""
@@ -98,14 +117,19 @@ class LoadBench:
         ).wait()
 
     def trial(self, *, frame_bytes: int, offered_pps: float | None, seconds_s: float) -> TrialResult:
-        """Send a load to its end, wait for its last frames, and count. Raises MeasureError."""
+        """Send a load to its end, wait for its last frames, and count; once again if a counter went back.
+
+        Raises MeasureError.
+        """
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
-        self.announce_backends()
-        before = read_counts(self.counted)
-        running = self.generator.start(
-            self.profile, frame_bytes=frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s
-        )
-        return self.result(before, running, offered_pps=offered_pps)
+        for _ in range(_MOST_TRIES):
+            self.announce_backends()
+            before = self.read()
+            running = self.start(frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
+            found = self.result(before, running, offered_pps=offered_pps)
+            if not found.frames.went_back:
+                break
+        return found
 
     def start(self, frame_bytes: int, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         """Begin to send; see PacketGenerator.start."""
@@ -113,7 +137,7 @@ class LoadBench:
 
     def result(
         self,
-        before: Mapping[str, InterfaceCounts],
+        before: LoadReading,
         running: RunningLoad,
         *,
         offered_pps: float | None,
@@ -130,13 +154,15 @@ class LoadBench:
             beside: Frames that another program sent from the interface of the generator.
         """
         done = running.wait()
-        frames = counted_frames(before, self._settled(), backends=self.bed.backends, also_sent=elsewhere)
+        frames = counted_frames(before.interfaces, self._settled(), backends=self.bed.backends, also_sent=elsewhere)
+        by_switch = None if before.switch is None else self.switch.frames_since(before.switch, frames)
         suspect = (
             *frames.suspect,
             *done.suspect,
-            *_generator_doubts(done, frames.sent - elsewhere - beside, offered_pps),
+            *(() if frames.went_back else _generator_doubts(done, frames.sent - elsewhere - beside, offered_pps)),
+            *(() if frames.went_back or by_switch is None else by_switch.doubts(frames)),
         )
-        return TrialResult(offered_pps, frames, done.seconds_s, suspect)
+        return TrialResult(offered_pps, frames, done.seconds_s, suspect, by_switch)
 
     def _settled(self) -> dict[str, InterfaceCounts]:
         """Return the counters once the last frames have arrived."""
@@ -171,7 +197,7 @@ def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
         if bed.kind is not BedKind.MACHINES:
             for backend in bed.backends.values():
                 stack.enter_context(_unanswered(backend, profile))
-        yield LoadBench(bed, stack.enter_context(packet_generator(bed.generator)), profile)
+        yield LoadBench(bed, stack.enter_context(packet_generator(bed.generator)), profile, SwitchCounters(bed))
 
 
 @contextmanager

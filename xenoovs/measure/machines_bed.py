@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError, MeasureError, first_names
 from xenoovs.lab.lab import open_lab
-from xenoovs.measure.bed import Bed, Station, service_under_test
+from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
 from xenoovs.measure.place import Place, machine_by_ssh, this_machine
 from xenoovs.measure.samples import BedKind
@@ -85,7 +85,9 @@ def open_machines_bed(path: Path, balancer: Balancer, service: str | None = None
         )
     with ExitStack() as stack:
         places = OpenPlaces(stack)
-        yield _bed(path, file, balancer, service, places)
+        bed = _bed(path, file, balancer, service, places)
+        lock_bed(bed)
+        yield bed
 
 
 def _bed(path: Path, file: BedFile, balancer: Balancer, service: str | None, places: OpenPlaces) -> Bed:

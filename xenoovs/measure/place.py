@@ -174,6 +174,13 @@ class Place:
             self.run(argv, stdin=stdin)
             self.send({"forget": number})
 
+    def lock(self, name: str, *, timeout_s: float = 30.0) -> bool:
+        """Hold a lock of the machine until all is undone there; False: another program holds it."""
+        number = next(self._numbers)
+        command = self._commands[number] = RemoteCommand(self, number, ("lock", name))
+        self.send({"lock": number, "name": name})
+        return command.wait(timeout_s).exit_code == 0
+
     def send(self, order: Mapping[str, object]) -> None:
         """Send an order to the runner. Raises MeasureError when it has ended."""
         try:
@@ -215,8 +222,8 @@ class Place:
 class _Pipes:
     """The streams of a child: python here, or ssh."""
 
-    def __init__(self, argv: Sequence[str], *, inherited: Sequence[int] = ()) -> None:
-        self._program, self._child = argv[0], start_piped(argv, inherited=inherited)
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._program, self._child = argv[0], start_piped(argv)
         if self._child.stdin is None or self._child.stdout is None:
             raise RuntimeError("Popen gave no pipes")
         self._stdin, self._stdout = self._child.stdin, self._child.stdout
@@ -304,10 +311,9 @@ class _GuestPort:
         self._call.__exit__()
 
 
-def this_machine(*inherited: int) -> Place:
-    """Return this machine itself. `inherited`: descriptors that stay open until all is undone there."""
-    argv = [sys.executable, "-I", "-c", _SOURCE.read_text()]
-    return Place("this machine", _Pipes(argv, inherited=inherited))
+def this_machine() -> Place:
+    """Return this machine itself."""
+    return Place("this machine", _Pipes([sys.executable, "-I", "-c", _SOURCE.read_text()]))
 
 
 _SSH = (

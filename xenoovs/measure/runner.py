@@ -8,6 +8,7 @@ writes lines of JSON:
     {"end": ID}                                                  SIGTERM to its process group, SIGKILL 2 s later
     {"at_end": ID, "argv": [...], "text": "..."}                 undoes a change; is run when this ends
     {"forget": ID}                                               it is not needed any more
+    {"lock": ID, "name": "..."}                                  held until all is undone; exit 1: another has it
 
     {"ready": PID, "uid": 0}
     {"id": ID, "line": "...", "error": false}                    a line of stdout or stderr
@@ -20,10 +21,12 @@ machine is closed by the kernel.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -43,7 +46,7 @@ def die_with_parent() -> None:
 
 
 class Runner:
-    """Runs commands; `undo`: those to run at the end."""
+    """Runs commands; `undo`: those to run at the end, `locks`: held until they have run."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -53,6 +56,7 @@ class Runner:
         self.closing: set[int] = set()
         self.killed_at: dict[int, float] = {}
         self.undo: dict[int, dict[str, Any]] = {}
+        self.locks: list[socket.socket] = []
 
     def serve(self) -> None:
         self.selector.register(0, selectors.EVENT_READ, None)
@@ -87,6 +91,19 @@ class Runner:
             self.undo[order["at_end"]] = order
         elif "forget" in order:
             self.undo.pop(order["forget"], None)
+        elif "lock" in order:
+            say({"id": order["lock"], "exit": 0 if self.lock(order["name"]) else 1})
+
+    def lock(self, name: str) -> bool:
+        """Hold a lock of this name. It is an abstract socket (unix(7)): no file stays of it, and no root is needed."""
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            lock.bind("\0xenoovs-" + hashlib.sha256(name.encode()).hexdigest())
+        except OSError:
+            lock.close()
+            return False
+        self.locks.append(lock)
+        return True
 
     def start(self, number: int, argv: list[str], env: dict[str, str], *, has_input: bool) -> None:
         try:

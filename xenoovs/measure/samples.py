@@ -23,6 +23,9 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
     received_pps              received / seconds_s
     loss_share                1 - received / sent; not below 0
     cpu_s_by_role             CPU seconds of machines in that time, such as {"dpu": 3.1}
+    matched                   packets that the service's flows matched, by their own counters (of the base load too)
+    megaflow_packets          those of them that a megaflow forwarded, and
+    offloaded_packets         those that the NIC forwarded (`offloaded:yes`)
 
     rate      the counts of the trial that gave the throughput, and
               throughput_pps      highest rate that was sent and received without loss (RFC 2544, section 26.1)

@@ -121,6 +121,8 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
         MeasureError: No frame arrived at any rate.
     """
     first = trial(None)
+    if first.frames.went_back:
+        raise MeasureError(f"{first.suspect[0]}, twice in a row")
     if not first.frames.sent:
         raise MeasureError("the generator sent no frame that its interface counted: is the interface up?")
     trials, coarse = [first], 1

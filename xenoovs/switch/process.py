@@ -174,19 +174,15 @@ def killed_with_this_process(output: int) -> Iterator[None]:
         _guard().remove(pipe)
 
 
-def start_piped(argv: Sequence[str], *, inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+def start_piped(argv: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it.
-
-    Args:
-        argv: Program and arguments.
-        inherited: Descriptors that it has too.
 
     Raises:
         CommandMissing: The program is not installed.
     """
     pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, pass_fds=inherited)
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     except FileNotFoundError:
         raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
 

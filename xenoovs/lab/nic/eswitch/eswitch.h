@@ -40,6 +40,7 @@ struct counter {
 struct port {
 	struct net_device *representor;
 	struct net_device *wire;
+	struct counter in;	/* entered at the wire end */
 	struct counter hit;	/* entered at the wire end, forwarded or dropped by a rule */
 	struct counter miss;	/* entered at the wire end, given to the representor */
 	struct counter out;	/* left at the wire end */

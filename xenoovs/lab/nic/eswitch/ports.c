@@ -80,6 +80,7 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 
 	DEV_STATS_INC(dev, tx_packets);
 	DEV_STATS_ADD(dev, tx_bytes, skb->len);
+	count(&port->in, skb->len);
 	/* Rules rewrite frames in place: neither the sender nor a packet socket may share the bytes. */
 	skb = skb_unshare(skb, GFP_ATOMIC);
 	if (!skb)
@@ -160,6 +161,40 @@ static void get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
 	strscpy(info->driver, KBUILD_MODNAME, sizeof(info->driver));
 }
 
+/* What passed the cable of a port, by rules too: `ethtool -S p0`. Names of mlx5 (counters.rst of the kernel). */
+static const char counter_names[][ETH_GSTRING_LEN] = {
+	"rx_packets_phy", "rx_bytes_phy", "tx_packets_phy", "tx_bytes_phy",
+};
+
+static int get_sset_count(struct net_device *dev, int set)
+{
+	return set == ETH_SS_STATS ? ARRAY_SIZE(counter_names) : -EOPNOTSUPP;
+}
+
+static void get_strings(struct net_device *dev, u32 set, u8 *names)
+{
+	if (set == ETH_SS_STATS)
+		memcpy(names, counter_names, sizeof(counter_names));
+}
+
+static void get_ethtool_stats(struct net_device *dev, struct ethtool_stats *stats, u64 *values)
+{
+	const struct port *port = port_of(dev);
+
+	values[0] = atomic64_read(&port->in.packets);
+	values[1] = atomic64_read(&port->in.bytes);
+	values[2] = atomic64_read(&port->out.packets);
+	values[3] = atomic64_read(&port->out.bytes);
+}
+
+static const struct ethtool_ops representor_ethtool_ops = {
+	.get_drvinfo = get_drvinfo,
+	.get_link = ethtool_op_get_link,
+	.get_sset_count = get_sset_count,
+	.get_strings = get_strings,
+	.get_ethtool_stats = get_ethtool_stats,
+};
+
 static const struct ethtool_ops ethtool_ops = {
 	.get_drvinfo = get_drvinfo,
 	.get_link = ethtool_op_get_link,
@@ -188,6 +223,7 @@ static struct net_device *create(struct port *port, const char *name, const stru
 	*(struct port **)netdev_priv(dev) = port;
 	dev->netdev_ops = ops;
 	if (ops == &representor_ops) {
+		dev->ethtool_ops = &representor_ethtool_ops;
 		dev->hw_features |= NETIF_F_HW_TC;
 		dev->features |= NETIF_F_HW_TC;
 	}
