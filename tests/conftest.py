@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +17,9 @@ settings.load_profile("xenoovs")
 
 # A shell's background jobs ignore ctrl-c, and so would all processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Programs that tests start import this checkout, as the tests do, and not the one that is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

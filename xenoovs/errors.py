@@ -189,13 +189,22 @@ class ToleranceUnreachable(XenoovsError):
 
 
 class BudgetUnreachable(XenoovsError):
-    """A budget of flows that no split fits. `least`: the least number of flows possible."""
+    """A budget of flows that no split fits.
 
-    def __init__(self, *, max_flows: int, least: int) -> None:
-        self.max_flows, self.least = max_flows, least
+    `least`: the least number of flows possible; `service`: the name of the service, if known.
+    """
+
+    def __init__(self, *, max_flows: int, least: int, service: str | None = None) -> None:
+        self.max_flows, self.least, self.service = max_flows, least, service
+        whose = "" if service is None else f"service {service}: "
         super().__init__(
-            f"{counted(max_flows, 'flow')} cannot serve {least} backends with a weight, which need at least {least}"
+            f"{whose}{counted(max_flows, 'flow')} cannot serve {least} backends with a weight, of which each needs a "
+            f"flow; raise `max_flows` to at least {least}"
         )
+
+    def naming(self, service: str) -> BudgetUnreachable:
+        """Return the error with the name of the service."""
+        return BudgetUnreachable(max_flows=self.max_flows, least=self.least, service=service)
 
 
 class CompileError(XenoovsError):

@@ -85,9 +85,9 @@ def test_half_an_answer_to_a_commit() -> None:
 @pytest.mark.parametrize(
     ("is_refused", "told"),
     [
-        (lambda request: request[1] == BARRIER_REQUEST, "the commit of a bundle of 1 flow-mods"),
-        (lambda request: request[1] == BUNDLE_CONTROL, "the opening of a bundle of 1 flow-mods"),
-        (_is_commit, "the commit of a bundle of 1 flow-mods"),
+        (lambda request: request[1] == BARRIER_REQUEST, "the commit of a bundle of 1 flow-mod"),
+        (lambda request: request[1] == BUNDLE_CONTROL, "the opening of a bundle of 1 flow-mod"),
+        (_is_commit, "the commit of a bundle of 1 flow-mod"),
     ],
     ids=["a barrier", "the opening", "the commit"],
 )

@@ -110,9 +110,9 @@ def test_answers_to_no_request_are_ignored(switch: ManagementSwitch, tmp_path: P
 @pytest.mark.parametrize(
     ("is_refused", "told", "steps"),
     [
-        (_is_barrier, "the commit of a bundle of 1 flow-mods", [_OPEN, _DISCARD]),
-        (_is_opening, "the opening of a bundle of 1 flow-mods", [_OPEN]),
-        (_is_commit, "the commit of a bundle of 1 flow-mods", [_OPEN, _COMMIT]),
+        (_is_barrier, "the commit of a bundle of 1 flow-mod", [_OPEN, _DISCARD]),
+        (_is_opening, "the opening of a bundle of 1 flow-mod", [_OPEN]),
+        (_is_commit, "the commit of a bundle of 1 flow-mod", [_OPEN, _COMMIT]),
     ],
 )
 def test_a_step_of_a_bundle_is_refused(

@@ -232,11 +232,13 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
     from xenoovs.verify.bridge import check_bridge
 
     state, states = switch.describe(bridge), switch.bridges()
-    reading = sampler.read(lambda dump: lines_of_bridge(dump, bridge, states))
+    max_idle_s = max_idle_of(states)
+    reading = sampler.read(lambda dump: lines_of_bridge(dump, bridge, states), max_idle_s=max_idle_s)
     hints = Hints()
     context = CheckContext(
         filters=reading.filters,
         internal_ports=internal_ports(states),
+        max_idle_s=max_idle_s,
         ports=ports_of(state),
         before=reading.before,
         port_checks=reading.port_checks,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision
-from xenoovs.errors import ToleranceUnreachable
+from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.balancer import Balancer, Churn, Service, service_ids
 from xenoovs.partition.block import MAX_WIDTH, Assignment
 from xenoovs.partition.change import STEPS, Goal, failover, part_of, slow_start, start, update
@@ -112,6 +112,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
         active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
     except ToleranceUnreachable as problem:
         raise problem.naming(f"{service.name}/{service.backends[problem.smallest].name}") from None
+    except BudgetUnreachable as problem:
+        raise problem.naming(service.name) from None
     return ServiceDecision(service.key, home, active)
 
 

@@ -23,6 +23,7 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
     WireError,
+    counted,
 )
 from xenoovs.openflow.flow import Bundle, Cookies, FlowMod, ObservedFlow
 from xenoovs.openflow.text import render_actions, render_flow, render_match
@@ -296,7 +297,7 @@ def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_x
         return rejected(bridge, refusals[about[0]].name, describe_mod(bundle.mods[about[0] - first_xid - 1]))
     xid, error = sorted(refusals.items())[0]
     step = "the opening" if xid == first_xid else "the commit"
-    return rejected(bridge, error.name, f"{step} of a bundle of {len(bundle)} flow-mods")
+    return rejected(bridge, error.name, f"{step} of a bundle of {counted(len(bundle), 'flow-mod')}")
 
 
 # OpenFlow connections to the management socket of a bridge, RUNDIR/BRIDGE.mgmt, at which ovs-vswitchd listens.

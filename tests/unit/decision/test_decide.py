@@ -55,8 +55,12 @@ def test_a_budget_trades_tolerance_for_flows() -> None:
 
 
 def test_a_budget_below_the_backends_is_refused() -> None:
-    with pytest.raises(BudgetUnreachable):
-        decided(replace(service(claim(), 1, 1, 1), max_flows=2))
+    with pytest.raises(BudgetUnreachable) as caught:
+        decided(replace(service(claim(), 1, 1, 1, name="dns"), max_flows=2))
+    assert str(caught.value) == (
+        "service dns: 2 flows cannot serve 3 backends with a weight, of which each needs a flow; raise `max_flows` to "
+        "at least 3"
+    )
 
 
 EQUAL = balancer(service(claim(), 1, 1))
