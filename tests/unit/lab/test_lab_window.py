@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import select
+import time
 from math import inf
 from typing import Any
 
 import pytest
 
-from xenoovs.lab import client
 from xenoovs.lab.client import AnswerCounts, Flight, SendWindow, TrafficExchange
 
 
@@ -82,8 +83,8 @@ def test_a_late_answer_to_the_last_packet_counts_though_many_were_lost(monkeypat
     """After two windows of losses the time-out is short, and the last answers counted as lost."""
     sources = tuple(f"10.0.{number >> 8}.{number & 255}" for number in range(400))
     server = _LateServer(len(sources) - 1)
-    monkeypatch.setattr(client.select, "select", server.select)
-    monkeypatch.setattr(client.time, "monotonic", lambda: server.now_s)
+    monkeypatch.setattr(select, "select", server.select)
+    monkeypatch.setattr(time, "monotonic", lambda: server.now_s)
     counts = AnswerCounts([0])
     TrafficExchange(server, [Flight("udp", "10.3.10.45", 53, sources)], "udp", counts).run(lost=0)
     assert (counts.sent, counts.lost) == ([400], 399)
