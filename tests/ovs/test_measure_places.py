@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.lab_support import balancer, running_lab, service
+from tests.ovs.sshd import new_keys
 from tests.patience import eventually
 from xenoovs.config.emit import render_config
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
@@ -33,25 +33,10 @@ NAMESPACE = f"t{os.getpid()}-sshd"
 @pytest.fixture(scope="module")
 def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Return options of ssh that reach a real sshd in a namespace of its own, with a key of its own."""
-    here = tmp_path_factory.mktemp("sshd")
-    for name in ("host", "user"):
-        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(here / name)])
-    (here / "authorized").write_text((here / "user.pub").read_text())
-    (here / "authorized").chmod(0o600)
-    user = pwd.getpwuid(os.getuid()).pw_name
-    (here / "sshd_config").write_text(
-        f"HostKey {here}/host\nAuthorizedKeysFile {here}/authorized\nStrictModes no\nUsePAM no\n"
-        f"PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile none\n"
-    )
-    Path("/run/sshd").mkdir(exist_ok=True)
+    keys = new_keys(tmp_path_factory.mktemp("sshd"))
     run(["ip", "netns", "add", NAMESPACE])
-    # A server for one connection, as inetd starts it (sshd(8), -i).
-    server = f"ip netns exec {NAMESPACE} /usr/sbin/sshd -i -f {here}/sshd_config"
     try:
-        yield [
-            *("-F", "none", "-o", f"ProxyCommand={server}", "-i", str(here / "user"), "-l", user),
-            *("-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={here}/known", "-o", "LogLevel=ERROR"),
-        ]
+        yield keys.options(keys.command(NAMESPACE))
     finally:
         run(["ip", "netns", "del", NAMESPACE])
 
@@ -140,6 +125,17 @@ def test_a_connection_that_breaks_is_an_error_and_no_wait(ssh_options: list[str]
         os.kill(parent, signal.SIGKILL)
         with pytest.raises(MeasureError, match="ssh://dpu"):
             place.run(["sleep", "100"], timeout_s=60)
+
+
+def test_a_lock_is_held_until_all_is_undone(opened: Callable[[], Place], tmp_path: Path) -> None:
+    name = f"{tmp_path} {opened}"
+    with opened() as place, opened() as other:
+        assert place.lock(name)
+        assert place.lock(f"{name} of another interface")
+        assert not other.lock(name)
+        assert not place.lock(name)
+    with opened() as place:
+        assert place.lock(name)
 
 
 def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,7 @@ def report_command(directories: tuple[Path, ...], *, out: Path | None, output: O
     for library in ("numpy", "matplotlib"):
         if find_spec(library) is None:
             raise MeasureError(
-                f"a report needs {library}, which is not installed: `pip install 'xenoovs[measure]'`, or on Debian "
-                f"`apt install python3-{library}`"
+                f"a report needs {library}, which is not installed: `{sys.executable} -m pip install matplotlib numpy`"
             )
     from xenoovs.measure.report import make_report, read_sources, write_report
 

@@ -125,7 +125,7 @@ def measure_options(command: Command) -> Command:
             show_default=True,
             help="Directory for the run, which becomes a directory in it.",
         ),
-        click.option("--quick", is_flag=True, help="Take at most a minute: fewer repeats, shorter measurements."),
+        click.option("--quick", is_flag=True, help="Take a minute: fewer repeats, shorter measurements."),
         click.option("--resume", is_flag=True, help="Go on with the newest run in --out that is not complete."),
         click.option(
             "--seed",

@@ -103,9 +103,9 @@ def lock_bed(bed: Bed) -> None:
 
     The locks end with the connections to the machines, once all is undone there. Raises MeasureError.
     """
-    stations = (bed.generator, bed.client, bed.dpu, *bed.backends.values())
-    locks = {(station.place, f"{station.netns} {station.interface}"): station for station in stations}
-    locks[bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"] = bed.dpu
+    locks = {(bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"): bed.dpu}
+    for station in (bed.generator, bed.client, bed.dpu, *bed.backends.values()):
+        locks.setdefault((station.place, f"{station.netns} {station.interface}"), station)
     for (place, name), station in locks.items():
         if not place.lock(f"measure {name}"):
             what = f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name

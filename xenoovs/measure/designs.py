@@ -33,6 +33,7 @@ _SETTLE_S = 0.3
 
 _START_TIMEOUT_S = 10.0
 _STEP_S = 0.02
+_READINGS = 4
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
@@ -119,8 +120,12 @@ class DesignsExperiment:
     def _load(self, bed: Bed, profile: LoadProfile) -> tuple[dict[str, Value], list[str]]:
         """Send a load; what counts begins when the switch has had time for its megaflows."""
         counted = self.bench.counted
+        begun_s = time.monotonic()
+        read_switch(bed.dpu)
         before = read_counts(counted)
-        seconds_s = self.times.warm_up_s + self.times.counted_s
+        reading_s = time.monotonic() - begun_s
+        # All readings have to be within the load.
+        seconds_s = self.times.warm_up_s + self.times.counted_s + _READINGS * reading_s
         running = self.bench.generator.start(
             profile, frame_bytes=self._frame_bytes(bed), offered_pps=None, seconds_s=seconds_s
         )

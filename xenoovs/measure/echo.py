@@ -88,6 +88,11 @@ def echo_experiment(bed: Bed, *, offloads: Sequence[str], quick: bool) -> EchoEx
             f"{bed.name} has the datapath of Open vSwitch in user space, which offloads nothing: leave out --offload, "
             "or use a lab of `xenoovs lab up --nic emulated`"
         )
+    if set(offloads) & {"on", "off"} and bed.dpu.try_run("sh", "-c", "command -v xenoovs").exit_code != 0:
+        raise MeasureError(
+            f"--offload restarts Open vSwitch by `xenoovs doctor`, and {bed.dpu.place.name} has no xenoovs: install it "
+            "there"
+        )
     targets = ("backend", "dpu") if bed.dpu.address else ("backend",)
     points = [
         {"bytes": size, "offload": offload, "target": target}
@@ -174,10 +179,13 @@ def client_address(bed: Bed, peer: IPAddress) -> IPAddress:
 # Offload on and off.
 
 
+_SETTING = ("ovs-vsctl", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload")
+_UNLESS_SET = f'[ "$({" ".join(_SETTING)})" = "$1" ] || {{ shift; exec "$@"; }}'
+
+
 def is_offloading(bed: Bed) -> bool:
     """Return whether the database of Open vSwitch says so."""
-    said = bed.dpu.run("ovs-vsctl", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload").stdout
-    return said.strip().strip('"') == "true"
+    return bed.dpu.run(*_SETTING).stdout.strip().strip('"') == "true"
 
 
 def offload_command(bed: Bed, *, wanted: bool) -> list[str]:
@@ -198,10 +206,7 @@ def set_offload(bed: Bed, offload: str) -> None:
 @contextmanager
 def offload_restored(bed: Bed) -> Iterator[None]:
     """Set offload at the end of the block as it was before, also when this process is killed in it."""
-    before = is_offloading(bed)
-    # The command that undoes it after a kill finds nothing to do otherwise: it has less time than a restart may take.
-    with bed.dpu.undone_at_end(*offload_command(bed, wanted=before)):
-        try:
-            yield
-        finally:
-            set_offload(bed, "on" if before else "off")
+    before, text = is_offloading(bed), bed.dpu.run(*_SETTING).stdout.strip()
+    undo = offload_command(bed, wanted=before)
+    with bed.dpu.undone_at_end("sh", "-c", _UNLESS_SET, "sh", text, *undo):
+        yield

@@ -27,6 +27,7 @@ _SOURCE = Path(__file__).with_name("runner.py")
 _READY_TIMEOUT_S = 30.0
 _PIECE_BYTES = 65536
 _END_TIMEOUT_S = 10.0
+_UNDO_TIMEOUT_S = 180.0
 _NOT_STARTED = 127
 
 
@@ -171,7 +172,7 @@ class Place:
         try:
             yield
         finally:
-            self.run(argv, stdin=stdin)
+            self.run(argv, stdin=stdin, timeout_s=_UNDO_TIMEOUT_S)
             self.send({"forget": number})
 
     def lock(self, name: str, *, timeout_s: float = 30.0) -> bool:

@@ -68,12 +68,15 @@ def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
     """Return every point with every repeat: all points once in random order, then all of them again.
 
     So a drift of the machine is no effect of a point, and an interrupted run has about as many samples of each point.
+    Points with the same `offload` follow each other, as Open vSwitch is restarted for each change of it.
     """
     chance = random.Random(run.seed)  # noqa: S311 - a repeatable order, no secret
     order: list[tuple[Point, int]] = []
     for repeat in range(run.repeats):
         points = list(run.points)
         chance.shuffle(points)
+        offloads = dict.fromkeys(point.get("offload") for point in ([order[-1][0]] if order else []) + points)
+        points.sort(key=lambda point: [*offloads].index(point.get("offload")))
         order += ((point, repeat) for point in points)
     return tuple(order)
 
@@ -95,7 +98,7 @@ def carry_out(
         bed: Where.
         writer: The run.
         progress: Called before each measurement.
-        within_s: No measurement begins that would end later; the run then lacks samples.
+        within_s: No measurement but the first begins that would end later; the run then lacks samples.
 
     Raises:
         MeasureError: The experiment cannot go on, or a sample cannot be stored.
@@ -115,7 +118,7 @@ def carry_out(
     for number, (point, repeat) in enumerate(left):
         each_s = measured_s / number if number else experiment.point_s
         start_s = time.monotonic()
-        if within_s is not None and start_s + each_s > begun_s + within_s:
+        if number and within_s is not None and start_s + each_s > begun_s + within_s:
             return
         progress(RunProgress(point, done + number, total, each_s * (len(left) - number)))
         measurement = experiment.measure(bed, point, writer.run.basis)

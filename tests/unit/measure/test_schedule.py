@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,24 @@ def test_every_repeat_has_all_points_in_an_order_of_its_own() -> None:
     assert len({str(order_of(replace(RUN_OF_FOUR, seed=seed))) for seed in range(5)}) == 5
 
 
+def test_a_session_without_time_still_measures_one_point(tmp_path: Path) -> None:
+    for stored in (1, 2):
+        with new_run(tmp_path, RUN_OF_FOUR) if stored == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
+            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            assert len(writer.samples) == stored
+    with resumed_run(next(tmp_path.iterdir())) as writer:
+        carry_out(Counting(), BED, writer, progress=lambda _: None)
+        assert len(writer.samples) == 12
+
+
+def test_open_vswitch_is_restarted_once_for_each_change_of_offload() -> None:
+    points = [{"bytes": size, "offload": offload} for offload in ("on", "off") for size in (16, 64, 256)]
+    order = order_of(replace(RUN_OF_FOUR, points=tuple(points)))
+    offloads = [point["offload"] for point, _ in order]
+    assert sum(one != other for one, other in itertools.pairwise(offloads)) == 3
+    assert len({str(order[start : start + 6]) for start in (0, 6, 12)}) == 3
+
+
 @pytest.mark.parametrize("at", range(12))
 def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(tmp_path: Path, at: int) -> None:
     shown: list[RunProgress] = []
@@ -76,11 +95,3 @@ def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(t
     assert (later.measured, later.prepared) == (12 - at, 0)
     assert shown[-1].done == 11
     assert shown[-1].total == 12
-
-
-def test_a_run_with_a_time_limit_ends_and_can_be_resumed(tmp_path: Path) -> None:
-    with new_run(tmp_path, RUN_OF_FOUR) as writer:
-        carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.5)
-        assert writer.samples == []
-        carry_out(Counting(), BED, writer, progress=lambda _: None)
-        assert len(writer.samples) == 12

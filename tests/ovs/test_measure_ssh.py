@@ -1,0 +1,144 @@
+"""Every experiment on machines that only ssh reaches: a real sshd in each namespace of a lab."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.ovs.sshd import new_keys
+from xenoovs.cli import measure_run
+from xenoovs.config.emit import render_config
+from xenoovs.lab.host import processes_in
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure.machines_bed import open_machines_bed
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+BALANCER = balancer(
+    service(
+        "dns",
+        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+        backends=[backend("heavy", "02:00:5e:10:00:02", weight=3), backend("light", "02:00:5e:10:00:03")],
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with running_lab("ssh", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        patch.setattr(measure_run, "_QUICK_S", 3600.0)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def config(lab: Lab) -> Path:
+    path = lab.directory.parent / "my.yaml"
+    path.write_text(render_config(BALANCER))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file of a bed, whose machines are the namespaces of the lab."""
+    keys, topology = new_keys(tmp_path_factory.mktemp("sshd")), lab.topology
+    client = f"interface: {topology.clients.interface}"
+    namespaces = {"clients": topology.clients.namespace, **{m.names[0]: m.namespace for m in topology.machines}}
+    commands = {name: keys.command(namespace) for name, namespace in namespaces.items()}
+    commands["dpu"] = keys.command(topology.switch_namespace, env=lab.ovs.env)
+    backends = "".join(
+        f"  {m.names[0]}: {{host: 'ssh://{m.names[0]}', interface: eth0, address: {m.own_addresses[0]}}}\n"
+        for m in topology.machines
+    )
+    path = keys.directory / "bed.yaml"
+    path.write_text(
+        f"version: 1\ngenerator: {{host: 'ssh://clients', {client}}}\n"
+        f"client: {{host: 'ssh://clients', {client}, address: 198.19.0.1}}\n"
+        f"dpu: {{host: 'ssh://dpu', uplinks: [p0], mac: '{topology.clients.gateway_mac}'}}\nbackends:\n{backends}"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{keys.program(commands)}:{os.environ['PATH']}")
+        yield path
+
+
+@pytest.fixture(autouse=True)
+def flows(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
+    assert xenoovs("apply", config, "--lab", lab.name, "--yes").status == 0
+    before = dump(lab)
+    yield
+    assert dump(lab) == before
+    assert not processes_in(lab.topology.clients.namespace)
+
+
+def dump(lab: Lab) -> list[str]:
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge]
+    return sorted(run(argv, env=lab.ovs.env).stdout.splitlines()[1:])
+
+
+def test_the_bed_is_complete(bed: Path, xenoovs: CommandLine) -> None:
+    said = xenoovs("measure", "bed", "check", bed, "-o", "json")
+    assert said.status == 0, said.out
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "points"),
+    [
+        ("rate", ("--sizes", "64,1518", "--trial", "300ms", "--repeats", "1"), 2),
+        ("loss", ("--trial", "300ms", "--repeats", "1"), 6),
+        ("latency", ("--splits", "0/100,1/1", "--trial", "300ms"), 6),
+        ("echo", (), 11),
+    ],
+)
+def test_a_whole_run(
+    experiment: str,
+    options: tuple[str, ...],
+    points: int,
+    bed: Path,
+    config: Path,
+    tmp_path: Path,
+    xenoovs: CommandLine,
+) -> None:
+    at = ("--bed", bed, "--out", tmp_path, "--quick", "-o", "json")
+    said = xenoovs("measure", experiment, config, *at, *options)
+    assert said.status == 0, said.err
+    document = json.loads(said.out)
+    assert (document["kind"], len(document["samples"])) == ("machines", points)
+    for sample in document["samples"]:
+        values = sample["values"]
+        if "matched" in values:
+            assert values["matched"] > 0
+            assert values["offloaded_packets"] == 0
+        if experiment in ("latency", "echo"):
+            assert min(values["rtt_us"]) > 0
+
+
+def test_offload_is_refused_where_the_dpu_has_no_xenoovs(
+    bed: Path, config: Path, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    at = ("--bed", bed, "--out", tmp_path, "--quick", "--yes")
+    said = xenoovs("measure", "echo", config, *at, "--offload", "both")
+    assert said.status == 1
+    assert said.err == (
+        "error: --offload restarts Open vSwitch by `xenoovs doctor`, and ssh://dpu has no xenoovs: install it there\n"
+    )
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_second_experiment_is_refused_whoever_began_the_first(
+    bed: Path, config: Path, lab: Lab, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    with open_machines_bed(bed, BALANCER):
+        said = xenoovs("measure", "rate", config, "--bed", bed, "--out", tmp_path)
+        assert said.status == 1
+        assert f"another `xenoovs measure` uses the dpu of {bed} now" in said.err
