@@ -25,6 +25,7 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 	@scripts/setup-dist
 	@scripts/setup-frr
 	@scripts/setup-measure
+	@scripts/setup-ovn
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 	@status=0; \
 	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd and not dist" || status=$$?; \

@@ -375,6 +375,19 @@ class BridgeMissing(SwitchError):
         )
 
 
+class BridgeOfOvn(SwitchError):
+    """The bridge belongs to OVN. `evidence`: what shows it, a clause."""
+
+    def __init__(self, *, bridge: str, evidence: str) -> None:
+        self.bridge, self.evidence = bridge, evidence
+        self.commands = ("ovs-vsctl list-br",)
+        super().__init__(
+            f"bridge {bridge} belongs to OVN ({evidence}), and ovn-controller deletes the flows of other programs "
+            f"there: nothing was changed. Name another bridge in the config, such as that of the uplink; "
+            f"{_quoted(*self.commands)} lists them"
+        )
+
+
 class OtherDatapath(SwitchError):
     """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
 

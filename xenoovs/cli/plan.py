@@ -29,7 +29,7 @@ from xenoovs.cli.options import (
     resolved,
     where_of,
 )
-from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.read import is_block
@@ -296,6 +296,10 @@ def _order(flow: Flow) -> int:
 
 
 def _show_problems_and_drains(change: Change) -> None:
+    if change.ovn is not None:
+        echo()
+        text = f"OVN uses {change.bridge} too ({change.ovn.evidence}): do not give a service an address of its networks"
+        print_text(text, indent="  ", fg="yellow")
     for problem in change.problems:
         echo(click.style(f"\nleft out: {problem.text}", fg="red"))
     for drain in change.drains:
@@ -359,6 +363,7 @@ def plan_document(change: Change) -> dict[str, object]:
         "unchanged": difference.unchanged,
         "services": [_service_document(service, flow_mods[service.service_id]) for service in change.services()],
         "problems": [problem.text for problem in change.problems],
+        "shared_with_ovn": None if change.ovn is None else change.ovn.evidence,
         "drains": [drain_document(drain) for drain in change.drains],
     }
 

@@ -22,6 +22,7 @@ from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.errors import counted
 from xenoovs.openflow.flow import Flow
+from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 
@@ -50,16 +51,20 @@ def remove_command(
     withdrawn before.
 
     If an agent reconciles the bridge, nothing is removed: it would install the flows again. Stop the agent first.
+    Bridges of OVN are left alone.
     """
     if config is not None and everywhere:
         raise click.UsageError("Give the config FILE, or --all for every bridge.")
     if not everywhere:
         config = config or find_config(lab, instead="--all")
     switch = reach(db, lab)
+    states = {state.name: state for state in switch.bridges()}
     if config is None:
-        bridges = [state.name for state in switch.bridges()]
+        bridges = [name for name, state in states.items() if state.ovn is None or not state.ovn.is_owner]
     else:
         bridges = [balancer.uplinks.bridge for balancer in load_bridges(config).balancers]
+    for state in (states[bridge] for bridge in bridges if bridge in states):
+        require_not_of_ovn(state)
     for bridge in bridges:
         check_agent(Where(None, None, db, lab), bridge, force=force, instead="stop the agent first")
     found = {bridge: [observed.flow for observed in switch.dump_flows(bridge)] for bridge in bridges}

@@ -40,7 +40,7 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
 
     Rules in traffic control (hardware offload) forward until the new ovs-vswitchd starts, which deletes them: packets
     are lost until flows and rules are back. A datapath in user space forwards nothing from the end of the old
-    ovs-vswitchd until then. Meters are not restored.
+    ovs-vswitchd until then. Meters are not restored. Bridges of OVN are left to ovn-controller.
     """
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
@@ -99,7 +99,8 @@ def _detached(work: Callable[[], PlannedRestart]) -> PlannedRestart:
 
 def restart_document(done: PlannedRestart) -> dict[str, object]:
     """Return the result of a restart for JSON."""
-    return {"gap_s": round(done.gap_s, 3), "flows": dict(done.flows), "groups": dict(done.groups)}
+    counts = {"flows": dict(done.flows), "groups": dict(done.groups)}
+    return {"gap_s": round(done.gap_s, 3), **counts, "left_to_ovn": list(done.of_ovn)}
 
 
 def restart_lines(done: PlannedRestart) -> Iterator[str]:
@@ -108,6 +109,8 @@ def restart_lines(done: PlannedRestart) -> Iterator[str]:
         back = worded(flows + done.groups[bridge], "is", "are")
         groups = f" and {counted(done.groups[bridge], 'group')}" if done.groups[bridge] else ""
         yield f"{bridge}: {counted(flows, 'flow')}{groups} {back} back"
+    for bridge in done.of_ovn:
+        yield f"{bridge}: left to ovn-controller, which installs its flows again"
     yield f"done: {span(done.gap_s)} from the order to restart until all was back"
 
 

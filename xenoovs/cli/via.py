@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
+from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
@@ -231,6 +232,7 @@ def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> 
         click.UsageError, CannotListen, CertificateUnusable, SwitchError.
     """
     local = replace(connect(way.db, way.lab), db_timeout_s=_DB_TIMEOUT_S)
+    _check_ovn(local, wanted)
     if control is None:
         yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
         return
@@ -270,6 +272,23 @@ def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> N
         events.call_soon_threadsafe(want_round)
     except RuntimeError:
         return
+
+
+def _check_ovn(local: ManagementSwitch, wanted: Iterable[Uplinks]) -> None:
+    """Warn of bridges that OVN shares. Raises BridgeOfOvn for one that it owns."""
+    try:
+        states = {state.name: state for state in local.bridges()}
+    except SwitchError:
+        # Each round asks again.
+        return
+    for uplinks in wanted:
+        state = states.get(uplinks.bridge)
+        if state is None or not is_of_datapath(state, uplinks):
+            continue
+        require_not_of_ovn(state)
+        if state.ovn is not None:
+            remedy = "flows for addresses of OVN's networks would take their packets"
+            warn("OVN uses the bridge too", bridge=uplinks.label, evidence=state.ovn.evidence, remedy=remedy)
 
 
 def _check_fail_mode(here: ManagementSwitch | None, uplinks: Uplinks) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
+from xenoovs.datapath.ovn import OvnChassis, OvnUse
 from xenoovs.datapath.tc import TcFilter
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class PortState:
         type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...
         link_up: None where Open vSwitch does not say.
         error: Why the port does not work.
+        iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
+        options: column options; empty where the reader does not ask for it.
     """
 
     name: str
@@ -53,6 +56,8 @@ class PortState:
     mac: str | None = None
     error: str | None = None
     mtu: int | None = None
+    iface_id: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class BridgeState:
         max_idle_ms: other_config:max-idle; None where it is not set.
         max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
         exporters: columns that are set of `sflow`, `ipfix` and `netflow`.
+        ovn: what OVN has to do with it; None: nothing, or the database is not at hand.
     """
 
     name: str
@@ -102,6 +108,7 @@ class BridgeState:
     max_revalidator_ms: int | None = None
     exporters: tuple[str, ...] = ()
     mirrors: tuple[Mirror, ...] = ()
+    ovn: OvnUse | None = None
 
     def port(self, name: str) -> PortState | None:
         return next((port for port in self.ports if port.name == name), None)
@@ -120,6 +127,7 @@ class Database:
         config: column other_config.
         datapath_types: datapath types that this Open vSwitch supports.
         doca_initialized: only in NVIDIA's fork, else None.
+        chassis: ovn-controllers that the database configures.
     """
 
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -127,6 +135,7 @@ class Database:
     datapath_types: tuple[str, ...] = ()
     doca_initialized: bool | None = None
     doca_version: str | None = None
+    chassis: tuple[OvnChassis, ...] = ()
 
     @property
     def has_doca(self) -> bool:
@@ -284,11 +293,14 @@ class KernelFacts:
     Attributes:
         modules: name -> whether it is present (loaded, built in, or loaded on demand).
         hugepages_bytes: reserved huge pages of all sizes.
+        has_tc_chains: whether it is built with CONFIG_NET_TC_SKB_EXT, without which Open vSwitch offloads no megaflow
+            that recirculates packets (dpif_netlink_set_features() and netdev_tc_flow_put() of Open vSwitch).
     """
 
     release: str
     modules: Fact[Mapping[str, bool]]
     hugepages_bytes: Fact[int]
+    has_tc_chains: Fact[bool] = NOT_READ
 
 
 @dataclass(frozen=True, slots=True)

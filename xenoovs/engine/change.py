@@ -9,6 +9,7 @@ from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
+from xenoovs.datapath.ovn import OvnUse
 from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
@@ -61,6 +62,7 @@ class Change:
         foreign: How many flows of xenoovs were changed by other programs.
         names: Names of services that the config lacks, where they are known, by id.
         lost: Whether the bridge was recreated.
+        ovn: What OVN has to do with the bridge; None: nothing.
         dump: The text of all flows that the bridge has; empty where they were not read.
         incarnation: Of the bridge, as of `Switch`.
     """
@@ -78,6 +80,7 @@ class Change:
     problems: tuple[Problem, ...] = ()
     foreign: int = 0
     lost: bool = False
+    ovn: OvnUse | None = None
     dump: str = ""
     incarnation: str | None = None
     names: Mapping[int, str] = field(default_factory=dict)

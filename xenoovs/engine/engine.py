@@ -300,7 +300,8 @@ class Engine:
             # `apply` waits for revalidation; a round does not, as clients of other backends may wait for it.
             revalidated = None if counted else self._revalidated
             at = Circumstances(now_s, ports, quiet, revalidated, remembers=memory is not None, lost=lost)
-            change = replace(step(desired, found, options, at), dump=dump, incarnation=incarnation)
+            change = step(desired, found, options, at)
+            change = replace(change, dump=dump, incarnation=incarnation, ovn=ports.state.ovn)
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
     def _observe(

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.datapath.ovn import BridgeMarks, chassis_of, use_of
+from xenoovs.errors import BridgeOfOvn, CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
 
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow14")
 _TIMEOUT_S = 60.0
+
+
+_EXTERNAL_IDS = ("ovs-vsctl", "--format=json", "--columns=external_ids", "list", "Open_vSwitch")
+
+
+def require_not_of_ovn(bed: Bed) -> None:
+    """Raise BridgeOfOvn if the bridge of the bed is the one of an ovn-controller there."""
+    bridge = bed.balancer.uplinks.bridge
+    rows = json.loads(bed.dpu.run(*_EXTERNAL_IDS, timeout_s=_TIMEOUT_S).stdout)["data"]
+    # A map is `["map", [[key, value], ...]]` (RFC 7047, 5.1).
+    use = use_of(BridgeMarks(bridge), chassis_of(dict(rows[0][0][1]))) if rows else None
+    if use is not None and use.is_owner:
+        raise BridgeOfOvn(bridge=bridge, evidence=use.evidence)
 
 
 def bridge_flows(bed: Bed) -> str:
@@ -21,7 +36,11 @@ def bridge_flows(bed: Bed) -> str:
 
 @contextmanager
 def restored_flows(bed: Bed) -> Iterator[str]:
-    """Restore the flows of the bridge at the end, also if this process is killed; yields them. Raises MeasureError."""
+    """Restore the flows of the bridge at the end, also if this process is killed; yields them.
+
+    Raises MeasureError, BridgeOfOvn.
+    """
+    require_not_of_ovn(bed)
     before = bridge_flows(bed)
     bridge = bed.balancer.uplinks.bridge
     with bed.dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):

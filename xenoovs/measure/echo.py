@@ -14,6 +14,7 @@ from xenoovs.compile.encoding import deliver
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.bridge_flows import require_not_of_ovn
 from xenoovs.measure.place import RemoteCommand
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
@@ -151,6 +152,7 @@ def _flow_to_backend(bed: Bed, server: _EchoServer) -> Iterator[None]:
         for port in uplinks.ingress
     )
     remove = ("ovs-ofctl", "-O", "OpenFlow14", "del-flows", uplinks.bridge, f"cookie={_COOKIE:#x}/-1")
+    require_not_of_ovn(bed)
     with bed.dpu.undone_at_end(*remove):
         bed.dpu.run("ovs-ofctl", "-O", "OpenFlow14", "--names", "add-flows", uplinks.bridge, "-", stdin=flows)
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xenoovs.datapath.host import BridgeState
-from xenoovs.errors import BridgeMissing, OtherDatapath, PortsMissing, UnusablePorts, first_names
+from xenoovs.errors import BridgeMissing, BridgeOfOvn, OtherDatapath, PortsMissing, UnusablePorts, first_names
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
 
 
@@ -88,6 +88,12 @@ class PortCheck:
         return self.state
 
 
+def require_not_of_ovn(state: BridgeState) -> None:
+    """Raise BridgeOfOvn for a bridge whose flows ovn-controller writes: it deletes those of other programs."""
+    if state.ovn is not None and state.ovn.is_owner:
+        raise BridgeOfOvn(bridge=state.name, evidence=state.ovn.evidence)
+
+
 def check_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> PortCheck:
     """Compare the ports that flows will name with a bridge.
 
@@ -95,12 +101,13 @@ def check_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_i
         datapath_id: The one that the bridge has to have; None: any.
 
     Raises:
-        BridgeMissing, OtherDatapath, SwitchError.
+        BridgeMissing, BridgeOfOvn, OtherDatapath, SwitchError.
     """
     states = switch.bridges()
     state = next((candidate for candidate in states if candidate.name == bridge), None)
     if state is None:
         raise BridgeMissing(bridge=bridge, present=(candidate.name for candidate in states))
+    require_not_of_ovn(state)
     if datapath_id is not None and state.datapath_id != f"{datapath_id:016x}":
         raise OtherDatapath(bridge=bridge, wanted=f"{datapath_id:016x}", found=state.datapath_id)
     wanted = sorted(set(ports) - {LOCAL})

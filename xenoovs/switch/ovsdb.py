@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xenoovs.datapath.host import BridgeState, Controller, Database, Mirror, PortState
+from xenoovs.datapath.ovn import INSTALLED, LOCALNET, BridgeMarks, OvnChassis, chassis_of, use_of
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
 from xenoovs.switch.stderr import explain, unreachable
@@ -225,14 +226,20 @@ def database_of(tables: Tables) -> Database:
         datapath_types=tuple(_items(switch.get("datapath_types"))),
         doca_initialized=switch.get("doca_initialized"),
         doca_version=_one(switch.get("doca_version")),
+        chassis=_chassis(tables),
     )
+
+
+def _chassis(tables: Tables) -> tuple[OvnChassis, ...]:
+    switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
+    return chassis_of(_map(switch.get("external_ids")))
 
 
 def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
     """Return the bridges, sorted by name; what columns that are not there would say is left at its default."""
     switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
     config = switch.get("other_config", {})
-    offload = config.get("hw-offload")
+    offload, chassis = config.get("hw-offload"), _chassis(tables)
     bridges = (
         BridgeState(
             name=row["name"],
@@ -246,6 +253,7 @@ def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
             max_revalidator_ms=_number(config.get("max-revalidator", "")),
             exporters=tuple(name for name in _EXPORTERS if _items(row.get(name))),
             mirrors=tuple(sorted(_mirrors(tables, row), key=lambda mirror: mirror.name)),
+            ovn=use_of(_marks(tables, row), chassis),
         )
         for row in tables["Bridge"].values()
     )
@@ -267,7 +275,23 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     mac=_one(row["mac_in_use"]),
                     error=_one(row["error"]),
                     mtu=_one(row.get("mtu")),
+                    iface_id=_map(row.get("external_ids")).get("iface-id"),
+                    options=_map(row.get("options")),
                 )
+
+
+def _marks(tables: Tables, bridge: Mapping[str, Any]) -> BridgeMarks:
+    """Return what of a bridge OVN has marked as its own."""
+    installed, localnet = list[str](), list[str]()
+    for reference in _items(bridge["ports"]):
+        port = tables["Port"].get(reference, {})
+        if LOCALNET in _map(port.get("external_ids")):
+            localnet.append(port["name"])
+        for interface in _items(port.get("interfaces")):
+            row = tables["Interface"].get(interface, {})
+            if INSTALLED in _map(row.get("external_ids")):
+                installed.append(row["name"])
+    return BridgeMarks(bridge["name"], tuple(sorted(installed)), tuple(sorted(localnet)))
 
 
 def _mirrors(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Mirror]:
@@ -300,6 +324,11 @@ def _decoded(value: Any) -> Any:
 def _items(value: Any) -> tuple[Any, ...]:
     # A set of one element comes as that element (RFC 7047, 5.1).
     return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _map(value: Any) -> dict[str, str]:
+    """Return a column that is a map; empty where this Open vSwitch or this reader does not have it."""
+    return value if isinstance(value, dict) else {}
 
 
 def _one(value: Any) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from xenoovs.datapath.host import BridgeState
 from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
@@ -114,11 +115,19 @@ _STEP_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class PlannedRestart:
-    """What became of it. gap_s: from the order to restart until all was back. flows, groups: by bridge."""
+    """What became of it.
+
+    Attributes:
+        gap_s: from the order to restart until all was back.
+        flows: number of restored flows by bridge.
+        groups: number of restored groups by bridge.
+        of_ovn: bridges of OVN, which were left to ovn-controller.
+    """
 
     gap_s: float
     flows: Mapping[str, int]
     groups: Mapping[str, int]
+    of_ovn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +149,14 @@ def planned_restart(
 ) -> PlannedRestart:
     """Restart by `restart`, with all flows and groups of all bridges before and after. Meters are lost.
 
+    Bridges of OVN are left to ovn-controller, which installs its flows again when it has reconnected.
+
     A file for each bridge lies in `directory` for as long as its flows are not back. They are put back, and Open
     vSwitch waits no more, also when `restart` fails or is interrupted. Raises SwitchError, FlowsNotRestored.
     """
-    saved = _save(switch, endpoint, directory)
+    states = switch.bridges()
+    of_ovn = tuple(state.name for state in states if state.ovn is not None and state.ovn.is_owner)
+    saved = _save(endpoint, directory, (state for state in states if state.name not in of_ovn))
     began = time.monotonic()
     with waiting_for_flows(endpoint.db):
         try:
@@ -158,12 +171,13 @@ def planned_restart(
         gap_s,
         {bridge: len(each.tables.flows) for bridge, each in saved.items()},
         {bridge: len(each.tables.groups) for bridge, each in saved.items()},
+        of_ovn,
     )
 
 
-def _save(switch: Switch, endpoint: Endpoint, directory: Path) -> dict[str, _Saved]:
+def _save(endpoint: Endpoint, directory: Path, states: Iterable[BridgeState]) -> dict[str, _Saved]:
     saved: dict[str, _Saved] = {}
-    for state in switch.bridges():
+    for state in states:
         tables = dump_tables(endpoint, state.name)
         file = directory / f"xenoovs-restart-{state.name}.bundle"
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xenoovs.errors import BridgeMissing, ControllerPresent
+from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.process import run_vsctl
@@ -29,12 +30,13 @@ def attach(
         former: A target of an earlier xenoovs, which is replaced unless a controller is connected there.
 
     Raises:
-        BridgeMissing, CommandFailed.
+        BridgeMissing, BridgeOfOvn, CommandFailed.
         ControllerPresent: Nothing was changed.
     """
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)
+    require_not_of_ovn(states[bridge])
     controllers = [controller.target for controller in states[bridge].controllers]
     replaced = _disconnected(endpoint, bridge, former) if former in controllers else None
     present = [each for each in controllers if not (replaced and each == former)]

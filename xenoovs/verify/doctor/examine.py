@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor import nic, openvswitch
+from xenoovs.verify.doctor import nic, openvswitch, ovn
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
@@ -165,6 +165,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     openvswitch.check_max_revalidator,
     openvswitch.check_flow_limit,
     openvswitch.check_bridge,
+    ovn.check_ovn,
     openvswitch.check_datapath_type,
     openvswitch.check_fail_mode,
     openvswitch.check_controllers,

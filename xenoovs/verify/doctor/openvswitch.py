@@ -295,6 +295,8 @@ def check_controllers(case: DoctorCase) -> Iterator[CheckResult]:
             state, seen = CheckState.UNKNOWN, f"{count} are set, {len(writers)} may write now: {targets}"
         elif bridge.controllers:
             state, seen = CheckState.OK, f"one: {targets}; it may change the flows of xenoovs"
+        elif bridge.ovn is not None and bridge.ovn.is_owner:
+            state, seen = CheckState.OK, f"none in the database; ovn-controller writes by {bridge.name}.mgmt"
         else:
             state, seen = CheckState.OK, "none"
         if bridge.controllers and case.is_stale:

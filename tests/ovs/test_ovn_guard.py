@@ -1,0 +1,118 @@
+"""Nothing writes to a bridge of OVN, whichever command is asked to. ovn-controller is not needed for that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge, DummyOvs
+
+pytestmark = pytest.mark.ovs
+
+
+@pytest.fixture
+def bridge(own_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 of an Open vSwitch whose database may name it as OVN's."""
+    with own_ovs.bridge() as made:
+        yield made
+
+
+def _set(bridge: DummyBridge, **external_ids: str) -> None:
+    pairs = [f'external_ids:{key.replace("_", "-")}="{value}"' for key, value in external_ids.items()]
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", *pairs)
+
+
+def _chassis(bridge: DummyBridge) -> None:
+    ids = {"ovn_bridge": "ovsbr1", "ovn_encap_type": "geneve", "ovn_encap_ip": "192.0.2.1", "system_id": "hv1"}
+    _set(bridge, ovn_remote="tcp:192.0.2.9:6642", **ids)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan",),
+        ("apply", "--yes"),
+        ("apply", "--yes", "--force"),
+        ("apply", "--dry-run"),
+        ("remove", "--yes", "--force"),
+        ("agent", "--once"),
+        ("controller", "--attach", "--listen", "127.0.0.1:0"),
+    ],
+    ids=" ".join,
+)
+def test_commands_refuse_a_bridge_of_ovn(command: tuple[str, ...], bridge: DummyBridge, config: Path) -> None:
+    _chassis(bridge)
+    before = bridge.ovs.vsctl("list", "Bridge", "ovsbr1")
+    process = start(command[0], config, "--db", bridge.ovs.db, *command[1:])
+    said = finish(process)
+    assert said.status == 1
+    assert "bridge ovsbr1 belongs to OVN (external_ids:ovn-remote is set, and ovsbr1 is its ovn-bridge)" in said.err
+    assert bridge.dump_flows() == []
+    assert bridge.ovs.vsctl("list", "Bridge", "ovsbr1") == before
+
+
+def test_an_interface_that_ovn_installed_shows_its_bridge(
+    bridge: DummyBridge, config: Path, xenoovs: CommandLine
+) -> None:
+    bridge.ovs.vsctl("set", "Interface", "p0", "external_ids:ovn-installed=true")
+    said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes", "-o", "json")
+    error = json.loads(said.err.splitlines()[-1])["error"]
+    assert (said.status, error["code"]) == (1, "bridge_of_ovn")
+    assert "interface p0 has external_ids:ovn-installed" in error["message"]
+
+
+def test_an_agent_stops_writing_when_the_bridge_becomes_that_of_ovn(
+    bridge: DummyBridge, config: Path, xenoovs: CommandLine
+) -> None:
+    """ovn-controller would delete the flows again and again, and the agent would install them each time."""
+    assert xenoovs("agent", config, "--db", bridge.ovs.db, "--once").status == 0
+    _chassis(bridge)
+    bridge.ofctl("del-flows")
+    assert xenoovs("agent", config, "--db", bridge.ovs.db, "--once").status == 1
+    assert bridge.dump_flows() == []
+
+
+def test_a_bridge_that_ovn_shares_is_used_with_a_warning(
+    bridge: DummyBridge, config: Path, xenoovs: CommandLine
+) -> None:
+    _set(bridge, ovn_remote="tcp:192.0.2.9:6642", ovn_bridge_mappings="physnet1:ovsbr1")
+    text = "OVN uses ovsbr1 too (ovn-bridge-mappings maps physnet1 to it)"
+    assert text in xenoovs("plan", config, "--db", bridge.ovs.db).out
+    applied = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    assert applied.status == 0
+    assert text in applied.out
+    planned = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+    assert (planned["empty"], planned["shared_with_ovn"]) == (True, "ovn-bridge-mappings maps physnet1 to it")
+    assert "OVN uses the bridge too" in xenoovs("agent", config, "--db", bridge.ovs.db, "--once").err
+
+
+def test_remove_from_all_bridges_leaves_those_of_ovn_alone(bridge: DummyBridge, xenoovs: CommandLine) -> None:
+    _chassis(bridge)
+    theirs = "cookie=0x786f010101000001, priority=7,ip actions=drop"
+    bridge.add_flows(theirs.replace(", ", ",") + "\n")
+    said = xenoovs("remove", "--all", "--yes", "--db", bridge.ovs.db)
+    assert (said.status, len(bridge.dump_flows())) == (0, 1)
+
+
+def test_doctor_names_the_bridges_of_ovn(
+    bridge: DummyBridge, own_ovs: DummyOvs, config: Path, xenoovs: CommandLine
+) -> None:
+    def row(*arguments: object, subject: str = "ovsbr1") -> tuple[str, str]:
+        rows = json.loads(xenoovs("doctor", *arguments, "--db", bridge.ovs.db, "-o", "json").out)["checks"]
+        (found,) = [each for each in rows if (each["check"], each["subject"]) == ("OVN here", subject)]
+        return found["state"], found["seen"]
+
+    _chassis(bridge)
+    _set(bridge, ovn_bridge_mappings="physnet1:br-ex")
+    assert row() == ("ok", "it belongs to OVN (chassis hv1, geneve, 192.0.2.1); not touched")
+    assert row(config)[0] == "wrong"
+    with own_ovs.bridge("br-ex", ports=("p5",)):
+        state, seen = row(subject="br-ex")
+        assert (state, seen.partition(";")[0]) == (
+            "ok",
+            "shared with OVN: ovn-bridge-mappings maps physnet1 to it",
+        )

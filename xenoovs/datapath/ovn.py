@@ -1,0 +1,108 @@
+"""OVN on the same Open vSwitch: the bridges that ovn-controller owns, and those that it shares.
+
+Keys: ovn-controller(8), "CONFIGURATION" and "OPEN VSWITCH DATABASE USAGE".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+DEFAULT_BRIDGE = "br-int"
+"""The integration bridge if `ovn-bridge` is not set (DEFAULT_BRIDGE_NAME of lib/ovn-util.h)."""
+
+INSTALLED = "ovn-installed"
+"""external_ids of table Interface: ovn-controller has installed the flows of this logical port."""
+
+LOCALNET = "ovn-localnet-port"
+"""external_ids of table Port: a patch port that ovn-controller made between its bridge and one with a network."""
+
+_REMOTE = "ovn-remote"
+_NO_CHASSIS = "probe-interval"
+"""ovn-remote-probe-interval is a key of its own, and no ovn-remote of a chassis of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OvnUse:
+    """What OVN has to do with a bridge.
+
+    Attributes:
+        is_owner: ovn-controller writes all flows of the bridge, and deletes those of others. Else the bridge is shared:
+            OVN sends packets of a physical network through it, and writes no flows there.
+        evidence: what of the database shows it, a clause.
+    """
+
+    is_owner: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class OvnChassis:
+    """An ovn-controller of this host, as external_ids of table Open_vSwitch configure it.
+
+    Attributes:
+        name: of the chassis; None: not set.
+        bridge: the integration bridge, which it owns.
+        encap: types and addresses of its tunnels, such as `geneve` and `192.0.2.1`; empty: not set.
+        networks: bridge -> physical networks that are mapped to it.
+    """
+
+    name: str | None
+    bridge: str
+    encap: tuple[str, ...]
+    networks: Mapping[str, tuple[str, ...]]
+
+
+def chassis_of(external_ids: Mapping[str, str]) -> tuple[OvnChassis, ...]:
+    """Return the ovn-controllers that these external_ids configure; several have keys with the name of their chassis.
+
+    A key with such a name counts before the one without (get_chassis_external_id_value() of lib/ovn-util.c).
+    """
+    return tuple(_chassis(external_ids, name) for name in _names(external_ids))
+
+
+def _names(external_ids: Mapping[str, str]) -> Iterator[str | None]:
+    if _REMOTE in external_ids:
+        yield external_ids.get("system-id")
+    for key in sorted(external_ids):
+        name = key.removeprefix(f"{_REMOTE}-")
+        is_own = external_ids.get("system-id") == name and _REMOTE in external_ids
+        if name != key and not name.startswith(_NO_CHASSIS) and not is_own:
+            yield name
+
+
+def _chassis(external_ids: Mapping[str, str], name: str | None) -> OvnChassis:
+    def value(key: str) -> str:
+        return external_ids.get(f"{key}-{name}") or external_ids.get(key) or ""
+
+    networks: dict[str, tuple[str, ...]] = {}
+    for mapping in value("ovn-bridge-mappings").split(","):
+        network, _, bridge = mapping.strip().partition(":")
+        if network and bridge:
+            networks[bridge] = (*networks.get(bridge, ()), network)
+    encap = tuple(filter(None, (value("ovn-encap-type"), value("ovn-encap-ip"))))
+    return OvnChassis(name, value("ovn-bridge") or DEFAULT_BRIDGE, encap, networks)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeMarks:
+    """Names on one bridge: interfaces that OVN has installed, and patch ports that it has made."""
+
+    bridge: str
+    installed: tuple[str, ...] = ()
+    localnet: tuple[str, ...] = ()
+
+
+def use_of(marks: BridgeMarks, chassis: tuple[OvnChassis, ...]) -> OvnUse | None:
+    """Return what OVN has to do with a bridge; None: nothing."""
+    name = marks.bridge
+    if any(each.bridge == name for each in chassis):
+        return OvnUse(is_owner=True, evidence=f"external_ids:ovn-remote is set, and {name} is its ovn-bridge")
+    if marks.installed:
+        return OvnUse(is_owner=True, evidence=f"interface {marks.installed[0]} has external_ids:{INSTALLED}")
+    networks = tuple(network for each in chassis for network in each.networks.get(name, ()))
+    if networks:
+        return OvnUse(is_owner=False, evidence=f"ovn-bridge-mappings maps {', '.join(networks)} to it")
+    if marks.localnet:
+        return OvnUse(is_owner=False, evidence=f"port {marks.localnet[0]} has external_ids:{LOCALNET}")
+    return None
