@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.host import BridgeState, Unknown
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES, tunnel_port
 from xenoovs.display import span
 from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
@@ -45,19 +46,7 @@ _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 _BRIDGE_NAME = re.compile(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", re.ASCII)
 _TRACED = (Anomaly.MISDELIVERED, Anomaly.UNWILDCARDED)
 
-_TUNNEL_PREFIXES = {
-    "vxlan": "vxlan_sys_",
-    "geneve": "genev_sys_",
-    "gre": "gre_sys",
-    "erspan": "erspan_sys",
-    "ip6gre": "ip6gre_sys",
-    "bareudp": "bareudp_sys_",
-    "gtpu": "gtpu_sys_",
-    "srv6": "srv6_sys",
-}
-"""Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
-
-
+_NOT_SET = "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
 _EXPIRED = (
     "no conclusion: the blocks had {packets}, but their megaflows have expired (max-idle {idle}); send some "
     "traffic and run this again"
@@ -142,7 +131,7 @@ class DatapathChecker:
             own_mask=own_mask_of(self.program),
             internal_ports=internal_ports(self.states),
             max_idle_s=self._max_idle_s,
-            ports=next((ports_of(state) for state in self.states if state.name == self.bridge), None),
+            ports=next((ports_of(state, self.states) for state in self.states if state.name == self.bridge), None),
             is_listing=self.is_listing,
             before=reading.before,
             port_checks=reading.port_checks,
@@ -152,7 +141,7 @@ class DatapathChecker:
         if any(each.megaflows and each.verdict.badness > 1 for each in findings.judged):
             state = next((state for state in self.states if state.name == self.bridge), None)
             if state is not None and not state.hw_offload:
-                yield "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
+                yield _NOT_SET
 
     def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
         ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
@@ -229,24 +218,34 @@ def check_recorded_dump(
 
 def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSampler) -> BridgeFindings:
     """Check all megaflows of any bridge. Raises SwitchError."""
+    from xenoovs.switch.kernel_config import read_tc_chains
+    from xenoovs.switch.vswitchd import read_version
     from xenoovs.verify.bridge import check_bridge
+    from xenoovs.verify.why.flows import version_or_default
 
     state, states = switch.describe(bridge), switch.bridges()
     max_idle_s = max_idle_of(states)
     reading = sampler.read(lambda dump: lines_of_bridge(dump, bridge, states), max_idle_s=max_idle_s)
     hints = Hints()
+    has_tc_chains = read_tc_chains()
+    is_of_kernel = switch.endpoint.rundir is not None and state.datapath_type == "system"
     context = CheckContext(
         filters=reading.filters,
         internal_ports=internal_ports(states),
         max_idle_s=max_idle_s,
-        ports=ports_of(state),
+        ports=ports_of(state, states),
         before=reading.before,
         port_checks=reading.port_checks,
+        version=version_or_default(read_version(switch.endpoint) or ""),
+        has_tc_chains=has_tc_chains if is_of_kernel and not isinstance(has_tc_chains, Unknown) else None,
     )
     with uncollected():
         findings = check_bridge(scan_dump(hints.watch(reading.lines)), context)
     remarks = (*reading.remarks, *hints.remarks(is_filtered=False), *growth_remarks(findings, reading))
-    return replace(findings, remarks=remarks)
+    if not state.hw_offload and any(row.is_judged and row.verdict.is_software for row in findings.rows):
+        remarks = (*remarks, _NOT_SET)
+    logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
+    return replace(findings, remarks=remarks, logical_ports=logical)
 
 
 def check_recorded_bridge(bridge: str | None, dump: Path) -> BridgeFindings:
@@ -293,11 +292,13 @@ class NamedBridges(Set[str]):
         return len(self.seen)
 
 
-def ports_of(state: BridgeState) -> BridgePorts:
-    """Return the ports of a bridge with what the names of its tunnels begin with in the datapath."""
+def ports_of(state: BridgeState, states: Iterable[BridgeState]) -> BridgePorts:
+    """Return the ports of a bridge, with the tunnel ports of all bridges."""
     kinds = {port.type for port in state.ports}
-    prefixes = tuple(prefix for kind, prefix in _TUNNEL_PREFIXES.items() if kind in kinds)
-    return BridgePorts(frozenset(port.name for port in state.ports), prefixes)
+    prefixes = tuple(prefix for kind, prefix in TUNNEL_DEVICES.items() if kind in kinds)
+    found = ((each.name, tunnel_port(port.type, port.options)) for each in states for port in each.ports)
+    tunnels = tuple((name, port) for name, port in found if port is not None)
+    return BridgePorts(frozenset(port.name for port in state.ports), prefixes, tunnels, state.name)
 
 
 def own_mask_of(program: Program) -> OwnMask:

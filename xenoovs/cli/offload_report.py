@@ -11,7 +11,7 @@ from xenoovs.cli.offload import DatapathCheck
 from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
-from xenoovs.errors import counted, worded
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
@@ -83,6 +83,9 @@ _OTHER_IN_SOFTWARE = (
 _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves that it forwards by them"
 _CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
+_NO_CHAINS = (
+    "this kernel is built without CONFIG_NET_TC_SKB_EXT, so Open vSwitch offloads no megaflow that recirculates packets"
+)
 _MAX_FLOWS = 5
 _MAX_PORTS = 10
 """Other traffic from more ports is one row a kind."""
@@ -257,28 +260,33 @@ def _show_ports(findings: OffloadFindings | BridgeFindings) -> None:
 
 
 def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
-    """Print megaflows by port, verdict and reason."""
+    """Print chains of megaflows by port, verdict and reason."""
     required = shown.required
     reached = findings.conclusion_for(None)
     if reached is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
         return
+    if findings.recirculating and findings.has_tc_chains is False:
+        print_text(f"{_NO_CHAINS} ({counted(findings.recirculating, 'megaflow')} here)", indent="  ", fg="red")
+        echo()
     rows = [
         [
-            row.in_port or "-",
+            _port(row.in_port, findings),
+            first_names([_port(name, findings) for name in row.exits], most=_MAX_NAMES) or "-",
             click.style(row.verdict.value, fg=_COLOUR[row.verdict] if row.is_judged else "bright_black"),
-            row.reason or "-",
             "yes" if row.is_judged else "no",
+            str(row.chains),
             str(row.megaflows),
             str(row.packets),
             str(row.bytes),
+            row.reason or "-",
         ]
         for row in findings.rows
         if not shown.verdicts or row.verdict in shown.verdicts
     ]
-    headers = ["IN PORT", "VERDICT", "REASON", "JUDGED", "MEGAFLOWS", "PACKETS", "BYTES"]
-    print_table(headers, rows, right=(4, 5, 6))
+    headers = ["IN PORT", "OUT", "VERDICT", "JUDGED", "CHAINS", "MEGAFLOWS", "PACKETS", "BYTES", "REASON"]
+    print_table(headers, rows, right=(4, 5, 6, 7), spare=(7, 4, 3, 1))
     echo()
     for verdict in _RARE:
         if any(row.verdict is verdict for row in findings.rows):
@@ -293,6 +301,12 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
         is_unconfirmed = any(row.verdict is Verdict.UNCONFIRMED for row in findings.rows)
         sentence = _FILTERED if findings.is_filtered else _UNCONFIRMED if is_unconfirmed else _UNCOUNTED
     _conclude(concluded, sentence, findings=findings, required=required)
+
+
+def _port(name: str, findings: BridgeFindings) -> str:
+    """Return a port with its name in OVN or Neutron."""
+    logical = findings.logical_ports.get(name)
+    return f"{name} ({logical})" if logical and logical != name else name or "-"
 
 
 def _conclude(

@@ -190,6 +190,15 @@ class Megaflow:
         return MaskedValue(0, 0) if text is None else parse_masked(text, width)
 
 
+_WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))
+"""Actions that are one word and no port (format_odp_action of lib/odp-util.c)."""
+
+
+def output_ports(megaflow: Megaflow) -> tuple[str, ...]:
+    """Return the ports in the actions, in their order."""
+    return tuple(action for action in megaflow.actions if "(" not in action and action not in _WORDS)
+
+
 def innermost(keys: tuple[Key, ...], name: str) -> str | None:
     """The text inside the key of this name that lies deepest in nested `encap(...)`."""
     own = next((key.inner for key in keys if key.name == name), None)

@@ -23,6 +23,7 @@ from xenoovs.datapath.host import (
     Unknown,
 )
 from xenoovs.errors import ParseError
+from xenoovs.switch.kernel_config import read_tc_chains
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
 
@@ -150,7 +151,8 @@ _PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
     """The kernel that runs. `root`: where its files are; `release`: as uname(2) has it."""
     name = release if release is not None else os.uname().release
-    return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root))
+    has_tc_chains = read_tc_chains(root=root, release=name)
+    return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root), has_tc_chains)
 
 
 def read_text(path: Path) -> str | None:

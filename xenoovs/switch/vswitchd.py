@@ -220,6 +220,12 @@ def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:
     )
 
 
+def read_version(endpoint: Endpoint) -> str | None:
+    """Return the version of the running daemon, such as `3.1.0`; None: it does not answer."""
+    text = _appctl(endpoint, "version")
+    return None if isinstance(text, Unknown) else parse_version(text)
+
+
 def parse_version(text: str) -> str | None:
     """`ovs-vswitchd (Open vSwitch) 3.1.0`, without the further lines about libraries."""
     found = _VERSION.match(text)

@@ -1,15 +1,20 @@
-"""Megaflows of any bridge by port, verdict and reason, without a config. It works for OVN's br-int too."""
+"""Chains of megaflows of any bridge by port, verdict and reason, without a config. It works for OVN's br-int too.
+
+A chain begins with a megaflow of packets from a port, and has the megaflows to which it recirculates them. Its packets
+are those of its first megaflow. A megaflow that does not recirculate is a chain of one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
 from xenoovs.errors import ParseError
-from xenoovs.verify.chains import is_hop, judge_chains
-from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, UnparsedLines, hop_of, reason_of, state_of
-from xenoovs.verify.findings import Conclusion, conclude, outside_kind_of
+from xenoovs.verify.bridge_reason import ReasonFinder
+from xenoovs.verify.chains import Link, is_hop, judge_chains, link_chains
+from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, UnparsedLines, hop_of, state_of
+from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
 
 _MAX_ROWS = 5_000
@@ -19,13 +24,18 @@ _OTHERS = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """Megaflows of one port that share verdict and reason.
+    """Chains from one port that share verdict and reason.
 
     Attributes:
-        reason: why they are not in hardware; empty if the dump does not show it.
-        is_judged: False for megaflows that belong in software (ARP, drops ...).
-        hw_packets: packets that the NIC forwarded in all hops of their chains.
+        verdict: the worst one of the judged megaflows of a chain.
+        reason: why they are not in hardware, by the first megaflow of a chain that is not; empty if nothing shows it.
+        is_judged: False for what belongs in software (ARP, drops, first packets of connections ...).
+        megaflows: of these chains; one that several chains share counts once.
+        packets: of their first megaflows.
+        hw_packets: packets that the NIC forwarded in all megaflows of a chain.
         growth: packets that came between two samples; none if there is one sample.
+        chains: number of chains.
+        exits: ports by which packets leave, sorted.
     """
 
     in_port: str
@@ -37,6 +47,8 @@ class BridgeRow:
     bytes: int
     hw_packets: int = 0
     growth: Growth = NO_GROWTH
+    chains: int = 0
+    exits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,9 @@ class BridgeFindings:
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         has_growth: whether there are two samples.
+        recirculating: number of megaflows that are part of longer chains.
+        has_tc_chains: whether the kernel can offload such chains; None: unknown.
+        logical_ports: port -> its name in OVN or Neutron.
     """
 
     rows: tuple[BridgeRow, ...]
@@ -66,10 +81,13 @@ class BridgeFindings:
     uncounted: int = 0
     ports: tuple[PortFinding, ...] = ()
     has_growth: bool = False
+    recirculating: int = 0
+    has_tc_chains: bool | None = None
+    logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def hw_share(self) -> float | None:
-        """Share of packets of judged megaflows that the NIC forwarded (0-1); None before the first packet."""
+        """Share of packets of judged chains that the NIC forwarded (0-1); None before the first packet."""
         judged = [row for row in self.rows if row.is_judged]
         packets = sum(row.packets for row in judged)
         return sum(row.hw_packets for row in judged) / packets if packets else None
@@ -133,7 +151,7 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
         state = state_of(megaflow, context.filters, context.before, contradicted)
         if state is None:
             unjudged += 1
-        elif context.ports is None or context.ports.has(megaflow.in_port):
+        elif context.ports is None or context.ports.has(megaflow):
             uncounted += not state.is_counted
             if is_hop(megaflow) and len(hops) < MAX_HOPS:
                 hops.append((megaflow, state))
@@ -149,48 +167,96 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
         uncounted=uncounted,
         ports=context.port_checks,
         has_growth=context.before is not None,
+        recirculating=len(hops),
+        has_tc_chains=context.has_tc_chains,
     )
 
 
+_Key = tuple[str, Verdict, str, bool]
+"""Port, verdict, reason, and whether it is judged."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    chains: int = 0
+    megaflows: int = 0
+    packets: int = 0
+    bytes: int = 0
+    hw_packets: int = 0
+    growth: Growth = NO_GROWTH
+    exits: set[str] = field(default_factory=set)
+
+
 class _RowCounter:
-    """Sums up megaflows by port, verdict and reason."""
+    """Sums up chains by port, verdict and reason."""
 
     def __init__(self, context: CheckContext) -> None:
-        self.context = context
-        self.counts: dict[tuple[str, Verdict, str, bool], list[int]] = {}
-        self.growths: dict[tuple[str, Verdict, str, bool], Growth] = {}
+        self.internal_ports = context.internal_ports
+        self.reasons = ReasonFinder(context.version, context.has_tc_chains, context.internal_ports)
+        self.sums: dict[_Key, _Sums] = {}
 
     def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
-        """Count a megaflow."""
-        reason, is_judged = _reason(megaflow, state.verdict, self.context.internal_ports)
-        key = (megaflow.in_port or "", state.verdict, state.reason or reason, is_judged)
-        if key not in self.counts and len(self.counts) >= _MAX_ROWS:
-            key = (_OTHERS, state.verdict, "", is_judged)
-        count = self.counts.setdefault(key, [0, 0, 0, 0])
-        for i, more in enumerate((1, state.packets, state.bytes, state.hw_packets)):
-            count[i] += more
-        self.growths[key] = self.growths.get(key, NO_GROWTH) + (state.growth or NO_GROWTH)
+        """Count a megaflow that is a chain of its own."""
+        kind = outside_kind_of(megaflow, self.internal_ports)
+        is_judged = state.verdict is Verdict.HW or kind.is_judged
+        reason = self._reason(megaflow, state) if is_judged else kind.value
+        self._count(self._key(megaflow, state.verdict, reason, is_judged=is_judged), state, output_ports(megaflow))
 
-    def add_hops(self, hops: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
-        """Count megaflows that recirculate packets, each by the worst hop of its chains."""
-        kinds = [outside_kind_of(megaflow, self.context.internal_ports).is_judged for megaflow, _ in hops]
-        judged = judge_chains(hop_of(*each, is_judged=kind) for each, kind in zip(hops, kinds, strict=True))
-        for (megaflow, state), hop in zip(hops, judged, strict=True):
-            self.add(megaflow, state.in_chain(hop))
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
+        """Count megaflows that recirculate packets, as chains."""
+        kinds = [outside_kind_of(megaflow, self.internal_ports) for megaflow, _ in found]
+        hops = [hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True)]
+        links = link_chains(hops)
+        judged = judge_chains(replace(hop, is_judged=link.is_judged) for hop, link in zip(hops, links, strict=True))
+        keys = dict[int, _Key]()
+        for number in sorted(range(len(found)), key=lambda each: links[each].root != each):
+            megaflow, state = found[number]
+            link, kind, in_chain = links[number], kinds[number], state.in_chain(judged[number])
+            if not link.is_judged:
+                # The packets of what is behind it are the same.
+                reason = OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
+                key = self._key(megaflow, state.verdict, reason, is_judged=False)
+                self._count(key, None if kind.is_judged else state, link.exits)
+            elif link.root == number:
+                reason = self._chain_reason(found, link)
+                keys[number] = key = self._key(megaflow, in_chain.verdict, reason, is_judged=True)
+                self._count(key, in_chain, link.exits)
+            else:
+                self._count(keys[link.root], None, link.exits)
+
+    def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: Link) -> str:
+        if link.failing is None:
+            return ""
+        reason = self._reason(*found[link.failing])
+        return f"link {link.depth + 1}: {reason or 'no reason shown'}" if link.depth else reason
+
+    def _reason(self, megaflow: Megaflow, state: MegaflowState) -> str:
+        if state.verdict is Verdict.HW:
+            return ""
+        return state.reason or self.reasons.find(megaflow, state.verdict)
+
+    def _key(self, megaflow: Megaflow, verdict: Verdict, reason: str, *, is_judged: bool) -> _Key:
+        key = megaflow.in_port or "", verdict, reason, is_judged
+        return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, verdict, "", is_judged)
+
+    def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
+        """Count a megaflow. `state`: that of the chain which begins with it; None: it is a further one of a chain."""
+        sums = self.sums.setdefault(key, _Sums())
+        sums.megaflows += 1
+        sums.exits.update(exits)
+        if state is not None:
+            sums.chains += 1
+            sums.packets += state.packets
+            sums.bytes += state.bytes
+            sums.hw_packets += state.hw_packets
+            sums.growth += state.growth or NO_GROWTH
 
     def rows(self) -> tuple[BridgeRow, ...]:
         """Return the sums in the order of a report."""
-        ordered = sorted(self.counts, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
-        return tuple(self._row(key) for key in ordered)
-
-    def _row(self, key: tuple[str, Verdict, str, bool]) -> BridgeRow:
-        megaflows, packets, size, hw_packets = self.counts[key]
-        return BridgeRow(*key, megaflows, packets, size, hw_packets, self.growths[key])
+        ordered = sorted(self.sums, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
+        return tuple(_row(key, self.sums[key]) for key in ordered)
 
 
-def _reason(megaflow: Megaflow, verdict: Verdict, internal_ports: Set[str]) -> tuple[str, bool]:
-    """Return why a megaflow is not in hardware, and whether it is judged."""
-    if verdict is Verdict.HW:
-        return "", True
-    kind = outside_kind_of(megaflow, internal_ports)
-    return (reason_of(megaflow), True) if kind.is_judged else (kind.value, False)
+def _row(key: _Key, sums: _Sums) -> BridgeRow:
+    counts = sums.megaflows, sums.packets, sums.bytes, sums.hw_packets
+    return BridgeRow(*key, *counts, sums.growth, sums.chains, tuple(sorted(sums.exits)))

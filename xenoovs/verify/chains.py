@@ -37,6 +37,7 @@ class Hop:
         targets: recirculation ids of the next hops.
         is_judged: False for what belongs in software, such as the first packet of a connection.
         growth: packets since an earlier sample; None: there is none.
+        exits: ports in the actions.
     """
 
     in_port: str
@@ -48,10 +49,53 @@ class Hop:
     hw_bytes: int
     is_judged: bool = True
     growth: Growth | None = None
+    exits: frozenset[str] = frozenset()
 
 
 _Group = tuple[str, int]
 """Ingress port and recirculation id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """The judged hops of a group together: their worst verdict, and packets of those that had any."""
+
+    verdict: Verdict
+    packets: int
+    hw_packets: int
+    growth: Growth
+
+
+class _Graph:
+    """Which hops lead to which. Hops of one port and recirculation id share their neighbours."""
+
+    def __init__(self, hops: Sequence[Hop]) -> None:
+        self.before, self.behind = defaultdict[_Group, list[int]](list), defaultdict[_Group, list[int]](list)
+        for number, hop in enumerate(hops):
+            for target in hop.targets:
+                self.before[hop.in_port, target].append(number)
+            if hop.recirc_id:
+                self.behind[hop.in_port, hop.recirc_id].append(number)
+        self.order = self._from_first_to_last(hops)
+
+    def _from_first_to_last(self, hops: Sequence[Hop]) -> list[int]:
+        """Return the numbers of the hops, each before its next ones; loops are cut."""
+        done, ordered = set[object](), list[int]()
+        for first in sorted(range(len(hops)), key=lambda number: hops[number].recirc_id != 0):
+            stack: list[tuple[int | _Group, bool]] = [(first, False)]
+            while stack:
+                node, is_left = stack.pop()
+                if is_left and isinstance(node, int):
+                    ordered.append(node)
+                if is_left or node in done:
+                    continue
+                done.add(node)
+                if isinstance(node, int):
+                    stack.append((node, True))
+                    stack += [((hops[node].in_port, target), False) for target in hops[node].targets]
+                else:
+                    stack += [(each, False) for each in self.behind.get(node, ())]
+        return ordered[::-1]
 
 
 def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
@@ -61,58 +105,158 @@ def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
     shares of all next hops together limit it, and likewise those of all hops before.
     """
     found = list(hops)
-    before, behind = defaultdict[_Group, list[int]](list), defaultdict[_Group, list[int]](list)
-    for number, hop in enumerate(found):
-        for target in hop.targets:
-            before[hop.in_port, target].append(number)
-        if hop.recirc_id:
-            behind[hop.in_port, hop.recirc_id].append(number)
-    order = _from_first_to_last(found, behind)
-    for number in reversed(order):
+    graph = _Graph(found)
+    totals = dict[_Group, _Total | None]()
+    for number in reversed(graph.order):
         for target in found[number].targets:
-            _limit(found, number, behind.get((found[number].in_port, target), ()))
-    for number in order:
+            group = found[number].in_port, target
+            if group not in totals:
+                totals[group] = _total(found, graph.behind.get(group, ()))
+            found[number] = _limited(found[number], totals[group])
+    totals.clear()
+    for number in graph.order:
+        group = found[number].in_port, found[number].recirc_id
         if found[number].recirc_id:
-            _limit(found, number, before.get((found[number].in_port, found[number].recirc_id), ()))
+            if group not in totals:
+                totals[group] = _total(found, graph.before.get(group, ()))
+            found[number] = _limited(found[number], totals[group])
     return tuple(found)
 
 
-def _from_first_to_last(hops: Sequence[Hop], behind: dict[_Group, list[int]]) -> list[int]:
-    """Return the numbers of the hops, each before its next ones; loops are cut."""
-    done, ordered = set[int](), list[int]()
-    for first in sorted(range(len(hops)), key=lambda number: hops[number].recirc_id != 0):
-        stack = [(first, False)]
-        while stack:
-            number, is_left = stack.pop()
-            if is_left:
-                ordered.append(number)
-            elif number not in done:
-                done.add(number)
-                stack.append((number, True))
-                targets = hops[number].targets
-                stack += [(each, False) for t in targets for each in behind.get((hops[number].in_port, t), ())]
-    return ordered[::-1]
-
-
-def _limit(hops: list[Hop], number: int, neighbours: Sequence[int]) -> None:
-    """Lower what hop `number` has in hardware to the share of its neighbours, and worsen its verdict."""
-    judged = [hops[each] for each in neighbours if hops[each].is_judged]
+def _total(hops: Sequence[Hop], numbers: Sequence[int]) -> _Total | None:
+    judged = [hops[each] for each in numbers if hops[each].is_judged]
     active = [each for each in judged if each.packets] or judged
     if not active:
-        return
-    hop = hops[number]
-    packets, hw_packets = sum(each.packets for each in active), sum(each.hw_packets for each in active)
-    share = hw_packets / packets if packets else 1.0
-    grown = sum((each.growth for each in active if each.growth), Growth())
+        return None
+    return _Total(
+        max((each.verdict for each in active), key=lambda verdict: verdict.badness),
+        sum(each.packets for each in active),
+        sum(each.hw_packets for each in active),
+        sum((each.growth for each in active if each.growth), Growth()),
+    )
+
+
+def _limited(hop: Hop, total: _Total | None) -> Hop:
+    """Return a hop with no larger share in hardware, and no better verdict, than its neighbours have."""
+    if total is None:
+        return hop
+    share = total.hw_packets / total.packets if total.packets else 1.0
     growth = hop.growth
-    if growth is not None and grown.packets:
-        limit = growth.packets * grown.hw_packets // grown.packets
+    if growth is not None and total.growth.packets:
+        limit = growth.packets * total.growth.hw_packets // total.growth.packets
         growth = replace(growth, hw_packets=min(growth.hw_packets, limit))
     hw_now = min(hop.hw_packets, int(hop.packets * share))
-    hops[number] = replace(
+    return replace(
         hop,
-        verdict=max((hop.verdict, *(each.verdict for each in active)), key=lambda verdict: verdict.badness),
+        verdict=max(hop.verdict, total.verdict, key=lambda verdict: verdict.badness),
         hw_packets=hw_now,
         hw_bytes=hop.hw_bytes * hw_now // hop.hw_packets if hop.hw_packets else 0,
         growth=growth,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The place of one hop in its chains. Numbers are indices of the hops.
+
+    Attributes:
+        root: the first hop of a chain that leads here; the hop itself if none does.
+        before: the first judged hop before it that is not in hardware; None: there is none.
+        failing: likewise from this hop on, itself included.
+        depth: number of hops from this one to `failing`.
+        exits: ports by which its packets leave.
+        is_judged: False also behind hops that are not judged, as behind the first packet of a connection.
+    """
+
+    root: int
+    before: int | None
+    failing: int | None
+    depth: int
+    exits: frozenset[str]
+    is_judged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What is before all hops of a group: whether any of it is judged, a root, and the first failing hop."""
+
+    is_judged: bool
+    root: int
+    failing: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is behind a hop, itself included."""
+
+    failing: int | None
+    depth: int
+    exits: frozenset[str]
+
+
+def link_chains(hops: Sequence[Hop]) -> tuple[Link, ...]:
+    """Return the place of each hop in its chains. Loops are cut.
+
+    Hops that share their next ones share the result for these, so that the work grows with the number of hops.
+    """
+    graph = _Graph(hops)
+    ahead = _look_ahead(hops, graph)
+    rests = _look_behind(hops, graph, [found.is_judged for found in ahead])
+    return tuple(
+        Link(found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged)
+        for found, rest in zip(ahead, rests, strict=True)
+    )
+
+
+def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[_Ahead]:
+    found = [_Ahead(hop.is_judged, number, None) for number, hop in enumerate(hops)]
+    groups, done = dict[_Group, _Ahead](), set[int]()
+    for number in graph.order:
+        hop = hops[number]
+        group = hop.in_port, hop.recirc_id
+        if hop.recirc_id and group not in groups:
+            leading = [each for each in graph.before.get(group, ()) if each in done]
+            if leading:
+                failing = (_first_failing(hops, each, found[each]) for each in leading)
+                first = next((each for each in failing if each is not None), None)
+                groups[group] = _Ahead(any(found[each].is_judged for each in leading), found[leading[0]].root, first)
+        if hop.recirc_id and group in groups:
+            shared = groups[group]
+            found[number] = replace(shared, is_judged=hop.is_judged and shared.is_judged)
+        done.add(number)
+    return found
+
+
+def _first_failing(hops: Sequence[Hop], number: int, ahead: _Ahead) -> int | None:
+    """Return the first failing hop up to this one."""
+    if ahead.failing is not None:
+        return ahead.failing
+    return number if ahead.is_judged and hops[number].verdict.is_software else None
+
+
+def _look_behind(hops: Sequence[Hop], graph: _Graph, is_judged: Sequence[bool]) -> list[_Rest]:
+    found = [_Rest(None, 0, hop.exits) for hop in hops]
+    groups, done = dict[_Group, _Rest](), set[int]()
+    for number in reversed(graph.order):
+        hop = hops[number]
+        rests = list[_Rest]()
+        for target in hop.targets:
+            group = hop.in_port, target
+            if group not in groups:
+                groups[group] = _together([found[each] for each in graph.behind.get(group, ()) if each in done])
+            rests.append(groups[group])
+        rest = _together(rests)
+        exits = hop.exits | rest.exits
+        if is_judged[number] and hop.verdict.is_software:
+            found[number] = _Rest(number, 0, exits)
+        else:
+            found[number] = _Rest(rest.failing, rest.depth + 1 if rest.failing is not None else 0, exits)
+        done.add(number)
+    return found
+
+
+def _together(rests: Sequence[_Rest]) -> _Rest:
+    """Return what several ways lead to: the failing hop that comes first."""
+    failing = min((rest for rest in rests if rest.failing is not None), key=lambda rest: rest.depth, default=None)
+    exits = frozenset[str]().union(*(rest.exits for rest in rests))
+    return _Rest(failing.failing, failing.depth, exits) if failing is not None else _Rest(None, 0, exits)

@@ -13,9 +13,20 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
-from xenoovs.datapath.megaflow import MAX_IDLE_S, MaskedValue, Megaflow, Verdict, match_of, parse_value, verdict_of
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Version
+from xenoovs.datapath.megaflow import (
+    MAX_IDLE_S,
+    MaskedValue,
+    Megaflow,
+    Verdict,
+    match_of,
+    output_ports,
+    parse_value,
+    verdict_of,
+)
 from xenoovs.datapath.parse import read_line
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.datapath.tunnel import TunnelPort, tunnel_owner
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
@@ -182,7 +193,7 @@ def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
     """Return the hop that a megaflow with this state is."""
     place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
     counters = state.packets, state.hw_packets, state.hw_bytes
-    return Hop(*place, state.verdict, *counters, is_judged, state.growth)
+    return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
 
 
 MAX_HOPS = 50_000
@@ -203,14 +214,30 @@ _MAX_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath."""
+    """The ports of a bridge.
+
+    Attributes:
+        names: of the ports.
+        prefixes: beginnings of the names of its tunnel ports in the datapath.
+        tunnels: all tunnel ports of this Open vSwitch, with the name of their bridges; empty: they are not known.
+        bridge: its name.
+    """
 
     names: frozenset[str]
     prefixes: tuple[str, ...] = ()
+    tunnels: tuple[tuple[str, TunnelPort], ...] = ()
+    bridge: str = ""
 
-    def has(self, in_port: str | None) -> bool:
-        """Return whether packets of this ingress port enter the bridge."""
-        return in_port is not None and (in_port in self.names or in_port.startswith(self.prefixes or ("\0",)))
+    def has(self, megaflow: Megaflow) -> bool:
+        """Return whether packets of this megaflow enter the bridge."""
+        in_port = megaflow.in_port
+        if in_port is None or in_port in self.names:
+            return in_port is not None
+        if not in_port.startswith(self.prefixes or ("\0",)):
+            return False
+        # Tunnels of one type share a device, whichever bridge they are on.
+        owner = tunnel_owner(megaflow, self.tunnels)
+        return owner is None or owner == self.bridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +253,8 @@ class CheckContext:
         is_listing: whether the findings list every judged megaflow.
         before: an earlier sample, which shows growth; None: there is none.
         port_checks: packets that ports gave to the CPU between the two samples.
+        version: of Open vSwitch.
+        has_tc_chains: as KernelFacts has it; None: unknown.
     """
 
     filters: Mapping[str, TcFilter] | None = None
@@ -236,6 +265,8 @@ class CheckContext:
     is_listing: bool = False
     before: DatapathSample | None = None
     port_checks: tuple[PortFinding, ...] = ()
+    version: Version = DEFAULT_VERSION
+    has_tc_chains: bool | None = None
 
     @property
     def contradicted(self) -> frozenset[str]:
@@ -366,7 +397,7 @@ def reason_of(megaflow: Megaflow) -> str:
         return remark
     if is_slow_path(megaflow.actions):
         return "slow path: ovs-vswitchd handles each packet"
-    return "recirculated" if megaflow.recirc_id else ""
+    return ""
 
 
 class OffloadCheck:
@@ -439,7 +470,7 @@ class OffloadCheck:
             services = self.answers.services(megaflow, fields)
             if services:
                 kind = OutsideKind.ANSWERS
-            elif self.context.ports is not None and not self.context.ports.has(megaflow.in_port):
+            elif self.context.ports is not None and not self.context.ports.has(megaflow):
                 kind = OutsideKind.OTHER_PORT
         if kind.is_judged:
             in_port = megaflow.in_port or ""

@@ -281,7 +281,7 @@ def ignored_rows(findings: OffloadFindings) -> dict[str, dict[str, int]]:
 def bridge_to_json(
     findings: BridgeFindings, *, required: float | None = None, verdicts: Container[Verdict] | None = None
 ) -> dict[str, object]:
-    """Return the findings about a bridge without a config: megaflows by port, verdict and reason.
+    """Return the findings about a bridge without a config: chains of megaflows by port, verdict and reason.
 
     Args:
         findings: what is judged.
@@ -292,12 +292,16 @@ def bridge_to_json(
         **_conclusion(findings.conclusion_for(required), required),
         "hw_share": findings.hw_share,
         **_growth(findings),
+        "kernel_has_chains": findings.has_tc_chains,
         "rows": [
             {
                 "in_port": row.in_port,
+                "logical_port": findings.logical_ports.get(row.in_port),
+                "out": list(row.exits),
                 "verdict": row.verdict.value,
                 "reason": row.reason,
                 "judged": row.is_judged,
+                "chains": row.chains,
                 "megaflows": row.megaflows,
                 "packets": row.packets,
                 "bytes": row.bytes,

@@ -16,7 +16,7 @@ from xenoovs.datapath.host import (
     PortState,
     Unknown,
 )
-from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched
+from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
 from xenoovs.openflow.flow import Flow
 from xenoovs.verify.check import MegaflowState
@@ -182,11 +182,7 @@ class Case:
     @property
     def egress(self) -> tuple[str, ...]:
         """Output ports."""
-        return tuple(action for action in self.megaflow.actions if "(" not in action and action not in _WORDS)
-
-
-_WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))
-"""Actions that are one word and no port (format_odp_action of lib/odp-util.c)."""
+        return output_ports(self.megaflow)
 
 
 def shape_of(megaflow: Megaflow) -> Shape:

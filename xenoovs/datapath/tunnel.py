@@ -1,0 +1,98 @@
+"""Tunnel ports: which of them a packet enters by, as all tunnels of one type share a device of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xenoovs.datapath.megaflow import Megaflow, attributes_of, parse_value
+
+TUNNEL_DEVICES = {
+    "vxlan": "vxlan_sys_",
+    "geneve": "genev_sys_",
+    "gre": "gre_sys",
+    "erspan": "erspan_sys",
+    "ip6gre": "ip6gre_sys",
+    "bareudp": "bareudp_sys_",
+    "gtpu": "gtpu_sys_",
+    "srv6": "srv6_sys",
+}
+"""Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
+
+_FLOW = "flow"
+"""The value of remote_ip, local_ip and key with which flows choose them (ovs-vswitchd.conf.db(5), table Interface)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelPort:
+    """A tunnel port. None for `remote`, `local` and `key`: any, as packets or flows say.
+
+    Attributes:
+        device: what the name of its datapath port starts with, or all of it if the UDP port is set.
+        remote: address of the other end.
+        local: address of this end.
+        key: VNI or GRE key.
+    """
+
+    device: str
+    remote: int | None = None
+    local: int | None = None
+    key: int | None = None
+
+    def takes(self, in_port: str, tunnel: Mapping[str, str]) -> bool:
+        """Return whether packets with this outer header enter by it."""
+        if not in_port.startswith(self.device):
+            return False
+        source, destination = (tunnel.get(end) or tunnel.get(f"ipv6_{end}") for end in ("src", "dst"))
+        wanted = ((self.remote, _address(source)), (self.local, _address(destination)), (self.key, _key(tunnel)))
+        return all(value is None or value == found for value, found in wanted)
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool]:
+        """The order in which Open vSwitch asks ports that take a packet (tnl_find() of ofproto/tunnel.c)."""
+        return self.key is None, self.remote is None, self.local is None
+
+
+def tunnel_port(kind: str, options: Mapping[str, str]) -> TunnelPort | None:
+    """Return the tunnel port of an interface with this type and these options; None: it is no tunnel."""
+    device = TUNNEL_DEVICES.get(kind)
+    if device is None:
+        return None
+    port, key = options.get("dst_port", ""), options.get("in_key", options.get("key", "0"))
+    device = f"{device}{port}" if device.endswith("_") else device
+    number = None if key == _FLOW or not key.isdecimal() else int(key)
+    return TunnelPort(device, _option(options.get("remote_ip")), _option(options.get("local_ip")), number)
+
+
+def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) -> str | None:
+    """Return the bridge whose tunnel port the packets of a megaflow entered by; None: unknown.
+
+    Args:
+        megaflow: with `tunnel(...)` in its match.
+        ports: tunnel ports, each with the name of its bridge.
+    """
+    text = megaflow.key("tunnel")
+    if text is None or megaflow.in_port is None:
+        return None
+    tunnel = attributes_of(text)
+    taking = [(port.rank, bridge) for bridge, port in ports if port.takes(megaflow.in_port, tunnel)]
+    return min(taking)[1] if taking else None
+
+
+def _option(text: str | None) -> int | None:
+    return None if text is None or text == _FLOW else _address(text)
+
+
+def _address(text: str | None) -> int | None:
+    """Return an address; None where there is none, or only a part of it is matched."""
+    if text is None or "/" in text:
+        return None
+    try:
+        return parse_value(text, 128 if ":" in text else 32)
+    except ValueError:
+        return None
+
+
+def _key(tunnel: Mapping[str, str]) -> int | None:
+    text = tunnel.get("tun_id", "0")
+    return int(text, 0) if text.isalnum() else None
