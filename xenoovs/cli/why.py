@@ -6,11 +6,13 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import click
 
+from xenoovs.cli.completion import complete_config_bridge
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.cli.offload import (
@@ -22,13 +24,13 @@ from xenoovs.cli.offload import (
     max_idle_of,
     missing_remarks,
     own_mask_of,
+    ports_of,
 )
 from xenoovs.cli.options import (
     FILE,
     INTERVAL_S,
     OutputFormat,
     address,
-    bridge_option,
     check_service,
     duration_or_zero,
     from_dump_option,
@@ -56,14 +58,14 @@ from xenoovs.cli.why_evidence import (
     read_switch,
 )
 from xenoovs.compile.offloadable.table import Version
-from xenoovs.compile.program import compile_onto
+from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import BridgeState
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import CheckContext
@@ -115,7 +117,13 @@ def _listening_time(text: str) -> float:
 
 @click.command("why")
 @optional_config_argument
-@bridge_option
+@click.option(
+    "--bridge",
+    metavar="NAME",
+    shell_complete=complete_config_bridge,
+    help="The bridge, where the config has several; without FILE: explain all megaflows of any bridge, such as OVN's "
+    "br-int.",
+)
 @switch_options
 @service_option
 @click.option("--src", "source", metavar="IP", type=address, help="Only megaflows that match packets from this client.")
@@ -166,6 +174,7 @@ def why_command(
     *,
     db: str | None,
     lab: str | None,
+    bridge: str | None,
     service: str | None,
     source: IPAddress | None,
     ufid: str | None,
@@ -188,8 +197,10 @@ def why_command(
     while traffic flows.
 
     With --from-dump no switch and nothing of this host is read: the reasons come from the dump, from the offload table
-    and, with --from-log, from the log of ovs-vswitchd. FILE may be left out there, as for OVN: then every megaflow
-    that belongs in hardware is explained.
+    and, with --from-log, from the log of ovs-vswitchd.
+
+    Without FILE, with --bridge or --from-dump, every megaflow that belongs in hardware is explained, as of OVN. A chain
+    of recirculation is in hardware if all of its megaflows are: the first one that is not has the reason.
 
     Exit status 0: all selected megaflows are in hardware, 2: some are not, or a port contradicts the NIC, 1: it could
     not check, 3: none was found, or some are UNCONFIRMED.
@@ -208,8 +219,8 @@ def why_command(
         raise click.UsageError(f"--from-dump reads no switch, so {given[0]} has no use.")
     if [config, from_dump, from_flows, from_log].count(Path("-")) > 1:
         raise click.UsageError("standard input can be only one of FILE, DUMP, FLOWS and LOG.")
-    if config is None:
-        config = find_config(lab) if from_dump is None else environment_config()
+    if config is None and (from_dump is not None or bridge is None):
+        config = find_config(lab, instead="--bridge NAME") if from_dump is None else environment_config()
     if config is None and (service or from_flows):
         raise click.UsageError(f"{'--service' if service else '--from-flows'} needs the config FILE.")
     selected = MegaflowFilter(service, source, ufid, None if config is not None else NamedBridges())
@@ -217,34 +228,48 @@ def why_command(
     if config is not None:
         balancer = load_resolved(config) if from_dump is None else load_recorded(config)
         check_service(balancer, service)
-    if from_dump is None and balancer is not None:
+    if from_dump is None:
         switch = reach(db, lab)
         target = where_of(switch.endpoint, config=config, lab=lab)
         between_s = INTERVAL_S if interval_s is None else interval_s
         inquiry = Inquiry(switch.endpoint, target, listen_s, reinstall, probe_driver, between_s)
         with _ending_properly():
-            findings = _examine(balancer, switch, selected, inquiry)
-    elif from_dump is not None:
+            findings = _examine(_subject(balancer, bridge, switch), switch, selected, inquiry)
+    else:
         recorded = Recorded(from_dump, from_flows, from_log, version)
         findings = find_recorded(balancer, selected, recorded, config=config)
     selection, nothing = findings.selection, selected.describe_none(is_recorded=from_dump is not None)
     output.show(
-        lambda: to_json(
-            findings.diagnoses,
-            in_hardware=selection.in_hardware,
-            unconfirmed=selection.unconfirmed,
-            notes=findings.notes,
-        ),
+        lambda: to_json(findings.diagnoses, selection, notes=findings.notes),
         lambda: show(findings, nothing=nothing, has_config=config is not None),
     )
     context.exit(_status(findings.selection))
 
 
-def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFilter, inquiry: Inquiry) -> WhyFindings:
-    bridge = balancer.uplinks.bridge
-    observed = switch.dump_flows(bridge)
-    program = compile_onto(balancer, observed)
-    services = expected_services(program)
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is explained: the megaflows of a bridge, by the program of a config if there is one.
+
+    Attributes:
+        observed: flows of xenoovs on the bridge.
+    """
+
+    bridge: str
+    program: Program | None = None
+    observed: tuple[ObservedFlow, ...] = ()
+
+
+def _subject(balancer: Balancer | None, bridge: str | None, switch: ManagementSwitch) -> _Subject:
+    """Return what is explained. Raises BridgeMissing and other SwitchErrors, CompileError."""
+    if balancer is None:
+        return _Subject(switch.describe(bridge or "").name)
+    observed = switch.dump_flows(balancer.uplinks.bridge)
+    return _Subject(balancer.uplinks.bridge, compile_onto(balancer, observed), observed)
+
+
+def _examine(subject: _Subject, switch: ManagementSwitch, selected: MegaflowFilter, inquiry: Inquiry) -> WhyFindings:
+    bridge, program = subject.bridge, subject.program
+    services = () if program is None else expected_services(program)
     index = index_blocks(services)
     finder = AnswerFinder(services, OverlapIndex(index))
 
@@ -256,13 +281,23 @@ def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFil
         reading = sampler.read(lines_of, max_idle_s=max_idle_of(states))
         # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
         megaflows = (found for found in scan_dump(reading.lines) if not isinstance(found, ParseError))
+        ports = None
+        if program is None and selected.ufid is None:
+            ports = next((ports_of(state, states) for state in states if state.name == bridge), None)
+        wanted = selected if program is not None else replace(selected, internal_ports=internal_ports(states))
         chosen = select_candidates(
             megaflows,
             find_block=index.find,
-            is_selected=selected.selects,
+            is_selected=wanted.selects,
             find_answers=partial(finder.find, internal_ports=internal_ports(states)),
             find_overrides=partial(overrides_of, OverrideCounter(index), internal_ports=internal_ports(states)),
-            context=CheckContext(filters=reading.filters, before=reading.before, port_checks=reading.port_checks),
+            context=CheckContext(
+                filters=reading.filters,
+                internal_ports=internal_ports(states),
+                ports=ports,
+                before=reading.before,
+                port_checks=reading.port_checks,
+            ),
         )
         contradictions = (str(port) for port in chosen.contradicted)
         return chosen, (*reading.remarks, *growth_remarks(chosen, reading), *contradictions)
@@ -270,7 +305,8 @@ def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFil
     def foreign() -> tuple[Flow, ...]:
         return tuple(observed.flow for observed in switch.dump_foreign_flows(bridge))
 
-    notes = (*finish_leftovers(inquiry.endpoint), *missing_remarks(program, observed))
+    missing = () if program is None else missing_remarks(program, subject.observed)
+    notes = (*finish_leftovers(inquiry.endpoint), *missing)
     selection, sampled = select()
     if not selection.candidates:
         return WhyFindings(selection, (), (*notes, *sampled))
@@ -285,8 +321,9 @@ def _examine(balancer: Balancer, switch: ManagementSwitch, selected: MegaflowFil
         else:
             notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
     evidence, unread = read_kernel_evidence(inquiry, selection, evidence)
-    attribution = Attribution(index, bridge, own_mask_of(program), foreign)
-    return WhyFindings(selection, diagnose(attribution.attribute(selection), evidence), (*notes, *sampled, *unread))
+    if program is not None:
+        selection = Attribution(index, bridge, own_mask_of(program), foreign).attribute(selection)
+    return WhyFindings(selection, diagnose(selection, evidence), (*notes, *sampled, *unread))
 
 
 def _lines_of(bridge: str, states: Iterable[BridgeState], dump: str) -> Iterator[str]:
@@ -328,6 +365,10 @@ def show(findings: WhyFindings, *, nothing: str, has_config: bool = True) -> Non
     if selection.unjudged:
         hidden = f"{counted(selection.unjudged, 'megaflow')} {worded(selection.unjudged, 'runs', 'run')}"
         print_text(f"the dump does not show where {hidden}: it was made without -m")
+    if selection.chained:
+        megaflows = counted(selection.chained, "more megaflow")
+        are = worded(selection.chained, "is", "are")
+        print_text(f"{megaflows} {are} in hardware, in chains with one that is not", indent="  ")
     if selection.unconfirmed:
         megaflows = counted(selection.unconfirmed, "megaflow")
         print_text(f"UNCONFIRMED: {megaflows}: the NIC holds the rules, no counter proves that it forwards by them")

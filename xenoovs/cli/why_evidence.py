@@ -36,7 +36,7 @@ from xenoovs.switch.vswitchd import (
     same_namespace,
 )
 from xenoovs.verify.answers import AnswerFinder
-from xenoovs.verify.check import UnparsedLines
+from xenoovs.verify.check import CheckContext, UnparsedLines
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
 from xenoovs.verify.foreign import OverlapIndex, OverrideCounter
@@ -218,6 +218,7 @@ def find_recorded(
             is_selected=selected.selects,
             find_answers=finder.find,
             find_overrides=partial(overrides_of, OverrideCounter(index)),
+            context=CheckContext(internal_ports=selected.internal_ports or frozenset()),
         )
     undecided = (f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED))
     notes = (

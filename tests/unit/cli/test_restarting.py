@@ -21,4 +21,5 @@ def test_for_programs() -> None:
         "gap_s": 0.457,
         "flows": {"ovsbr1": 8, "ovsbr2": 1},
         "groups": {"ovsbr1": 2, "ovsbr2": 0},
+        "left_to_ovn": [],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -133,8 +134,8 @@ def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
 
 
 def test_json_has_everything() -> None:
-    found = diagnose(_lineup(megaflow("dp:ovs", "trunc(64),p1")), Evidence(host()))
-    document = to_json(found, in_hardware=4, notes=("a note",))
+    selection = _lineup(megaflow("dp:ovs", "trunc(64),p1"))
+    document = to_json(diagnose(selection, Evidence(host())), replace(selection, in_hardware=4), notes=("a note",))
     assert (document["in_hardware"], document["notes"]) == (4, ["a note"])
     rows: Any = document["megaflows"]
     (row,) = rows

@@ -174,6 +174,14 @@ class Case:
         return bridge.datapath_type == "system" if bridge is not None else self.verdict is Verdict.TC_SW
 
     @property
+    def is_of_kernel(self) -> bool:
+        """Whether the kernel's datapath has it; if the bridge is unknown, whether no sign speaks against that."""
+        bridge = self.bridge
+        if bridge is not None:
+            return bridge.datapath_type == "system"
+        return not any(name == "dp-extra-info" for name, _ in self.megaflow.extra)
+
+    @property
     def filter(self) -> TcFilter | None:
         """The tc filter of the megaflow."""
         cookie = cookie_of_ufid(self.megaflow.ufid) if self.megaflow.ufid else None

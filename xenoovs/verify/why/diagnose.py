@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
@@ -10,7 +10,8 @@ from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, 
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
-from xenoovs.verify.check import CheckContext, MegaflowState, state_of
+from xenoovs.verify.chains import is_hop, link_chains
+from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, hop_of, state_of
 from xenoovs.verify.expected import (
     BlockIndex,
     ExpectedBlock,
@@ -26,7 +27,7 @@ from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.verify.why.case import BlockOverride, Case, Evidence, HeldRule, Shape, UnwildcardedBits, shape_of
 from xenoovs.verify.why.flows import action_reasons, override_reasons, unwildcarded_reasons
 from xenoovs.verify.why.held import held_reasons
-from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
+from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import OFFLOAD_INFO, likely_off, not_offered, setting_reasons
 
@@ -51,6 +52,26 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """The place of a megaflow in its chains of recirculation.
+
+    Attributes:
+        before: the first megaflow before it that is not in hardware; None: there is none.
+        has_failing: whether it, or one behind it, is not in hardware.
+        is_judged: False for first packets of connections, and behind them.
+    """
+
+    before: Megaflow | None
+    has_failing: bool
+    is_judged: bool
+
+    @property
+    def is_in_software(self) -> bool:
+        """Whether its packets pass a megaflow that is not in hardware."""
+        return self.before is not None or self.has_failing
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A megaflow that is not in hardware, before the diagnosis.
 
@@ -59,6 +80,7 @@ class Candidate:
         answers: services whose answers it may carry.
         overrides: as in Case; their flows are set by `Attribution`.
         held: as in Case.
+        place: in its chains; None: it does not recirculate packets.
     """
 
     megaflow: Megaflow
@@ -68,6 +90,7 @@ class Candidate:
     answers: tuple[str, ...] = ()
     overrides: tuple[BlockOverride, ...] = ()
     held: HeldRule | None = None
+    place: ChainPlace | None = None
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -92,6 +115,7 @@ class Selection:
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         growth: of all these megaflows between two samples.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
+        chained: number of megaflows in hardware whose chains have another one that is not.
     """
 
     candidates: tuple[Candidate, ...]
@@ -104,6 +128,7 @@ class Selection:
     uncounted: int = 0
     growth: Growth = NO_GROWTH
     ports: tuple[PortFinding, ...] = ()
+    chained: int = 0
 
     @property
     def contradicted(self) -> tuple[PortFinding, ...]:
@@ -120,39 +145,103 @@ def select_candidates(
     find_overrides: FindOverrides = lambda _: (),
     context: CheckContext | None = None,
 ) -> Selection:
-    """Select the megaflows of a dump that are to be diagnosed. `context`: the samples; None: the dump alone."""
+    """Select the megaflows of a dump that are to be diagnosed.
+
+    Megaflows that recirculate packets come last: they are judged as chains.
+
+    Args:
+        megaflows: of the dump.
+        find_block: returns the block of a megaflow.
+        is_selected: returns whether a candidate is to be diagnosed.
+        find_answers: returns the services whose answers a megaflow carries.
+        find_overrides: returns the blocks that a megaflow overrides.
+        context: the samples, and the ports of the bridge; None: the dump alone.
+    """
     context = context or CheckContext()
-    contradicted, uncounted, unconfirmed, growth = context.contradicted, 0, 0, NO_GROWTH
-    candidates, shapes, in_hardware, unjudged, left_out = list[Candidate](), set[Shape](), 0, 0, 0
-    layers = set[str]()
-    for megaflow in megaflows:
-        state = state_of(megaflow, context.filters, context.before, contradicted)
-        verdict = state.verdict if state is not None else None
-        held = _held_rule(megaflow, state, context)
-        layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
-        if (held or verdict in _UNREFUSED) and len(shapes) < _MAX_CANDIDATES:
-            shapes.add(shape_of(megaflow))
+
+    def candidate_of(megaflow: Megaflow, verdict: Verdict | None) -> Candidate:
         block = find_block(megaflow)
         answers = find_answers(megaflow) if block is None else ()
         overrides = find_overrides(megaflow) if block is None and not answers else ()
-        candidate = Candidate(megaflow, verdict or Verdict.ABSENT, block, None, answers, overrides, held)
-        if not is_selected(candidate):
+        return Candidate(megaflow, verdict or Verdict.ABSENT, block, None, answers, overrides)
+
+    selector, hops = _Selector(context, candidate_of, is_selected), list[tuple[Megaflow, MegaflowState]]()
+    for megaflow in megaflows:
+        if context.ports is not None and not context.ports.has(megaflow):
             continue
-        if state is not None:
-            growth += state.growth or NO_GROWTH
-            uncounted += not state.is_counted
-        if verdict is None:
-            unjudged += 1
-        elif verdict is Verdict.UNCONFIRMED:
-            unconfirmed += 1
-        elif verdict is Verdict.HW:
-            in_hardware += 1
-        elif len(candidates) < _MAX_CANDIDATES:
-            candidates.append(candidate)
+        state = state_of(megaflow, context.filters, context.before, context.contradicted)
+        if state is not None and is_hop(megaflow) and len(hops) < MAX_HOPS:
+            hops.append((megaflow, state))
         else:
-            left_out += 1
-    judged = tuple(candidates), in_hardware, unjudged, frozenset(shapes), left_out, frozenset(layers)
-    return Selection(*judged, unconfirmed, uncounted, growth, context.port_checks)
+            selector.add(megaflow, state)
+    selector.add_hops(hops)
+    return selector.selection()
+
+
+class _Selector:
+    """Sorts megaflows into those to diagnose and those that are only counted."""
+
+    def __init__(
+        self,
+        context: CheckContext,
+        candidate_of: Callable[[Megaflow, Verdict | None], Candidate],
+        is_selected: Callable[[Candidate], bool],
+    ) -> None:
+        self._context, self._candidate_of, self._is_selected = context, candidate_of, is_selected
+        self._candidates, self._shapes, self._layers = list[Candidate](), set[Shape](), set[str]()
+        self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
+        self._growth = NO_GROWTH
+
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
+        """Add megaflows that recirculate packets."""
+        internal_ports = self._context.internal_ports
+        hops = [hop_of(*each, is_judged=outside_kind_of(each[0], internal_ports).is_judged) for each in found]
+        for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
+            before = None if link.before is None else found[link.before][0]
+            place = ChainPlace(before, has_failing=link.failing is not None, is_judged=link.is_judged)
+            self.add(megaflow, state, place)
+
+    def add(self, megaflow: Megaflow, state: MegaflowState | None, place: ChainPlace | None = None) -> None:
+        """Add a megaflow. `place`: in its chain; None: it does not recirculate packets."""
+        verdict = state.verdict if state is not None else None
+        held = _held_rule(megaflow, state, self._context)
+        self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
+        if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
+            self._shapes.add(shape_of(megaflow))
+        candidate = replace(self._candidate_of(megaflow, verdict), held=held, place=place)
+        if not self._is_selected(candidate):
+            return
+        if state is not None:
+            self._growth += state.growth or NO_GROWTH
+            self._uncounted += not state.is_counted
+        if verdict is None:
+            self._unjudged += 1
+        elif verdict in _UNREFUSED and place is not None and place.is_in_software:
+            self._chained += 1
+        elif verdict is Verdict.UNCONFIRMED:
+            self._unconfirmed += 1
+        elif verdict is Verdict.HW:
+            self._in_hardware += 1
+        elif len(self._candidates) < _MAX_CANDIDATES:
+            self._candidates.append(candidate)
+        else:
+            self._left_out += 1
+
+    def selection(self) -> Selection:
+        """Return what was added."""
+        return Selection(
+            tuple(self._candidates),
+            self._in_hardware,
+            self._unjudged,
+            frozenset(self._shapes),
+            self._left_out,
+            frozenset(self._layers),
+            self._unconfirmed,
+            self._uncounted,
+            self._growth,
+            self._context.port_checks,
+            self._chained,
+        )
 
 
 _UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
@@ -198,7 +287,21 @@ def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
         reasons = (fallback, *reasons)
     # Where the packets go counts first: their blocks are not served at all.
-    return _diagnosis_of(candidate, (*overrides, *(reasons or (_unknown(),))), evidence)
+    return _diagnosis_of(candidate, (*overrides, *_chain(candidate), *(reasons or (_unknown(),))), evidence)
+
+
+def _chain(candidate: Candidate) -> Iterator[Reason]:
+    """Yield that an earlier megaflow of the chain is not in hardware, which keeps packets from this one's rule."""
+    before = None if candidate.place is None else candidate.place.before
+    if before is not None:
+        text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
+        ufid = before.ufid or "(no ufid)"
+        yield Reason(
+            Cause.RECIRCULATION,
+            Likelihood.CERTAIN,
+            text,
+            (f"{ufid} leads to recirc_id {candidate.megaflow.key('recirc_id')}",),
+        )
 
 
 def _diagnosis_of(candidate: Candidate, listed: Iterable[Reason], evidence: Evidence) -> Diagnosis:
@@ -211,6 +314,7 @@ def _all_reasons(case: Case) -> Iterator[Reason]:
     yield from setting_reasons(case)
     yield from unwildcarded_reasons(case)
     yield from action_reasons(case)
+    yield from chain_reasons(case)
     yield from kernel_reasons(case)
 
 
@@ -253,6 +357,8 @@ class MegaflowFilter:
         if self.ufid is not None:
             return (candidate.megaflow.ufid or "").startswith(self.ufid.lower())
         if self.internal_ports is not None and self.source is None:
+            if candidate.place is not None and not candidate.place.is_judged:
+                return False
             has_remark = any(name == OFFLOAD_INFO for name, _ in candidate.megaflow.extra)
             return has_remark or outside_kind_of(candidate.megaflow, self.internal_ports).is_judged
         return bool(candidate.services) or self.source is not None
@@ -329,12 +435,11 @@ _MAIN_KEYS = frozenset(
 )
 
 
-def to_json(
-    diagnoses: Iterable[Diagnosis], *, in_hardware: int, unconfirmed: int = 0, notes: Iterable[str]
-) -> dict[str, object]:
+def to_json(diagnoses: Iterable[Diagnosis], selection: Selection, *, notes: Iterable[str]) -> dict[str, object]:
     """Return the diagnoses for JSON, in the order of the dump. `notes`: what could not be read."""
     megaflows = [_diagnosis(found) for found in diagnoses]
-    return {"in_hardware": in_hardware, "unconfirmed": unconfirmed, "megaflows": megaflows, "notes": list(notes)}
+    counts = {"in_hardware": selection.in_hardware, "in_hardware_in_chains": selection.chained}
+    return {**counts, "unconfirmed": selection.unconfirmed, "megaflows": megaflows, "notes": list(notes)}
 
 
 def _diagnosis(found: Diagnosis) -> dict[str, object]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import Feature
+from xenoovs.datapath.host import Feature, Unknown
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.verify.chains import is_hop
 from xenoovs.verify.why.case import Case, shape_of
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
@@ -54,6 +55,23 @@ _REMEDIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     ),
 )
 """Message of a driver -> commands. The later ones are of mlx5: en_tc.c, and networking/devlink/mlx5.rst of Linux."""
+
+
+def chain_reasons(case: Case) -> Iterator[Reason]:
+    """Yield that this kernel has no chains of rules, for a megaflow that recirculates packets."""
+    kernel = case.evidence.host.kernel
+    if isinstance(kernel, Unknown) or kernel.has_tc_chains is not False:
+        return
+    if case.verdict is Verdict.SW and is_hop(case.megaflow) and case.is_of_kernel:
+        yield Reason(
+            Cause.RECIRCULATION,
+            Likelihood.CERTAIN,
+            "the kernel is built without CONFIG_NET_TC_SKB_EXT: Open vSwitch offloads no megaflow that recirculates "
+            "packets, so neither connection tracking nor hashing by OVN",
+            (f"the config of kernel {kernel.release} does not set it",),
+            ("# use a kernel that is built with CONFIG_NET_TC_SKB_EXT=y, as those of RHEL and Ubuntu",),
+            "lib/dpif-netlink.c, dpif_netlink_set_features()",
+        )
 
 
 def kernel_reasons(case: Case) -> Iterator[Reason]:
