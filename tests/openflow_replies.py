@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from struct import Struct
 
-from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.wire.flow import encode_instructions, options_of
 from xenoovs.openflow.wire.frame import MULTIPART_REPLY, message
 from xenoovs.openflow.wire.match import encode_match
@@ -22,7 +22,9 @@ def flows_reply(flows: Iterable[ObservedFlow], ofports: Mapping[str, int], *, mo
 
 def _packed(observed: ObservedFlow, ofports: Mapping[str, int]) -> bytes:
     flow, options = observed.flow, options_of(observed.flow.options)
-    rest = encode_match(flow.match, ofports) + encode_instructions(flow.actions, ofports)
+    protocol = flow.match.get(Field.NW_PROTO)
+    instructions = encode_instructions(flow.actions, ofports, protocol=None if protocol is None else protocol.value)
+    rest = encode_match(flow.match, ofports) + instructions
     limits = (options.idle_timeout, options.hard_timeout, options.flags, options.importance)
     time = divmod(round(observed.duration_s * _NANOSECONDS), _NANOSECONDS)
     counts = (flow.cookie, observed.packets, observed.bytes)

@@ -15,6 +15,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.intent import service_of
 from xenoovs.openflow.flow import match_of
 from xenoovs.openflow.text import parse_flow, render_flow, render_match
+from xenoovs.simulate.headers import headers_of
 from xenoovs.simulate.megaflows import PredictedMegaflow
 from xenoovs.simulate.walk import Outcome, tables_of
 
@@ -97,7 +98,7 @@ def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
     return next(
         b.name
         for b in service.backends
-        if arrives(b.next_hop, dl_dst=copy.dl_dst, port=copy.port, original=example.packet.dl_dst.value)
+        if arrives(b.next_hop, port=copy.port, sent=copy.headers.get, original=headers_of(example.packet).get)
     )
 
 

@@ -110,7 +110,8 @@ def actions(draw: st.DrawFn, match: Match, ports: Sequence[str]) -> Action:
     writable = _writable(match)
     field = draw(st.sampled_from(writable))
     settable = draw(st.sampled_from([other for other in writable if other.width <= 64]))
-    target = draw(st.sampled_from([other for other in writable if other.width == field.width]))
+    # Fields of unlike width: the low bits of the wider one.
+    target = draw(st.sampled_from(writable))
     choices: tuple[st.SearchStrategy[Action], ...] = (
         st.sampled_from((*ports, LOCAL)).map(Output),
         st.sampled_from((OutputInPort(), Normal(), Move(field, target))),
@@ -172,12 +173,17 @@ def _arp_packet(draw: st.DrawFn) -> list[Masked]:
 
 @st.composite
 def _ipv4_packet(draw: st.DrawFn) -> list[Masked]:
-    return [exact(Field.DL_TYPE, ETH_IPV4), *draw(some_masked(_IPV4)), *draw(_transport(icmp=1))]
+    return [exact(Field.DL_TYPE, ETH_IPV4), *draw(some_masked(_IPV4)), *draw(_tos()), *draw(_transport(icmp=1))]
 
 
 @st.composite
 def _ipv6_packet(draw: st.DrawFn) -> list[Masked]:
-    return [exact(Field.DL_TYPE, ETH_IPV6), *draw(some_masked(_IPV6)), *draw(_transport(icmp=58))]
+    return [exact(Field.DL_TYPE, ETH_IPV6), *draw(some_masked(_IPV6)), *draw(_tos()), *draw(_transport(icmp=58))]
+
+
+def _tos() -> st.SearchStrategy[list[Masked]]:
+    codepoints = st.integers(0, 63).map(lambda codepoint: [exact(Field.NW_TOS, codepoint << 2)])
+    return st.just([]) | codepoints
 
 
 @st.composite

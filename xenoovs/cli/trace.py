@@ -20,6 +20,7 @@ from xenoovs.model.intent import service_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import render_flow
+from xenoovs.simulate.headers import headers_of
 from xenoovs.simulate.walk import Outcome, tables_of
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.trace import TraceResult, agrees, parse_trace, render_packet
@@ -198,7 +199,7 @@ def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> Backend | 
     service = service_of(balancer, packet)
     if service is None or not outcome.copies:
         return None
-    left, before = outcome.copies[0], packet.dl_dst.value
-    backends = service.backends
-    found = (b for b in backends if arrives(b.next_hop, dl_dst=left.dl_dst, port=left.port, original=before))
+    left, before = outcome.copies[0], headers_of(packet)
+    sent = left.headers.get
+    found = (b for b in service.backends if arrives(b.next_hop, port=left.port, sent=sent, original=before.get))
     return next(found, None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from xenoovs.errors import CompileError
+from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.address import Family, IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
-from xenoovs.model.next_hop import Direct, NextHop, Unchanged, mac_of
+from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Unchanged, mac_of
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
 from xenoovs.partition.block import Block, spread, unspread
 
@@ -169,10 +170,24 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 # Next hops in OpenFlow's actions: the only translation, both ways.
 
 
+WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST)
+"""The fields by which next hops differ."""
+
+
 def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
     """Return what is written into packets on their way to `hop`."""
     macs = {Field.DL_SRC: source_mac, Field.DL_DST: mac_of(hop)}
-    return tuple(SetField(field, mac.value) for field, mac in macs.items() if mac is not None)
+    path: tuple[SetField, ...] = ()
+    match hop:
+        case SourcePort(source_port, _):
+            path = (SetField(Field.TP_SRC, source_port),)
+        case ToAddress(address, _):
+            path = (SetField(Field.NW_DST, int(address)),)
+        case Direct() | Unchanged():
+            pass
+        case _:
+            assert_never(hop)
+    return (*(SetField(field, mac.value) for field, mac in macs.items() if mac is not None), *path)
 
 
 def output_port(hop: NextHop) -> str:
@@ -187,21 +202,30 @@ def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[Action, ...]:
 
 def hop_of(actions: Iterable[Action]) -> NextHop | None:
     """Return where actions send packets; None: to no next hop, or to none that is known."""
-    mac = port = None
+    written, port = dict[Field, int](), None
     for action in actions:
         match action:
-            case SetField(Field.DL_DST, value):
-                mac = value
+            case SetField(field, value):
+                written[field] = value
             case Output(name):
                 port = name
             case _:
                 pass
     if port is None:
         return None
-    return Unchanged(port) if mac is None else Direct(Mac(mac), port)
+    if (mac := written.get(Field.DL_DST)) is not None:
+        return Direct(Mac(mac), port)
+    if (source_port := written.get(Field.TP_SRC)) is not None:
+        return SourcePort(source_port, port)
+    address = written.get(Field.NW_DST)
+    return Unchanged(port) if address is None else ToAddress(IPv4Address(address), port)
 
 
-def arrives(hop: NextHop, *, dl_dst: int, port: str | None, original: int) -> bool:
-    """Return whether a packet that leaves with this MAC by this port goes to `hop`; `original`: its MAC before."""
-    mac = mac_of(hop)
-    return (original if mac is None else mac.value, hop.port) == (dl_dst, port)
+def arrives(hop: NextHop, *, port: str | None, sent: Callable[[Field], int], original: Callable[[Field], int]) -> bool:
+    """Return whether a packet that leaves by this port goes to `hop`.
+
+    Args:
+        sent: Returns a field of the packet that leaves; `original`: of the packet before.
+    """
+    written = {write.field: write.value for write in rewrites(hop, None)}
+    return hop.port == port and all(sent(f) == written.get(f, original(f)) for f in WRITTEN)

@@ -25,6 +25,10 @@ OUTPUT_PORT = Field.REG1
 """Carries the number of a port into a flow that Open vSwitch learns in `drain`."""
 
 
+SWAPPED_MAC = Field.METADATA
+"""Holds a MAC while two are exchanged; a register is too narrow. No packet of a service has it."""
+
+
 class Stage(Enum):
     """The stages a packet passes, in order; the value is the table number and the stage number of the cookie."""
 
@@ -58,6 +62,11 @@ LEARNED: Cookies = (CookieMask(_OURS.value | Stage.LEARNED.value << 32, _OURS.ma
 
 PROGRAM: Cookies = all_but(LEARNED[0], among=_OURS)
 """All flows of xenoovs but the learned ones."""
+
+PROBE_PRIORITY = 2100
+ALIAS_PRIORITY = 2050
+"""Probes of paths, their answers, and packets to another address of the host: above all services, as these are for
+the host. A probe is also a packet to an address of the host, and goes first."""
 
 NEIGHBOUR_DISCOVERY_PRIORITY = 2000
 """Above all services, so that none of them takes it."""

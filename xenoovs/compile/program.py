@@ -33,7 +33,8 @@ from xenoovs.compile.pipeline import (
     drain_priority,
     service_priority,
 )
-from xenoovs.compile.read import drain_ports, read
+from xenoovs.compile.read import drain_ports, read, with_paths
+from xenoovs.compile.tunnels import tunnel_flows
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import (
@@ -54,6 +55,7 @@ from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop, with_mac
+from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import (
     ETH_ARP,
     TCP,
@@ -87,10 +89,16 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`."""
+    """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`.
+
+    Args:
+        ingress: Of the bridge, for services whose claim names no port of its own.
+    """
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
-    cookie = cookie_of(Stage.CLASSIFY, service_id)
-    for in_port, (conditions, port_bits) in product(ingress, _conditions(service.claim)):
+    cookie, entered = cookie_of(Stage.CLASSIFY, service_id), service.claim.in_port
+    for in_port, (conditions, port_bits) in product(
+        ingress if entered is None else (entered,), _conditions(service.claim)
+    ):
         key = FlowKey(
             _TABLE, service_priority(service.claim, port_bits=port_bits), match_of(conditions, in_port=in_port)
         )
@@ -385,19 +393,27 @@ def compile_program(
     Raises:
         CompileError: An owner of blocks has no next hop, or two services answer ARP for one VIP with two MACs.
     """
-    ids = service_ids(service.claim for service in balancer.services)
+    configured = every_service(balancer)
+    ids = service_ids(service.claim for service in configured)
     decided, moving = dict(decision.services), dict((transition or Transition()).services)
     known = {} if before is None else {made.service_id: made for made in before.services}
     services = []
-    for service in balancer.services:
+    for service in configured:
         service_id = ids[service.claim]
         decided_now, moves, made = decided[service_id], moving.get(service_id, ()), known.get(service_id)
         if made is None or (made.service, made.decision, made.moves) != (service, decided_now, moves):
-            classify = tuple(service_flows(service, service_id=service_id, ingress=balancer.uplinks.ingress))
+            found = service_flows(service, service_id=service_id, ingress=balancer.uplinks.ingress)
+            # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
+            classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
             made = _with_blocks(bare, ofports or {})
         services.append(made)
-    shared = (*arp_flows(balancer), *neighbour_discovery_flows(balancer), *other_flows(balancer))
+    shared = (
+        *arp_flows(balancer),
+        *neighbour_discovery_flows(balancer),
+        *tunnel_flows(balancer),
+        *other_flows(balancer),
+    )
     return Program(tuple(services), shared)
 
 
@@ -421,7 +437,8 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
         for _ in service.claim.served_families
         for rule, owner, move in rows
     ]
-    displaced = decided.displaced
+    # Of a remote all: the source ports of paths without blocks are written nowhere else.
+    displaced = decided.home.owners if service.is_remote else decided.displaced
     away = ((rule_of(b, service.key), delivered[owner]) for b, owner in decided.home.rows if owner in displaced)
     home = sorted(away, key=lambda row: row[0])
     moving = [_drain_rule(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
@@ -488,6 +505,7 @@ def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Progra
     Raises what `compile_config` raises.
     """
     seen = tuple(observed)
+    balancer = with_paths(balancer, seen)
     before = read(seen, balancer)
     desired = undisturbed(before[0], DesiredState(balancer))
     decision = decide(before[0], desired)

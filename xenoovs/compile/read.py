@@ -16,11 +16,13 @@ from xenoovs.decision.decision import (
     Phase,
     ServiceDecision,
     Transition,
+    next_hop_of,
     next_hops,
     owner_of,
 )
 from xenoovs.model.balancer import Balancer, BlockKey, Protocol, Service, service_ids
-from xenoovs.model.next_hop import NextHop
+from xenoovs.model.next_hop import NextHop, SourcePort
+from xenoovs.model.remote import every_service, remotes_of, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH, Block
 
@@ -40,8 +42,9 @@ def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float =
         balancer: The config whose backends are the owners.
         now_s: The time that ages are counted from, on the clock of the transition.
     """
-    ids = service_ids(service.claim for service in balancer.services)
-    services = {ids[service.claim]: service for service in balancer.services}
+    configured = every_service(balancer)
+    ids = service_ids(service.claim for service in configured)
+    services = {ids[service.claim]: service for service in configured}
     decided, moving = dict[int, ServiceDecision](), dict[int, tuple[BlockMove, ...]]()
     for service_id, stages in _by_service(observed).items():
         reader = _Reader(stages, services.get(service_id), now_s)
@@ -49,6 +52,26 @@ def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float =
         if found is not None:
             decided[service_id], moving[service_id] = found, tuple(reader.moves())
     return Decision.of(decided), Transition.of(moving)
+
+
+def with_paths(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Balancer:
+    """Return the balancer with the source ports of paths that flows use, where the config does not know them."""
+    unknown = frozenset(unknown_paths(balancer))
+    if not unknown:
+        return balancer
+    remotes = {(tunnel.name, remote.name): service for tunnel, remote, service in remotes_of(balancer)}
+    ids = service_ids(service.claim for service in every_service(balancer))
+    homes = {i: decided.home for i, decided in read(observed, balancer)[0].services}
+    found = {name: _source_ports(homes.get(ids[remotes[name].claim]), remotes[name]) for name in unknown}
+    return with_source_ports(balancer, {name: ports for name, ports in found.items() if ports})
+
+
+def _source_ports(home: Blocks | None, service: Service) -> tuple[int, ...]:
+    """Return the source ports in the order in which the layout gives paths their blocks."""
+    hops = next_hops(service)
+    owners = () if home is None else (next_hop_of(owner, hops) for _, owner in home.in_order())
+    ports = dict.fromkeys(hop.source_port for hop in owners if isinstance(hop, SourcePort))
+    return tuple(ports)[: len(service.backends)]
 
 
 def stage_number(flow: Flow) -> int | None:

@@ -19,7 +19,9 @@ from xenoovs.config.schema import (
     NotifyConfig,
     ServiceConfig,
     SwitchConfig,
+    TunnelConfig,
 )
+from xenoovs.config.tunnels import tunnel_of
 from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
@@ -144,7 +146,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The parts of a config that have the right form, services with their index in the file, and what is wrong.
+    """The parts of a config that have the right form, services and tunnels with their index, and what is wrong.
 
     omitted: the number of mistakes beyond MAX_REMARKS.
     lost:    of services with mistakes, by their index, and of the rest of the file, what they say is not to be judged.
@@ -152,6 +154,7 @@ class Checked:
 
     switch: SwitchConfig | None
     services: tuple[tuple[int, ServiceConfig], ...]
+    tunnels: tuple[tuple[int, TunnelConfig], ...] = ()
     remarks: tuple[Remark, ...] = ()
     omitted: int = 0
     health: HealthConfig = field(default_factory=HealthConfig)
@@ -183,6 +186,7 @@ def check_structure(root: Value, is_default: Callable[[KeyPath], bool]) -> Check
     return Checked(
         config.switch,
         services,
+        tuple(enumerate(config.tunnels)),
         health=config.health,
         drain=config.drain,
         notify=config.notify,
@@ -225,8 +229,19 @@ def _salvage(root: Value, errors: Sequence[Any], is_default: Callable[[KeyPath],
     agent = _valid(AgentCheckConfig, _right(tree.get("agent_check", {}), "agent_check", around)) or AgentCheckConfig()
     switch = _valid(SwitchConfig, _right(tree.get("switch"), "switch", around, egress="unnamed"))
     services, lost = _services(tree.get("services"), [path for path in wrong if path[:1] == ("services",)])
+    tunnels = _tunnels(tree.get("tunnels"), {path[1] for path in wrong if path[:1] == ("tunnels",) and len(path) > 1})
     return Checked(
-        switch, services, remarks, omitted, health, drain, notify, agent_check=agent, lost=lost, lost_around=around
+        switch,
+        services,
+        tunnels,
+        remarks,
+        omitted,
+        health,
+        drain,
+        notify,
+        agent_check=agent,
+        lost=lost,
+        lost_around=around,
     )
 
 
@@ -252,6 +267,13 @@ def _services(listed: Value, wrong: list[KeyPath]) -> tuple[tuple[tuple[int, Ser
         if service is not None:
             services.append((i, service))
     return tuple(services), lost
+
+
+def _tunnels(listed: Value, wrong: Set[str | int]) -> tuple[tuple[int, TunnelConfig], ...]:
+    """The tunnels without a mistake."""
+    trees = listed if isinstance(listed, list) else []
+    found = ((i, _valid(TunnelConfig, tree)) for i, tree in enumerate(trees) if i not in wrong)
+    return tuple((i, tunnel) for i, tunnel in found if tunnel is not None)
 
 
 def _without_paths(value: Value, keys: Set[KeyPath], path: KeyPath) -> Value:
@@ -489,8 +511,14 @@ def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
     ports = tuple(switch.ingress), switch.egress
     uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
     services = tuple(_service(service, switch.egress, checked) for _, service in checked.services)
-    announce = checked.announce
-    return Balancer(uplinks, services, None if announce is None else Announce(announce.bgp, announce.on_agent_exit))
+    announce, here = checked.announce, switch.bridge
+    tunnels = (tunnel for _, tunnel in checked.tunnels if not tunnel.bridge or here in tunnel.bridge)
+    return Balancer(
+        uplinks,
+        services,
+        None if announce is None else Announce(announce.bgp, announce.on_agent_exit),
+        tuple(map(tunnel_of, tunnels)),
+    )
 
 
 def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> Service:

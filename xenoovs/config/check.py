@@ -20,6 +20,7 @@ from xenoovs.config.build import (
     key_of,
 )
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.tunnels import check_tunnels
 from xenoovs.config.values import HIGHEST_BIT, OTHER, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
@@ -404,3 +405,5 @@ def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
         yield from check_notify(service, ("services", i), defaults=checked.notify, lost=lost)
         yield from check_agent(service, ("services", i), defaults=checked.agent_check, lost=lost, for_lab=for_lab)
     yield from check_between(checked.services, checked.lost)
+    if checked.switch is not None and not lost_switch.has(("ingress",)):
+        yield from check_tunnels(checked.switch, checked.tunnels)

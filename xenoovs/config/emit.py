@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import Enum
 from fractions import Fraction
+from ipaddress import IPv4Address
 from typing import Any
 
 from xenoovs.config.values import parse_plain_scalar
@@ -27,6 +28,7 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
@@ -53,10 +55,66 @@ def _lines(balancer: Balancer) -> Iterator[str]:
     yield f"  other_traffic: {uplinks.other_traffic.value}"
     if balancer.announce is not None:
         yield f"announce: {json.dumps(settings_of(balancer.announce))}"
+    if balancer.tunnels:
+        yield "tunnels:"
+    for tunnel in balancer.tunnels:
+        for index, line in enumerate(render_tunnel(tunnel)):
+            yield f"  {'-' if index == 0 else ' '} {line}"
     yield "services:" if balancer.services else "services: []"
     for service in balancer.services:
         for index, line in enumerate(_service(service)):
             yield f"  {'-' if index == 0 else ' '} {line}"
+
+
+def render_tunnel(tunnel: HostTunnel) -> Iterator[str]:
+    """Yield the lines of a tunnel."""
+    yield f"name: {render_text(tunnel.name)}"
+    yield f"type: {tunnel.type.value}"
+    yield f"local: {tunnel.local}"
+    yield f"host_port: {render_text(tunnel.host_port)}"
+    yield f"dst_port: {tunnel.dst_port}"
+    if tunnel.source_ports is not None:
+        yield f"source_ports: {tunnel.source_ports}"
+    yield "remotes:"
+    for remote in tunnel.remotes:
+        yield f"  - {{name: {render_text(remote.name)}, address: {remote.address}{_aliases(remote.aliases)}}}"
+    if tunnel.aliases:
+        yield f"aliases: {_list(map(str, tunnel.aliases))}"
+    yield f"paths: {{{', '.join(_paths(tunnel.paths))}}}"
+    yield f"blocks: {tunnel.blocks}"
+    if tunnel.probe is not None:
+        yield f"probe: {{{', '.join(_probe(tunnel.probe))}}}"
+    yield f"margin: {'auto' if tunnel.margin_us is None else f'{tunnel.margin_us}us'}"
+    yield f"reflect: {tunnel.reflect.value}"
+    if tunnel.watchdog_ms is not None:
+        yield f"watchdog: {_time(tunnel.watchdog_ms)}"
+
+
+def _aliases(aliases: tuple[IPv4Address, ...]) -> str:
+    return f", aliases: {_list(map(str, aliases))}" if aliases else ""
+
+
+def _paths(paths: Paths) -> Iterator[str]:
+    yield f"by: {paths.by.value}"
+    if paths.by is PathSelector.SOURCE_PORT:
+        yield f"count: {paths.count}"
+        yield f"discover: {paths.discover.value}"
+    if paths.ports:
+        yield f"ports: {_list(map(str, paths.ports))}"
+    if paths.uplinks:
+        yield f"uplinks: {_list(map(render_text, paths.uplinks))}"
+
+
+def _probe(probe: PathProbe) -> Iterator[str]:
+    yield f"port: {render_text(probe.port)}"
+    yield f"interval: {_time(probe.interval_ms)}"
+    yield f"timeout: {_time(probe.timeout_ms)}"
+    yield f"tos: {probe.tos}"
+    yield f'gateway: "{probe.gateway}"' if probe.gateway else "gateway: auto"
+
+
+def _time(milliseconds: int) -> str:
+    return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
 
 
 def _service(service: Service) -> Iterator[str]:
@@ -111,7 +169,7 @@ def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
         case tuple():
             return list(value)
         case int() if is_time:
-            return f"{value // 1000}s" if value % 1000 == 0 else f"{value}ms"
+            return _time(value)
         case _:
             return value  # type: ignore[no-any-return]  # a number, text, true or false
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -33,6 +34,7 @@ from xenoovs.model.balancer import (
     ProbeKind,
     Protocol,
 )
+from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
 
 MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
@@ -63,6 +65,10 @@ _MOST, _LISTED = Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many
 PortNames = Annotated[list[Annotated[str, values.port_name]], _MOST, _LISTED, _OneOrMany(values.port_name)]
 Vips = Annotated[list[Annotated[IPAddress, values.vip]], _MOST, _LISTED, _OneOrMany(values.vip)]
 BridgeNames = Annotated[list[Annotated[str, values.device]], _MOST, _LISTED, _OneOrMany(values.device)]
+TunnelAddresses = Annotated[
+    list[Annotated[IPv4Address, values.tunnel_address]], _MOST, _LISTED, _OneOrMany(values.tunnel_address)
+]
+SourcePorts = Annotated[list[Annotated[int, values.port]], _MOST, _LISTED, _OneOrMany(values.port)]
 Ports = Annotated[list[Annotated[PortRange, values.ports]], _MOST, _LISTED, _OneOrMany(values.ports)]
 
 
@@ -370,6 +376,126 @@ BackendDefaults = create_model(
 )
 
 
+class RemoteConfig(_Mapping):
+    """Another host's end of a tunnel."""
+
+    name: Annotated[str, values.name] = Field(description="Unique in the tunnel.", examples=["b"])
+    address: Annotated[IPv4Address, values.tunnel_address] = Field(
+        description="Where the host sends the tunnel packets for it.", examples=["192.168.200.1"]
+    )
+    aliases: TunnelAddresses = Field(
+        default_factory=list,
+        description="Its other addresses, each of them a path, with `by: address`.",
+        examples=[["192.168.201.1"]],
+    )
+
+
+class PathsConfig(_Mapping):
+    """The paths to each remote."""
+
+    by: Annotated[PathSelector, values.choice(PathSelector)] = Field(
+        default=PathSelector.SOURCE_PORT,
+        description="source_port (the fabric hashes it: one megaflow for each source port in use), uplink (a port of "
+        "the bridge) or address (one of several that the remote has); these two: one megaflow a block.",
+    )
+    count: Annotated[int, values.path_count] = Field(default=4, description="Number of paths by source port.")
+    discover: Annotated[Discover | None, values.choice(Discover)] = _key(
+        "How their source ports are found: ttl (the agent asks routers which of them take different ways), none (any "
+        "ports), or list; left out: list with `ports`, else ttl.",
+    )
+    ports: SourcePorts = Field(
+        default_factory=list, description="The source ports, with `discover: list`.", examples=[[50001, 50002]]
+    )
+    uplinks: PortNames = Field(
+        default_factory=list,
+        description="Ports of the bridge, with `by: uplink`; each of them is in `ingress`.",
+        examples=[["p0", "p1"]],
+    )
+
+
+class PathProbeConfig(_Mapping):
+    """Probes of paths, made by `xenoovs agent`."""
+
+    port: Annotated[str, values.port_name] = Field(
+        description="Internal port of the bridge that the agent sends and receives by.", examples=["xoar0"]
+    )
+    interval: Annotated[int, values.duration_ms] = Field(
+        default=PathProbe("").interval_ms,
+        json_schema_extra={"default": "10ms"},
+        description="Time between two rounds; in each round one probe takes each path.",
+    )
+    timeout: Annotated[int, values.duration_ms] = Field(
+        default=PathProbe("").timeout_ms,
+        json_schema_extra={"default": "60ms"},
+        description="A probe without an answer by then is lost.",
+    )
+    tos: Annotated[int, values.tos] = Field(
+        default=PROBE_TOS,
+        description="Type of service of probes, a multiple of 4. A fabric with quality of service queues them by it: "
+        "use that of the host's traffic.",
+        examples=[32],
+    )
+    gateway: Annotated[Mac | None, values.gateway] = Field(
+        default=None,
+        json_schema_extra={"default": "auto"},
+        description="MAC of the next hop towards the remotes; auto: the agent finds it.",
+        examples=["02:00:5e:10:00:fe"],
+    )
+
+
+class TunnelConfig(_Mapping):
+    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets."""
+
+    name: Annotated[str, values.name] = Field(description="Unique on its bridge.", examples=["rack7"])
+    bridge: BridgeNames = Field(
+        default_factory=list,
+        description="Bridge, or bridges, of the file that have the tunnel; left out: every one.",
+        examples=["ovsbr1"],
+    )
+    type: Annotated[TunnelType, values.choice(TunnelType)] = Field(
+        default=TunnelType.VXLAN, description="Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081)."
+    )
+    local: Annotated[IPv4Address, values.tunnel_address] = Field(
+        description="Address of the host's end.", examples=["192.168.200.2"]
+    )
+    host_port: Annotated[str, values.port_name] = Field(
+        description="Port of the bridge that the host is behind.", examples=["pf0hpf"]
+    )
+    dst_port: Annotated[int | None, values.port] = _key("UDP destination port; left out: that of the type.", 4789)
+    source_ports: Annotated[PortRange | None, values.ports] = _key(
+        "UDP source ports that the host uses: `ip link add ... type vxlan srcport 49152 49216`. With paths by source "
+        "port they bound the megaflows. Left out: 28,232 ports of Linux are likely.",
+        "49152-49215",
+    )
+    remotes: list[RemoteConfig] = Field(min_length=1, max_length=MAX_ITEMS, description="The other ends of the tunnel.")
+    aliases: TunnelAddresses = Field(
+        default_factory=list,
+        description="Other addresses of the host, to which remotes send with `by: address`.",
+        examples=[["192.168.201.2"]],
+    )
+    paths: PathsConfig = Field(default_factory=PathsConfig, description="The paths to each remote.")
+    blocks: Annotated[int, values.blocks] = Field(
+        default=64, description="Into how many parts the packets for a remote are split; a power of two, 16 to 256."
+    )
+    probe: PathProbeConfig = _key("Probes of paths; left out: no block leaves a path by itself.")
+    margin: Annotated[int | None, values.margin_us] = Field(
+        default=None,
+        json_schema_extra={"default": "auto"},
+        description="How much slower than the best path one may be before blocks leave it; auto: as measured.",
+        examples=["30us"],
+    )
+    reflect: Annotated[Reflect, values.choice(Reflect)] = Field(
+        default=Reflect.L3,
+        description="How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP "
+        "stay) or off. The remotes need the same.",
+    )
+    watchdog: Annotated[int | None, values.duration_ms] = _key(
+        "So long after the agent's end the host's packets take the paths that they would take without xenoovs; left "
+        "out: never, blocks stay where they are.",
+        "10s",
+    )
+
+
 class DefaultsConfig(_Mapping):
     """Keys that services and backends of this file, and of files that it includes, have unless they say otherwise. Of a
     mapping such as `health`, single keys. The defaults of the nearest file go first."""
@@ -418,6 +544,11 @@ class FileConfig(_Mapping):
     announce: AnnounceConfig = _key("Announce the VIPs by BGP; left out: they are not announced.")
     agent_check: AgentCheckConfig = Field(default_factory=AgentCheckConfig, description=_FOR_ALL)
     services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
+    tunnels: list[TunnelConfig] = Field(
+        default_factory=list,
+        max_length=MAX_ITEMS,
+        description="Tunnels of hosts whose packets get the better one of several paths; `services` may be empty.",
+    )
     include: Includes = _INCLUDE
     defaults: DefaultsConfig = Field(default_factory=DefaultsConfig)
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, Initial, KeyField, PortRange
 from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values a YAML text says, and where each of them stands.
@@ -231,6 +232,7 @@ MAX_FLOWS = 2**MAX_KEY_BITS
 MAX_COUNT = 100
 MAX_WORDS = 100
 LONGEST_MS = 3_600_000
+LONGEST_MARGIN_US = 1_000_000
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 # Names ovs-ofctl can read back in a flow: no separators of its grammar (ovs-ofctl(8), "Flow Syntax").
@@ -240,6 +242,7 @@ _PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
 _DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
 _PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
 _DURATION_PATTERN = r"^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)$"
+_MARGIN_PATTERN = r"^([0-9]{1,7}(?:\.[0-9]{1,3})?)(us|ms)$"
 _STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
 # Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
 _QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
@@ -502,6 +505,59 @@ def count(value: object) -> int:
     if not is_int(value) or not 1 <= value <= MAX_COUNT:
         raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_COUNT}")
     return value
+
+
+@_accepts(type="string", format="ipv4")
+def tunnel_address(value: object) -> IPv4Address:
+    """Read the unicast IPv4 address of one end of a tunnel."""
+    found = _address(value, advice="write the address of the tunnel's end")
+    if not isinstance(found, IPv4Address):
+        raise ValueError(f"{found} is IPv6; paths are chosen for tunnels over IPv4 only")
+    return found
+
+
+@_accepts(anyOf=[{"type": "integer", "minimum": 0, "maximum": 252, "multipleOf": 4}])
+def tos(value: object) -> int:
+    """Read a type of service, in decimal or as 0x20; its last two bits are ECN."""
+    is_hex = isinstance(value, Number) and re.fullmatch("0x[0-9a-fA-F]{1,2}", value.text, re.ASCII)
+    number = int(value.text, 16) if isinstance(value, Number) and is_hex else value
+    if not isinstance(number, Number) and is_int(number) and 0 <= number <= 255 and not number & 3:
+        return number
+    raise ValueError(f"{show(value)} is not a type of service; write a multiple of 4 from 0 to 252, such as 0x20")
+
+
+@_accepts(type="integer", minimum=MIN_BLOCKS, maximum=MAX_BLOCKS)
+def blocks(value: object) -> int:
+    """Read a number of blocks, a power of two."""
+    if not is_int(value) or not MIN_BLOCKS <= value <= MAX_BLOCKS or value & (value - 1):
+        raise ValueError(f"{show(value)} is not a power of two from {MIN_BLOCKS} to {MAX_BLOCKS}; write 64")
+    return value
+
+
+@_accepts(type="integer", minimum=1, maximum=MAX_PATHS)
+def path_count(value: object) -> int:
+    """Read a number of paths."""
+    if not is_int(value) or not 1 <= value <= MAX_PATHS:
+        raise ValueError(f"{show(value)} is not a number of paths; write one from 1 to {MAX_PATHS}")
+    return value
+
+
+@_accepts(anyOf=[{"const": "auto"}, _MAC])
+def gateway(value: object) -> Mac | None:
+    """Read `auto` (None) or a MAC."""
+    return None if value == "auto" else mac(value)
+
+
+@_accepts(anyOf=[{"const": "auto"}, _written("time", _MARGIN_PATTERN)])
+def margin_us(value: object) -> int | None:
+    """Read `auto` (None), `30us` or `5ms`; whole microseconds, 1 us to 1 s."""
+    if value == "auto":
+        return None
+    found = re.fullmatch(_MARGIN_PATTERN, value, re.ASCII) if isinstance(value, str) else None
+    microseconds = Decimal(found[1]) * (1 if found[2] == "us" else 1_000) if found else Decimal(0)
+    if microseconds != int(microseconds) or not 1 <= microseconds <= LONGEST_MARGIN_US:
+        raise ValueError(f"{show(value)} is not a time from 1us to 1000ms; write auto, or one such as 30us or 5ms")
+    return int(microseconds)
 
 
 @_accepts(type="integer", minimum=1, maximum=MAX_PORT)

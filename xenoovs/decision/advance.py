@@ -25,6 +25,7 @@ from xenoovs.decision.decision import (
     split,
 )
 from xenoovs.model.balancer import DrainMode, Protocol, Service, service_ids
+from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Block
 
 BlockId = tuple[int, Block]
@@ -74,7 +75,7 @@ def advance(
     """
     old, transition = before
     served, moving, targets = dict(old.services), dict(transition.services), dict(decision.services)
-    ids = service_ids(service.claim for service in desired.balancer.services)
+    ids = service_ids(service.claim for service in every_service(desired.balancer))
     found = dict[int, tuple[BlockMove, ...]]()
     for service in desired.balancer.services:
         service_id = ids[service.claim]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision
+from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision, Space, block_at
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.balancer import Balancer, Churn, Service, service_ids
+from xenoovs.model.remote import every_service
 from xenoovs.partition.block import MAX_WIDTH, Assignment
 from xenoovs.partition.change import STEPS, Goal, failover, part_of, slow_start, start, update
 from xenoovs.partition.solve import Partition, partition
@@ -30,13 +32,14 @@ def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | Non
         BudgetUnreachable: `max_flows` is below the number of backends with a weight.
     """
     before = dict(previous.services)
-    ids = service_ids(service.claim for service in desired.balancer.services)
+    configured = every_service(desired.balancer)
+    ids = service_ids(service.claim for service in configured)
     same = set() if met is None else _unchanged(met, desired)
     services = {
         (i := ids[service.claim]): before[i]
         if service.name in same and i in before
         else _decide_service(service, before.get(i), desired)
-        for service in desired.balancer.services
+        for service in configured
     }
     return Decision.of(services, version=previous.version)
 
@@ -54,7 +57,8 @@ def require_decidable(balancer: Balancer) -> None:
 def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
     """Return `desired` with the ejections and slow starts that `previous` shows.
 
-    For callers without health checks: what an agent has ejected stays so until the agent decides otherwise.
+    For callers without health checks: what an agent has ejected stays so until the agent decides otherwise. The blocks
+    of remotes stay where they are anyway.
     """
     before = dict(previous.services)
     ids = service_ids(service.claim for service in desired.balancer.services)
@@ -92,14 +96,15 @@ def goal_of(service: Service) -> Goal:
 
 def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
     """Return the names of the services for which both states want the same."""
-    before = {service.name: service for service in met.balancer.services}
+    before = {service.name: service for service in every_service(met.balancer)}
     easing = {names[0] for names, _ in {*met.ramps.items()} ^ {*desired.ramps.items()}}
     return {
         service.name
-        for service in desired.balancer.services
+        for service in every_service(desired.balancer)
         if service.name not in easing
         and before.get(service.name) == service
         and met.ejected.get(service.name, frozenset()) == desired.ejected.get(service.name, frozenset())
+        and met.placed.get(service.name) == desired.placed.get(service.name)
     }
 
 
@@ -107,6 +112,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
     if before is not None and not before.key.agrees(service.key):
         before = None
     ejected = desired.ejected.get(service.name, frozenset())
+    if service.is_remote:
+        return _place(service, before, desired.placed.get(service.name), ejected)
     try:
         home = _home(service, before)
         active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
@@ -115,6 +122,44 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
     except BudgetUnreachable as problem:
         raise problem.naming(service.name) from None
     return ServiceDecision(service.key, home, active)
+
+
+def _place(
+    service: Service, before: ServiceDecision | None, placed: Blocks | None, ejected: frozenset[str]
+) -> ServiceDecision:
+    """Return the blocks of a remote: the homes of its paths are equal; a block stays on its path while that exists.
+
+    The blocks of paths that are gone, or ejected, go to those that have the fewest; nothing else moves.
+    """
+    usable = [name for name in _names(service) if name in _weighted(service) - ejected]
+    if not usable:
+        return ServiceDecision(service.key, Blocks(), Blocks())
+    home, width = Blocks.of_assignment(_fewest(service).assignment, _names(service)), service.key.max_width
+    if placed is None and before is not None:
+        placed = _inherited(service, before.active)
+    if placed is None or placed.depth > width or not placed.owners & set(usable):
+        placed = home
+    units = [owner for _, size, owner in Space(width, placed.rows).parts(0, 1 << width) for _ in range(size)]
+    held = Counter(owner for owner in units if owner in usable)
+    for position, owner in enumerate(units):
+        if owner not in usable:
+            units[position] = heir = min(usable, key=lambda name: held[name])
+            held[heir] += 1
+    return ServiceDecision(
+        service.key, home, Blocks.of((block_at(position, 1, width), owner) for position, owner in enumerate(units))
+    )
+
+
+def _inherited(service: Service, active: Blocks) -> Blocks:
+    """Return the blocks under the names of the paths that have them now."""
+    old, owners = active.assignment()
+    heirs = zip(owners, _heirs(service, old, owners), strict=True)
+    names = _names(service)
+    return active.renamed({owner: names[heir] for owner, heir in heirs if owner is not None and heir is not None})
+
+
+def _names(service: Service) -> tuple[str, ...]:
+    return tuple(backend.name for backend in service.backends)
 
 
 def _home(service: Service, before: ServiceDecision | None) -> Blocks:

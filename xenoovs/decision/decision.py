@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from xenoovs.model.balancer import Balancer, BlockKey, Service, service_ids
 from xenoovs.model.next_hop import NextHop, parse_next_hop
+from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
 
 # Blocks and their owners: which backend has which clients of one service, in canonical form.
@@ -77,6 +78,11 @@ class Blocks:
         for block, owner in self.rows:
             units[owner] += block.size(width)
         return {owner: Fraction(count, 1 << width) for owner, count in units.items()}
+
+    def in_order(self) -> tuple[Row, ...]:
+        """Return the rows in the order in which a layout gives blocks to owners."""
+        width = self.depth
+        return tuple(sorted(self.rows, key=lambda row: row[0].start(width)))
 
     def assignment(self) -> tuple[Assignment, tuple[Owner | None, ...]]:
         """Return an assignment that covers all clients, and the owner of each index in it; None: dropped."""
@@ -275,11 +281,14 @@ class DesiredState:
         balancer: The config with the weights in use; 0 for a backend that an operator drained.
         ejected: Names of the backends that get no clients, by the name of their service.
         ramps: Part of its clients (0 < part < 1) that each backend in a slow start has by now.
+        placed: Which path has which blocks, by the name of the service of a remote; of one that is missing the
+            blocks stay where they are.
     """
 
     balancer: Balancer
     ejected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ramps: Mapping[BackendName, Fraction] = field(default_factory=dict)
+    placed: Mapping[str, Blocks] = field(default_factory=dict)
 
 
 # Owners of blocks and the backends of a config: next hops, and names after a change of the config.
@@ -319,11 +328,10 @@ def follow(
     """
     if before is after:
         return decision, transition
-    ids = service_ids(service.claim for service in after.services)
-    old = {service.claim: service for service in before.services}
-    names = {
-        ids[service.claim]: _names(old[service.claim], service) for service in after.services if service.claim in old
-    }
+    configured = every_service(after)
+    ids = service_ids(service.claim for service in configured)
+    old = {service.claim: service for service in every_service(before)}
+    names = {ids[service.claim]: _names(old[service.claim], service) for service in configured if service.claim in old}
     services = {
         i: replace(found, home=found.home.renamed(names.get(i, {})), active=found.active.renamed(names.get(i, {})))
         for i, found in decision.services

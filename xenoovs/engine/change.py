@@ -14,6 +14,7 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
 from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
@@ -135,7 +136,7 @@ def reachable(desired: DesiredState, reasons: Mapping[str, str]) -> tuple[Desire
     if not reasons:
         return desired, ()
     ejected, behind = dict(desired.ejected), dict[str, list[BackendName]]()
-    for service in desired.balancer.services:
+    for service in every_service(desired.balancer):
         for name, hop in next_hops(service).items():
             for port in set(hop.ports) & reasons.keys():
                 behind.setdefault(port, []).append((service.name, name))

@@ -19,7 +19,7 @@ from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packet
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
-from xenoovs.compile.read import is_of_drain, read
+from xenoovs.compile.read import is_of_drain, read, with_paths
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
@@ -42,6 +42,7 @@ from xenoovs.engine.change import (
 from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
+from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import FOREIGN, service_of
 from xenoovs.openflow.text import recognise
 from xenoovs.switch.api import PortCheck, Switch, check_ports
@@ -172,7 +173,8 @@ class Engine:
     def decision(self, balancer: Balancer) -> tuple[Decision, Transition]:
         """Return what the flows of the bridge say now. Raises SwitchError."""
         balancer = self.resolve(balancer)
-        return read(self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM), balancer)
+        seen = tuple(self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM))
+        return read(seen, with_paths(balancer, seen))
 
     def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
         """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError.
@@ -182,7 +184,7 @@ class Engine:
         """
         balancer = self.resolve(balancer)
         decided = dict(self.decision(balancer)[0].services)
-        ids = service_ids(service.claim for service in balancer.services)
+        ids = service_ids(service.claim for service in every_service(balancer))
         idle = {service.name: {b.name for b in service.backends if not b.weight} for service in balancer.services}
         return {
             (service.name, owner): part
@@ -201,7 +203,7 @@ class Engine:
             CompileError, ToleranceUnreachable: No flows can do that.
         """
         with self._lock:
-            desired = DesiredState(self.resolve(balancer))
+            desired = DesiredState(self._with_paths(self.resolve(balancer)))
             return self._planned(desired, replace(options, as_found=True), now_s, counted=True)
 
     def apply(self, change: Change) -> None:
@@ -227,7 +229,7 @@ class Engine:
             SwitchError, CompileError, ToleranceUnreachable, ChangesHeld.
         """
         with self._lock:
-            desired = replace(desired, balancer=self.resolve(desired.balancer))
+            desired = replace(desired, balancer=self._with_paths(self.resolve(desired.balancer)))
             self._follow(desired.balancer)
             change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent)
             if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
@@ -278,6 +280,15 @@ class Engine:
             if left:
                 self.switch.apply(bridge, bundle_of(Plan((), (), left, 0)))
         return read_s - dumping_s
+
+    def _with_paths(self, balancer: Balancer) -> Balancer:
+        """Return the balancer with the source ports of paths that nobody has found yet, as the bridge uses them."""
+        if not unknown_paths(balancer):
+            return balancer
+        memory = self._memory_of(balancer.uplinks.bridge)
+        if memory is not None:
+            return with_source_ports(balancer, dict(memory.asked.balancer.source_ports) | dict(balancer.source_ports))
+        return with_paths(balancer, self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM))
 
     def _planned(
         self, desired: DesiredState, options: PlanOptions, now_s: float, *, urgent: bool = False, counted: bool = False
@@ -422,7 +433,7 @@ def _unchanged(memory: Memory) -> Change:
 
 def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
     """Return the next hops of ejected backends, by service id."""
-    ids = service_ids(service.claim for service in desired.balancer.services)
+    ids = service_ids(service.claim for service in every_service(desired.balancer))
     return {
         ids[service.claim]: frozenset(
             hop for name, hop in next_hops(service).items() if name in desired.ejected.get(service.name, ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
 from xenoovs.model.packet import Packet
+from xenoovs.model.remote import every_service
 
 # Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is no client traffic.
 NEIGHBOUR_DISCOVERY = range(133, 138)
@@ -27,10 +28,17 @@ def _is_neighbour_discovery(packet: Packet) -> bool:
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:
-    """The service whose packet this is; None: other traffic."""
-    if packet.in_port not in balancer.uplinks.ingress:
-        return None
-    return next((service for service in balancer.services if claims(service.claim, packet)), None)
+    """The service of clients, or of a remote, whose packet this is; None: other traffic."""
+    ingress = balancer.uplinks.ingress
+    return next(
+        (
+            service
+            for service in every_service(balancer)
+            if packet.in_port in (ingress if service.claim.in_port is None else (service.claim.in_port,))
+            and claims(service.claim, packet)
+        ),
+        None,
+    )
 
 
 def allowed_backends(service: Service) -> tuple[Backend, ...]:

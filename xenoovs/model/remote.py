@@ -85,6 +85,11 @@ def any_source_ports(tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
     return tuple(chosen)
 
 
+def probe_source_ports(tunnel: HostTunnel) -> tuple[int, ...]:
+    """Return the source port of the probes of each path by uplink, by which the bridge knows the uplink."""
+    return tuple(DYNAMIC_PORTS.first + number for number, _ in enumerate(tunnel.paths.uplinks))
+
+
 def even_tolerance(paths: int, blocks: int) -> Fraction:
     """Return the least tolerance with which `blocks` blocks give `paths` paths equal shares."""
     least = blocks // paths

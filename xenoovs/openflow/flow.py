@@ -44,6 +44,7 @@ class Field(Enum):
     ARP_OP = ("arp_op", 16, Format.DECIMAL, "NXM_OF_ARP_OP")
     ARP_SHA = ("arp_sha", 48, Format.MAC, "NXM_NX_ARP_SHA")
     ARP_THA = ("arp_tha", 48, Format.MAC, "NXM_NX_ARP_THA")
+    NW_TOS = ("nw_tos", 8, Format.DECIMAL, "NXM_OF_IP_TOS")
     ICMP_TYPE = ("icmp_type", 8, Format.DECIMAL, "NXM_OF_ICMP_TYPE")
     ICMP_CODE = ("icmp_code", 8, Format.DECIMAL, "NXM_OF_ICMP_CODE")
     TP_SRC = ("tp_src", 16, Format.L4_PORT, "NXM_OF_TCP_SRC")
@@ -55,7 +56,8 @@ class Field(Enum):
         self.width = width
         self.form = form
         self.nxm = nxm
-        self.all_ones = (1 << width) - 1
+        # The last two bits of the type of service are a field of their own, nw_ecn (ovs-fields(7), "IPv4/IPv6").
+        self.all_ones = 0xFC if ovs_name == "nw_tos" else (1 << width) - 1
         self.rank = len(type(self).__members__)
 
     # Enum hashes its name in Python at each look-up; members are singletons, so identity serves and is 10 times faster.
@@ -207,10 +209,15 @@ class SetField:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy the whole of one field into another of the same width."""
+    """Copy the whole of one field into another; of fields of unlike width, the low bits of the wider one."""
 
     source: Field
     target: Field
+
+    @property
+    def width(self) -> int:
+        """How many bits are copied."""
+        return min(self.source.width, self.target.width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,15 @@ def _address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> IPv4Addr
 
 
 _LAST_MARK, _LAST_REGISTER = Field.PKT_MARK.rank, Field.METADATA.rank
-_MOD_DL = {Field.DL_SRC: "mod_dl_src", Field.DL_DST: "mod_dl_dst"}
+_MOD = {
+    Field.DL_SRC: "mod_dl_src",
+    Field.DL_DST: "mod_dl_dst",
+    Field.NW_SRC: "mod_nw_src",
+    Field.NW_DST: "mod_nw_dst",
+    Field.TP_SRC: "mod_tp_src",
+    Field.TP_DST: "mod_tp_dst",
+}
+"""Actions with words of OpenFlow 1.0. Those of ports set the port of whichever protocol the flow matches."""
 
 
 def render_flow(flow: Flow) -> str:
@@ -421,11 +429,11 @@ def _render_action(action: Action) -> str:
         case Normal():
             return "NORMAL"
         case SetField(field, value):
-            if field in _MOD_DL:
-                return f"{_MOD_DL[field]}:{render_value(field, value)}"
+            if field in _MOD:
+                return f"{_MOD[field]}:{render_value(field, value)}"
             return _render_load(action)
         case Move(source, target):
-            return f"move:{source.nxm}[]->{target.nxm}[]"
+            return f"move:{_render_part(source, action.width)}->{_render_part(target, action.width)}"
         case Resubmit(table):
             return f"resubmit(,{table})"
         case Learn():
@@ -434,6 +442,10 @@ def _render_action(action: Action) -> str:
             return text
         case _:
             assert_never(action)
+
+
+def _render_part(field: Field, width: int) -> str:
+    return f"{field.nxm}[]" if width == field.width else f"{field.nxm}[0..{width - 1}]"
 
 
 def _render_load(action: SetField) -> str:
@@ -462,10 +474,20 @@ def _render_learn(learn: Learn) -> str:
 
 
 _BY_NXM = {field.nxm: field for field in Field}
-_BY_SET_FIELD = {**_BY_NAME, "eth_src": Field.DL_SRC, "eth_dst": Field.DL_DST}
+_BY_MOD = {word: field for field, word in _MOD.items()}
+_SET_FIELD_NAMES = {"eth": "dl", "ip": "nw", "tcp": "tp", "udp": "tp", "sctp": "tp"}
+"""What begins the names of fields in `set_field` and in `mod_`; `_src` or `_dst` ends them."""
+_BY_SET_FIELD = {
+    **_BY_NAME,
+    **{
+        f"{name}_{end}": _BY_NAME[f"{short}_{end}"]
+        for name, short in _SET_FIELD_NAMES.items()
+        for end in ("src", "dst")
+    },
+}
 _LOAD = re.compile(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+)\[\]", re.ASCII)
 _SET_ANY_FIELD = re.compile(r"set_field:([^>/]+)->([a-z0-9_]+)", re.ASCII)
-_MOVE = re.compile(r"move:([A-Z0-9_]+)\[\]->([A-Z0-9_]+)\[\]", re.ASCII)
+_MOVE = re.compile(r"move:(([A-Z0-9_]+)\[[0-9.]*\])->(([A-Z0-9_]+)\[[0-9.]*\])", re.ASCII)
 _LEARN = re.compile(
     r"learn\(table=([0-9]+),idle_timeout=([0-9]+),priority=([0-9]+),delete_learned,cookie=(0x[0-9a-f]+),"
     r"limit=([0-9]+),eth_type=(0x[0-9a-f]+),nw_proto=([0-9]+)((?:,[A-Z0-9_]+\[\])+)((?:,load:[^,]+)*),"
@@ -512,9 +534,8 @@ def _parse_action(text: str, tables: Mapping[str, int] | None) -> Action:
     match name:
         case "output":
             return _parse_output(text, argument)
-        case "mod_dl_src" | "mod_dl_dst":
-            field = _BY_NAME[name.removeprefix("mod_")]
-            return SetField(field, parse_value(field, argument))
+        case word if word in _BY_MOD:
+            return SetField(_BY_MOD[word], parse_value(_BY_MOD[word], argument))
         case "load" | "set_field":
             return _parse_set(text)
         case "move":
@@ -566,9 +587,11 @@ def _fitting(field: Field, value: int) -> int:
 
 
 def _parse_move(text: str) -> Action:
-    if (found := _MOVE.fullmatch(text)) and found[1] in _BY_NXM and found[2] in _BY_NXM:
-        return Move(_BY_NXM[found[1]], _BY_NXM[found[2]])
-    return Foreign(text)
+    found = _MOVE.fullmatch(text)
+    if found is None or found[2] not in _BY_NXM or found[4] not in _BY_NXM:
+        return Foreign(text)
+    move = Move(_BY_NXM[found[2]], _BY_NXM[found[4]])
+    return move if _render_action(move) == text else Foreign(text)
 
 
 def _parse_learn(text: str) -> Action:
@@ -714,8 +737,12 @@ def _parse_keyword(name: str) -> tuple[Masked, ...]:
 # Flows in a dump that are recognised by their text: parsing a table of 16,000 flows would take longer.
 
 
-# OpenFlow 1.4 has no mod_dl_*; there the same action is printed by its own name (ovs-actions(7), set_field).
-_SET_MAC = re.compile(r"set_field:([0-9a-f:]{17})->eth_(src|dst)", re.ASCII)
+# OpenFlow 1.4 has no mod_*; there the same action is printed by its own name (ovs-actions(7), set_field).
+_SET_BY_NAME = re.compile(r"set_field:([0-9a-f:.]+)->(eth|ip|tcp|udp|sctp)_(src|dst)(?![a-z0-9_\[])", re.ASCII)
+
+
+def _as_mod(found: re.Match[str]) -> str:
+    return f"mod_{_SET_FIELD_NAMES[found[2]]}_{found[3]}:{found[1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -736,7 +763,7 @@ def recognise(dump: str, known: Mapping[str, Flow]) -> Recognised:
 
     Raises ParseError for a line that is neither known nor a flow.
     """
-    lines = {line.strip() for line in _SET_MAC.sub(r"mod_dl_\2:\1", dump).split("\n")}
+    lines = {line.strip() for line in _SET_BY_NAME.sub(_as_mod, dump).split("\n")}
     missing = {text: flow for text, flow in known.items() if text not in lines}
     unknown = "\n".join(sorted(lines - known.keys()))
     return Recognised(missing, tuple(seen.flow for seen in parse_dump(unknown)))

@@ -42,6 +42,7 @@ _STAGES: Mapping[Field, Segment] = {
     Field.IPV6_SRC: Segment.L3,
     Field.IPV6_DST: Segment.L3,
     Field.NW_PROTO: Segment.L3,
+    Field.NW_TOS: Segment.L3,
     Field.TCP_FLAGS: Segment.L3,
     Field.ARP_SHA: Segment.L4,
     Field.ARP_THA: Segment.L4,
@@ -73,7 +74,7 @@ class Headers:
                 return dl_type == ETH_IPV4
             case Field.IPV6_SRC | Field.IPV6_DST:
                 return dl_type == ETH_IPV6
-            case Field.NW_PROTO:
+            case Field.NW_PROTO | Field.NW_TOS:
                 return dl_type in (ETH_IPV4, ETH_IPV6)
             case Field.TP_SRC | Field.TP_DST:
                 return dl_type in (ETH_IPV4, ETH_IPV6) and protocol in _PORT_PROTOCOLS

@@ -137,7 +137,8 @@ class _Walk:
             case Move(source, target):
                 if self.headers.has(source) and self.headers.has(target):
                     self.observer.touched(source)
-                    self.set(target, self.headers.get(source))
+                    copied, replaced = (1 << action.width) - 1, self.headers.get(target)
+                    self.set(target, self.headers.get(source) & copied | replaced & ~copied)
             case Resubmit(table):
                 self.enter(table, depth + 1)
             case Learn():

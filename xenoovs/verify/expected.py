@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 
-from xenoovs.compile.encoding import key_of
+from xenoovs.compile.encoding import WRITTEN, key_of, rewrites
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
-from xenoovs.model.next_hop import NextHop, mac_of
+from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
+from xenoovs.openflow.text import parse_value
 
 Fields = Mapping[str, MaskedValue]
 """The match of a megaflow: field names of ovs-fields(7) to values and masks."""
@@ -67,7 +68,7 @@ class ExpectedService:
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
     """Return the services of a compiled program, in its order."""
-    return tuple(map(_expected_service, program.services))
+    return tuple(_expected_service(service) for service in program.services if service.classify)
 
 
 def _expected_service(service: ServiceProgram) -> ExpectedService:
@@ -214,7 +215,12 @@ def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
 # Whether the packets of a megaflow go to a next hop: the only translation of next hops into datapath actions.
 
 
-_ETH_DST = re.compile(r"dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})", re.ASCII)
+_SET = {
+    Field.DL_DST: re.compile(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", re.ASCII),
+    Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
+    Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
+}
+"""Datapath actions that write what next hops write (format_odp_action() of lib/odp-util.c)."""
 _UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
 
@@ -224,18 +230,16 @@ def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:
 
 
 def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop) -> bool:
-    mac, port = mac_of(hop), hop.port
+    port = hop.port
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
-    old_mac = fields.get("dl_dst")
-    for written in _output_macs(megaflow.actions, port):
-        if mac is None:
-            if written is None or (old_mac is not None and old_mac.value == written):
-                return True
-        # A packet that already has the backend's MAC is not rewritten.
-        elif written == mac.value or (written is None and old_mac is not None and old_mac.value == mac.value):
-            return True
-    return False
+    expected = {write.field: write.value for write in rewrites(hop, None)}
+    before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
+    # A packet that already has what a next hop writes is not rewritten.
+    return any(
+        all(written.get(field, before.get(field)) == expected.get(field, before.get(field)) for field in WRITTEN)
+        for written in _written(megaflow.actions, port)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -251,15 +255,16 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _output_macs(actions: tuple[str, ...], egress: str) -> tuple[int | None, ...]:
-    """Return the destination MACs of copies that leave by the port; None: not rewritten."""
+def _written(actions: tuple[str, ...], egress: str) -> tuple[Mapping[Field, int], ...]:
+    """Return the fields of next hops that are written into the copies that leave by the port."""
     # Behind a tunnel the port has a name that Open vSwitch chose.
     is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
-    written: int | None = None
-    found = list[int | None]()
+    written = dict[Field, int]()
+    found = list[Mapping[Field, int]]()
     for action in actions:
-        if action.startswith("set(eth(") and (rewritten := _ETH_DST.search(action)):
-            written = int(rewritten[1].replace(":", ""), 16)
-        elif action == egress:
-            found.append(written)
+        if action == egress:
+            found.append(dict(written))
+        for field, pattern in _SET.items():
+            if (rewritten := pattern.match(action)) is not None:
+                written[field] = parse_value(field, rewritten[1])
     return (*found, written) if is_tunnel else tuple(found)

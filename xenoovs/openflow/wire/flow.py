@@ -33,12 +33,12 @@ from xenoovs.openflow.wire import frame
 from xenoovs.openflow.wire.frame import ANY, FLOW_MOD, HEADER, LARGEST, NICIRA, VERSION, Reader, padded
 from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
 from xenoovs.openflow.wire.match import (
-    ACTION_FIELD_OF,
     ACTION_HEADERS,
     HAS_MASK,
-    HEADERS,
+    SET_FIELD_OF,
     decode_conditions,
     encode_match,
+    match_header,
     size_of,
     whole_field,
 )
@@ -63,7 +63,9 @@ _NX_MOVE, _NX_LOAD, _NX_RESUBMIT_TABLE = 6, 7, 14
 _SAME_PORT = 0xFFF8
 """OFPP_IN_PORT in 16 bits: the look-up of NXAST_RESUBMIT_TABLE sees the packet's own ingress port."""
 
-_SET_BY_FIELD = frozenset((Field.DL_SRC, Field.DL_DST))
+_SET_BY_FIELD = frozenset(
+    (Field.DL_SRC, Field.DL_DST, Field.NW_SRC, Field.NW_DST, Field.TP_SRC, Field.TP_DST),
+)
 """Set by OFPAT_SET_FIELD, as ovs-ofctl sends `mod_dl_dst`; all others as it sends `load`: dumps show what was sent."""
 
 _RAW_ACTION = "wire:"
@@ -72,9 +74,12 @@ _CONTROLLER_TEXT = re.compile(r"CONTROLLER:([0-9]{1,5})", re.ASCII)
 _PORT_WORDS = {"FLOOD": frame.FLOOD, "ALL": frame.ALL, "TABLE": frame.TABLE}
 
 
-def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int]) -> bytes:
-    """Raises NotEncodable."""
-    return b"".join(_encode_action(action, ofports) for action in actions)
+def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int], *, protocol: int | None = None) -> bytes:
+    """Return actions as bytes. `protocol`: that the flow matches; ports are set of no other.
+
+    Raises NotEncodable.
+    """
+    return b"".join(_encode_action(action, ofports, protocol) for action in actions)
 
 
 def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
@@ -86,7 +91,7 @@ def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]
     return tuple(found)
 
 
-def _encode_action(action: Action, ofports: Mapping[str, int]) -> bytes:
+def _encode_action(action: Action, ofports: Mapping[str, int], protocol: int | None) -> bytes:
     match action:
         case Output(port):
             return _output(frame.port_number(port, ofports))
@@ -95,10 +100,10 @@ def _encode_action(action: Action, ofports: Mapping[str, int]) -> bytes:
         case Normal():
             return _output(frame.NORMAL)
         case SetField(field, value):
-            return _encode_set(field, value)
+            return _encode_set(field, value, protocol)
         case Move(source, target):
             heads = ACTION_HEADERS[source], ACTION_HEADERS[target]
-            return _MOVE.pack(_TYPE_EXPERIMENTER, _MOVE.size, NICIRA, _NX_MOVE, target.width, 0, 0, *heads)
+            return _MOVE.pack(_TYPE_EXPERIMENTER, _MOVE.size, NICIRA, _NX_MOVE, action.width, 0, 0, *heads)
         case Resubmit(table):
             size = _RESUBMIT_TABLE.size
             return _RESUBMIT_TABLE.pack(_TYPE_EXPERIMENTER, size, NICIRA, _NX_RESUBMIT_TABLE, _SAME_PORT, table)
@@ -114,14 +119,18 @@ def _output(port: int, *, max_len: int = 0) -> bytes:
     return _OUTPUT.pack(_TYPE_OUTPUT, _OUTPUT.size, port, max_len)
 
 
-def _encode_set(field: Field, value: int) -> bytes:
+def _encode_set(field: Field, value: int, protocol: int | None) -> bytes:
     if value > field.all_ones:
         raise NotEncodable(part=f"{value:#x}", reason=f"{field.ovs_name} has {field.width} bits")
     if field in _SET_BY_FIELD:
-        size = size_of(field)
+        size, head = size_of(field), match_header(field, ether=None, protocol=protocol)
+        if head is None:
+            raise NotEncodable(part=field.ovs_name, reason="the flow does not say which protocol it is of")
         length = (_SET_FIELD_HEAD.size + size + 7) // 8 * 8
-        return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, HEADERS[field]) + value.to_bytes(size, "big"))
-    head = ACTION_HEADERS[field]
+        return padded(_SET_FIELD_HEAD.pack(_TYPE_SET_FIELD, length, head) + value.to_bytes(size, "big"))
+    head = ACTION_HEADERS.get(field)
+    if head is None:
+        raise NotEncodable(part=field.ovs_name, reason="xenoovs never writes it")
     return _LOAD.pack(_TYPE_EXPERIMENTER, _LOAD.size, NICIRA, _NX_LOAD, field.width - 1, head, value)
 
 
@@ -202,7 +211,7 @@ def _decode_output(action: bytes, names: Mapping[int, str]) -> Action:
 
 def _decode_set_field(action: bytes) -> Action | None:
     head = int.from_bytes(action[4:8], "big")
-    field = ACTION_FIELD_OF.get(head >> 9)
+    field = SET_FIELD_OF.get(head >> 9)
     if field is None or field.width > 64 or head & HAS_MASK or head & 0xFF != size_of(field):
         return None
     return SetField(field, int.from_bytes(action[8 : 8 + size_of(field)], "big"))
@@ -223,7 +232,8 @@ def _decode_nicira(subtype: int, action: bytes) -> Action | None:
             fields = whole_field(source), whole_field(target)
             if fields[0] is None or fields[1] is None or source_offset or target_offset:
                 return None
-            return Move(fields[0], fields[1]) if bits == fields[0].width == fields[1].width else None
+            move = Move(fields[0], fields[1])
+            return move if bits == move.width else None
     return None
 
 
@@ -246,11 +256,12 @@ _RAW_INSTRUCTION = "instruction:"
 """In front of the hexadecimal bytes of an instruction that xenoovs does not know, as an action of its own."""
 
 
-def encode_instructions(actions: tuple[Action, ...], ofports: Mapping[str, int]) -> bytes:
-    """Raises NotEncodable."""
-    return b"".join(
-        _encode_run(are_instructions, run, ofports) for are_instructions, run in groupby(actions, _is_instruction)
-    )
+def encode_instructions(
+    actions: tuple[Action, ...], ofports: Mapping[str, int], *, protocol: int | None = None
+) -> bytes:
+    """Return the instructions of a flow as bytes. `protocol`: as of `encode_actions`. Raises NotEncodable."""
+    runs = groupby(actions, _is_instruction)
+    return b"".join(_encode_run(are_instructions, run, ofports, protocol) for are_instructions, run in runs)
 
 
 def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
@@ -274,10 +285,12 @@ def _is_instruction(action: Action) -> bool:
     return isinstance(action, Foreign) and action.text.startswith(_RAW_INSTRUCTION)
 
 
-def _encode_run(are_instructions: object, run: Iterable[Action], ofports: Mapping[str, int]) -> bytes:
+def _encode_run(
+    are_instructions: object, run: Iterable[Action], ofports: Mapping[str, int], protocol: int | None
+) -> bytes:
     if are_instructions:
         return b"".join(unhex(action.text, behind=_RAW_INSTRUCTION) for action in run if isinstance(action, Foreign))
-    packed = encode_actions(run, ofports)
+    packed = encode_actions(run, ofports, protocol=protocol)
     length = _APPLY.size + len(packed)
     if length > LARGEST:
         raise NotEncodable(part="a list of actions", reason=f"it has more than {LARGEST} bytes")
@@ -343,7 +356,7 @@ _NO_BUFFER = _NO_GROUP = ANY
 """OFP_NO_BUFFER and OFPG_ANY are all ones, as OFPP_ANY is."""
 
 _DEFAULT_OPTIONS = FlowOptions()
-_Encode = Callable[[tuple[Action, ...]], bytes]
+_Encode = Callable[[Flow], bytes]
 
 
 def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> bytes:
@@ -356,12 +369,14 @@ def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> by
 
 def encode_flow_mods(mods: Iterable[FlowMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
     """Yield one message per flow-mod; their xids count up from `first_xid`. Raises NotEncodable."""
-    known: dict[tuple[Action, ...], bytes] = {}
+    known: dict[tuple[int | None, tuple[Action, ...]], bytes] = {}
 
-    def instructions(actions: tuple[Action, ...]) -> bytes:
+    def instructions(flow: Flow) -> bytes:
         # Thousands of flows share a few dozen lists of actions.
-        if (packed := known.get(actions)) is None:
-            packed = known[actions] = encode_instructions(actions, ofports)
+        exact = flow.match.get(Field.NW_PROTO)
+        protocol = None if exact is None else exact.value
+        if (packed := known.get((protocol, flow.actions))) is None:
+            packed = known[protocol, flow.actions] = encode_instructions(flow.actions, ofports, protocol=protocol)
         return packed
 
     for xid, mod in enumerate(mods, start=first_xid):
@@ -375,7 +390,7 @@ def _encode_flow_mod(mod: FlowMod, xid: int, instructions: _Encode, match: bytes
     flow, command = mod.flow, mod.command
     is_add = command is Command.ADD
     options = options_of(flow.options) if is_add and flow.options else _DEFAULT_OPTIONS
-    done = b"" if command is Command.DELETE else instructions(flow.actions)
+    done = b"" if command is Command.DELETE else instructions(flow)
     length = HEADER.size + _FLOW_MOD.size + len(match) + len(done)
     if length > LARGEST:
         raise NotEncodable(part=render_flow(flow), reason=f"it has more than {LARGEST} bytes")

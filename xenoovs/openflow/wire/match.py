@@ -59,6 +59,7 @@ _PLAIN = {
     Field.NW_PROTO: (OXM, 10),
     Field.NW_SRC: (OXM, 11),
     Field.NW_DST: (OXM, 12),
+    Field.NW_TOS: (OXM, 8),
     Field.ARP_OP: (OXM, 21),
     Field.ARP_SPA: (OXM, 22),
     Field.ARP_TPA: (OXM, 23),
@@ -122,7 +123,13 @@ HEADERS = {field: header(*place, width=field.width) for field, place in _PLAIN.i
 
 _BY_PROTOCOL = _by_protocol()
 
-ACTION_HEADERS = {**HEADERS, **{field: header(*place, width=field.width) for field, place in _NXM.items()}}
+_IN_ACTIONS: dict[Field, int] = {field: head for field, head in HEADERS.items() if field is not Field.NW_TOS}
+"""No action of xenoovs writes the type of service."""
+
+ACTION_HEADERS = {
+    **_IN_ACTIONS,
+    **{field: header(*place, width=field.width) for field, place in _NXM.items()},
+}
 """Field -> header in the actions NXAST_REG_LOAD and NXAST_REG_MOVE."""
 
 
@@ -147,14 +154,24 @@ def _fields() -> dict[int, Field]:
 FIELD_OF = _fields()
 """Class and number (a header without its last 9 bits) -> field."""
 
-ACTION_FIELD_OF = {plain >> 9: field for heads in (HEADERS, ACTION_HEADERS) for field, plain in heads.items()}
+ACTION_FIELD_OF = {plain >> 9: field for heads in (_IN_ACTIONS, ACTION_HEADERS) for field, plain in heads.items()}
 """Likewise for actions, in which a port of UDP is another field than a port of TCP."""
+
+_PORT_FIELDS = {head >> 9: field for (field, ether, _), head in _BY_PROTOCOL.items() if ether is None}
+
+SET_FIELD_OF = {**ACTION_FIELD_OF, **_PORT_FIELDS}
+"""Likewise for OFPAT_SET_FIELD, whose ports are those of whichever protocol the flow matches."""
 
 
 def whole_field(head: int) -> Field | None:
     """Return the field that an action names by a header without a mask; None: unknown, or another length."""
     field = ACTION_FIELD_OF.get(head >> 9)
     return field if field is not None and head & 0x1FF == size_of(field) else None
+
+
+_UNUSED_BITS = {Field.NW_TOS: 2}
+"""OpenFlow 1.4 matches the codepoint (OFPXMT_OFB_IP_DSCP), ovs-ofctl and `Field` the whole byte."""
+_LAST_DSCP = b"\x3f"
 
 
 ONF_TCP_FLAGS = EXPERIMENTER_CLASS << 16 | 42 << 9
@@ -374,7 +391,7 @@ def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
 def _encode_condition(masked: Masked, header: int) -> bytes:
     size = size_of(masked.field)
     if masked.is_exact:
-        return U32.pack(header) + masked.value.to_bytes(size, "big")
+        return U32.pack(header) + (masked.value >> _UNUSED_BITS.get(masked.field, 0)).to_bytes(size, "big")
     return U32.pack(masked_header(header)) + masked.value.to_bytes(size, "big") + masked.mask.to_bytes(size, "big")
 
 
@@ -389,8 +406,10 @@ def _decode_masked(condition: bytes) -> Masked | None:
         return None
     size = size_of(field)
     value, mask = condition[4 : 4 + size], condition[4 + size :]
+    if field in _UNUSED_BITS and (header & HAS_MASK or value > _LAST_DSCP):
+        return None
     if len(condition) == 4 + size and not header & HAS_MASK:
-        return Masked(field, int.from_bytes(value, "big"), field.all_ones)
+        return Masked(field, int.from_bytes(value, "big") << _UNUSED_BITS.get(field, 0), field.all_ones)
     if len(condition) == 4 + 2 * size and header & HAS_MASK:
         return Masked(field, int.from_bytes(value, "big"), int.from_bytes(mask, "big"))
     return None

@@ -1,0 +1,143 @@
+"""Laws of tunnels: what is written is read back, blocks stay, and packets take the path of their block."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.compiled import observed
+from tests.openflow_replies import flows_reply
+from tests.tunnels import as_unknown, placements, tunnelled_balancers
+from xenoovs.compile.encoding import arrives
+from xenoovs.compile.program import Program, compile_onto, compile_program
+from xenoovs.compile.read import read, with_paths
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import parse_config
+from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.packet import Packet
+from xenoovs.model.remote import every_service, remotes_of
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.text import parse_flow, render_flow
+from xenoovs.openflow.wire.message import decode_flows
+from xenoovs.simulate.headers import headers_of
+from xenoovs.simulate.walk import tables_of
+
+laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Balancer, Program, dict[str, Blocks]]:
+    """Tunnels whose mover has placed the blocks of some remotes."""
+    balancer = draw(tunnelled_balancers())
+    placed = {s.name: draw(placements(s)) for _, _, s in remotes_of(balancer) if draw(st.booleans())}
+    decision = decide(Decision(), DesiredState(balancer, placed=placed))
+    return balancer, compile_program(balancer, decision), placed
+
+
+@laws
+@given(programs())
+def test_flows_are_read_back_as_the_decision_that_they_encode(
+    case: tuple[Balancer, Program, dict[str, Blocks]],
+) -> None:
+    balancer, program, placed = case
+    decision, _ = read(observed(program.flows), balancer)
+    assert decision == program.decision
+    active = {made.service.name: made.decision.active for made in program.services}
+    assert placed == {name: active[name] for name in placed}
+
+
+@laws
+@given(programs())
+def test_every_flow_has_one_text_and_one_form_on_the_wire(case: tuple[Balancer, Program, dict[str, Blocks]]) -> None:
+    balancer, program, _ = case
+    assert len({flow.key for flow in program.flows}) == len(program.flows)
+    assert [parse_flow(render_flow(flow)) for flow in program.flows] == list(program.flows)
+    numbers = {name: number for number, name in enumerate(balancer.ports, start=1)}
+    seen = [ObservedFlow(flow, 0, 0, 0.0) for flow in program.flows]
+    reply = flows_reply(seen, numbers, more=False)
+    assert [one.flow for one in decode_flows(reply, {n: name for name, n in numbers.items()})] == list(program.flows)
+
+
+@laws
+@given(programs())
+def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(
+    case: tuple[Balancer, Program, dict[str, Blocks]],
+) -> None:
+    balancer, program, _ = case
+    seen = observed(program.flows)
+    assert compile_onto(balancer, seen).decision == program.decision
+    # The config does not say the ports; that the agent asks for ICMP then is the only difference.
+    unknown = as_unknown(balancer)
+    found = with_paths(unknown, seen)
+    assert [s.backends for s in every_service(found)] == [s.backends for s in every_service(balancer)]
+    assert compile_onto(unknown, seen).decision == program.decision
+
+
+@laws
+@given(programs(), st.data())
+def test_a_packet_of_the_host_takes_the_path_of_its_block(
+    case: tuple[Balancer, Program, dict[str, Blocks]], data: st.DataObject
+) -> None:
+    balancer, program, _ = case
+    tables = tables_of(program.flows)
+    for tunnel, remote, service in remotes_of(balancer):
+        source_port = data.draw(st.integers(0, 65_535))
+        packet = Packet(tunnel.host_port, tunnel.local, remote.address, 17, source_port, tunnel.dst_port)
+        (copy,) = tables.run(packet).copies
+        decided = dict(program.decision.services)
+        made = next(made for made in program.services if made.service.name == service.name)
+        rows = decided[made.service_id].active.rows
+        owner = next(owner for block, owner in rows if block.contains(source_port))
+        sent, original = copy.headers.get, headers_of(packet).get
+        assert arrives(next_hops(service)[owner], port=copy.port, sent=sent, original=original)
+
+
+@laws
+@given(tunnelled_balancers())
+def test_a_config_says_every_tunnel(balancer: Balancer) -> None:
+    assert parse_config(render_config(balancer), file="c.yaml").tunnels == balancer.tunnels
+
+
+@laws
+@given(programs(), st.data())
+def test_blocks_of_a_path_that_is_gone_move_and_no_others(
+    case: tuple[Balancer, Program, dict[str, Blocks]], data: st.DataObject
+) -> None:
+    balancer, program, _ = case
+    for made in (made for made in program.services if made.service.is_remote):
+        names = [backend.name for backend in made.service.backends]
+        gone = frozenset(data.draw(st.sets(st.sampled_from(names), max_size=len(names) - 1)))
+        desired = DesiredState(balancer, ejected={made.service.name: gone})
+        after = dict(decide(program.decision, desired).services)[made.service_id].active
+        assert not after.owners & gone
+        if made.decision.active.owners <= gone:
+            continue
+        for block, owner in made.decision.active.rows:
+            now = {name for _, _, name in after.within([block])}
+            assert owner in gone or now == {owner}
+
+
+@laws
+@given(programs())
+def test_a_command_without_an_agent_leaves_blocks_where_they_are(
+    case: tuple[Balancer, Program, dict[str, Blocks]],
+) -> None:
+    balancer, program, _ = case
+    desired = undisturbed(program.decision, DesiredState(balancer))
+    after = dict(decide(program.decision, desired).services)
+    for made in (made for made in program.services if made.service.is_remote):
+        assert after[made.service_id] == made.decision
+
+
+def test_the_packets_of_another_host_are_no_packets_of_the_remote() -> None:
+    """A tunnel is a tunnel of the host behind its port; other UDP for the same address is other traffic."""
+    from tests.tunnels import TUNNEL, tunnelled
+
+    program = compile_program(tunnelled(), decide(Decision(), DesiredState(tunnelled())))
+    packet = Packet("p0", IPv4Address("192.0.2.1"), TUNNEL.remotes[0].address, 17, 50_000, 4789)
+    (copy,) = tables_of(program.flows).run(packet).copies
+    assert copy.port == "pf0hpf"

@@ -1,0 +1,200 @@
+"""Tunnels of a config: what must hold between their values, and the model that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xenoovs.config.schema import SwitchConfig, TunnelConfig
+from xenoovs.config.values import OTHER, KeyPath, Remark
+from xenoovs.errors import counted
+from xenoovs.model.tunnel import Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
+
+NumberedTunnel = tuple[int, TunnelConfig]
+
+
+def tunnel_of(config: TunnelConfig) -> HostTunnel:
+    """Return the tunnel that a config without mistakes describes."""
+    probe = config.probe
+    return HostTunnel(
+        name=config.name,
+        local=config.local,
+        host_port=config.host_port,
+        remotes=tuple(Remote(remote.name, remote.address, tuple(remote.aliases)) for remote in config.remotes),
+        paths=_paths(config),
+        probe=None
+        if probe is None
+        else PathProbe(probe.port, probe.interval, probe.timeout, tos=probe.tos, gateway=probe.gateway),
+        type=config.type,
+        dst_port=config.type.dst_port if config.dst_port is None else config.dst_port,
+        source_ports=config.source_ports,
+        blocks=config.blocks,
+        margin_us=config.margin,
+        reflect=config.reflect,
+        watchdog_ms=config.watchdog,
+        aliases=tuple(config.aliases),
+    )
+
+
+def _paths(config: TunnelConfig) -> Paths:
+    paths = config.paths
+    if paths.by is PathSelector.UPLINK:
+        return Paths(paths.by, len(paths.uplinks), uplinks=tuple(paths.uplinks))
+    if paths.by is PathSelector.ADDRESS:
+        return Paths(paths.by)
+    usual = Discover.LIST if paths.ports else Discover.TTL
+    count = len(paths.ports) if paths.ports else paths.count
+    return Paths(paths.by, count, paths.discover or usual, tuple(paths.ports))
+
+
+def check_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> Iterator[Remark]:
+    """Find mistakes that two or more right values of tunnels make together."""
+    numbered = tuple(tunnels)
+    for index, tunnel in numbered:
+        here = ("tunnels", index)
+        yield from _check_ports(switch, tunnel, here)
+        yield from _check_paths(switch, tunnel, here)
+        yield from _check_remotes(tunnel, here)
+        yield from _check_probe(tunnel, here)
+    yield from _check_between(numbered)
+
+
+def _check_ports(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    if tunnel.host_port in switch.ingress:
+        yield Remark(
+            (*here, "host_port"),
+            f"{tunnel.host_port} is an ingress port, by which packets of the fabric enter; name the port that the host "
+            "is behind",
+        )
+    for key, port in (("host_port", tunnel.host_port), ("probe", tunnel.probe.port if tunnel.probe else None)):
+        if port == switch.bridge:
+            path = (*here, key) if key == "host_port" else (*here, key, "port")
+            yield Remark(path, f"{port} is the bridge's own port; name another port of it")
+    if tunnel.probe is not None and tunnel.probe.port in (*switch.ingress, switch.egress, tunnel.host_port):
+        yield Remark(
+            (*here, "probe", "port"),
+            f"{tunnel.probe.port} carries other packets too; add an internal port: "
+            f"`ovs-vsctl add-port {switch.bridge} xoar0 -- set interface xoar0 type=internal`",
+        )
+
+
+def _check_paths(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    paths, path = tunnel.paths, (*here, "paths")
+    by = paths.by.value
+    for key, selector, is_given in (
+        ("ports", PathSelector.SOURCE_PORT, bool(paths.ports)),
+        ("discover", PathSelector.SOURCE_PORT, paths.discover is not None),
+        ("uplinks", PathSelector.UPLINK, bool(paths.uplinks)),
+    ):
+        if is_given and paths.by is not selector:
+            yield Remark((*path, key), f"paths by {by} have no {key}; write `by: {selector.value}`, or leave it out")
+    match paths.by:
+        case PathSelector.SOURCE_PORT:
+            yield from _check_source_ports(tunnel, path)
+        case PathSelector.UPLINK:
+            yield from _check_uplinks(switch, tunnel, path)
+        case PathSelector.ADDRESS:
+            for index, remote in enumerate(tunnel.remotes):
+                if not remote.aliases:
+                    message = f"{remote.name} has one address, and so one path; add `aliases:` with its other ones"
+                    yield Remark((*here, "remotes", index), message)
+
+
+def _check_source_ports(tunnel: TunnelConfig, path: KeyPath) -> Iterator[Remark]:
+    paths = tunnel.paths
+    if paths.discover is Discover.LIST and not paths.ports:
+        yield Remark((*path, "discover"), "no port is listed; add `ports: [50001, 50002]`")
+    if paths.ports and paths.discover not in (Discover.LIST, None):
+        yield Remark((*path, "ports"), "the ports are listed, so nothing is to be found; write `discover: list`")
+    if len(set(paths.ports)) < len(paths.ports):
+        yield Remark((*path, "ports"), "a port is listed twice; list each one once")
+    count = len(paths.ports) or paths.count
+    if count > tunnel.blocks:
+        yield Remark(
+            (*path, "ports" if paths.ports else "count"),
+            f"{counted(tunnel.blocks, 'block')} cannot be on {count} paths; write `blocks: {_power(count)}` or fewer "
+            "paths",
+        )
+
+
+def _power(number: int) -> int:
+    """Return the least power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()
+
+
+def _check_uplinks(switch: SwitchConfig, tunnel: TunnelConfig, path: KeyPath) -> Iterator[Remark]:
+    uplinks = tunnel.paths.uplinks
+    if not uplinks:
+        yield Remark(path, "no uplink is named; add `uplinks: [p0, p1]`")
+    for index, port in enumerate(uplinks):
+        if port in uplinks[:index]:
+            yield Remark((*path, "uplinks", index), f"{port} is listed twice; list each port once")
+        elif port not in switch.ingress:
+            yield Remark(
+                (*path, "uplinks", index),
+                f"{port} is no ingress port, so that nothing that comes back by it is known; add it to `ingress`",
+            )
+
+
+def _check_remotes(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    names, addresses = set[str](), {tunnel.local}
+    for index, remote in enumerate(tunnel.remotes):
+        path = (*here, "remotes", index)
+        if remote.name in names:
+            yield Remark((*path, "name"), f"'{remote.name}' is used twice; name each remote once")
+        names.add(remote.name)
+        for key, address in (("address", remote.address), *(("aliases", alias) for alias in remote.aliases)):
+            if address in addresses or address in tunnel.aliases:
+                yield Remark((*path, key), f"{address} is already an end of this tunnel; write each address once")
+            addresses.add(address)
+        if remote.aliases and tunnel.paths.by is not PathSelector.ADDRESS:
+            by = tunnel.paths.by.value
+            yield Remark((*path, "aliases"), f"paths by {by} use one address; write `by: address`, or leave it out")
+
+
+def _check_probe(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    probe = tunnel.probe
+    if tunnel.watchdog is not None and probe is None:
+        yield Remark((*here, "watchdog"), "without probes no agent chooses paths; add `probe:` or leave it out")
+
+
+def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
+    names, packets, answers, senders = (
+        dict[object, int](),
+        dict[object, int](),
+        dict[object, int](),
+        dict[object, int](),
+    )
+    by_index = dict(tunnels)
+    for index, tunnel in tunnels:
+        here, model = ("tunnels", index), tunnel_of(tunnel)
+        other = names.setdefault(tunnel.name, index)
+        if other != index:
+            yield Remark((*here, "name"), f"'{tunnel.name}' is already {OTHER}; name each once", other=_at(other))
+        for number, remote in enumerate(tunnel.remotes):
+            other = packets.setdefault((tunnel.host_port, remote.address, model.dst_port), index)
+            if other != index:
+                message = f"packets for {remote.address} are those of {OTHER} already; list the remote once"
+                yield Remark((*here, "remotes", number), message, other=_at(other))
+        other = answers.setdefault(tunnel.local, index)
+        if other != index and _answering(by_index[other]) != _answering(tunnel):
+            message = f"{tunnel.local} answers probes as {OTHER} says; write the same `probe` and `reflect` in both"
+            yield Remark((*here, "local"), message, other=_at(other))
+        if tunnel.probe is not None:
+            other = senders.setdefault((tunnel.probe.port, model.dst_port), index)
+            if other != index and _leaving(by_index[other]) != _leaving(tunnel):
+                message = f"probes from {tunnel.probe.port} leave as those of {OTHER}; use another internal port"
+                yield Remark((*here, "probe", "port"), message, other=_at(other))
+
+
+def _at(index: int) -> KeyPath:
+    return ("tunnels", index)
+
+
+def _answering(tunnel: TunnelConfig) -> object:
+    probe = tunnel.probe
+    return None if probe is None else (probe.port, probe.tos, tunnel.reflect)
+
+
+def _leaving(tunnel: TunnelConfig) -> object:
+    is_by_uplink = tunnel.paths.by is PathSelector.UPLINK
+    return tuple(tunnel.paths.uplinks) if is_by_uplink else None
