@@ -1,57 +1,67 @@
-"""`xenoovs measure paths`: rank the paths of a DPU, combine them until it is saturated, write the split as weights."""
+"""`xenoovs measure paths`: measure the paths of a DPU, rank them, combine them until it is saturated."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import OutputFormat, connect, output_option
+from xenoovs.cli.defaults import announce, find_lab
+from xenoovs.cli.measure_run import MeasureSettings, bed_of, document_of, measure_options, run_on_bed, show_result
 from xenoovs.cli.output import echo, print_table, print_text
-from xenoovs.datapath.host import Device, Unknown
-from xenoovs.display import decimal, percent
-from xenoovs.errors import MeasureError, first_names
+from xenoovs.cli.path_list import list_paths
+from xenoovs.cli.path_plan import plan_document, show_plan, write_weights
+from xenoovs.display import quantity, span
+from xenoovs.errors import MeasureError
+from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_file, measured_paths
+from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
-from xenoovs.paths.enumerate import BridgePort, paths_file
-from xenoovs.paths.plan import Criterion, PathKind, PathPlan, Usage, advice, plan_paths
-from xenoovs.switch.host_facts import check_reachable, gather
+from xenoovs.measure.samples import RecordedRun
+from xenoovs.measure.statistics import Interval
+from xenoovs.paths.plan import Criterion, PairVerdict, PathPlan, plan_paths
 
-_DIGITS = 6
+PATHS_FILE = "paths.yaml"
+"""Name of the file of paths in the directory of a run."""
+
+_DIRECTIONS = {"both": tuple(PathDirection), "in": (PathDirection.IN,)}
+_COLORS = {"apart": "green", "shared": "red", "undecided": "yellow"}
 
 
 def _amount(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Fraction | None:
     if given is None:
         return None
     try:
-        number = Decimal(given)
+        found = Decimal(given)
     except InvalidOperation:
-        number = Decimal("NaN")
-    if not number.is_finite() or not 0 < number <= 10**9 or number.adjusted() < -9:
+        found = Decimal("NaN")
+    if not found.is_finite() or not 0 < found <= 10**9 or found.adjusted() < -9:
         raise click.BadParameter(f"{given!r} is not a load: write a number above 0, such as 12.5.")
-    return Fraction(number)
+    return Fraction(found)
+
+
+def _named_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    """Return the lab that the user named; that of the environment counts only where there is no FILE."""
+    if given is None or context.resilient_parsing:
+        return given
+    lab, origin = find_lab(given)
+    announce(f"lab {lab}", origin)
+    return lab
 
 
 @click.command("paths")
-@click.argument("paths", metavar="[PATHS]", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@functools.partial(measure_options, choose_lab=_named_lab)
 @click.option(
-    "--list",
-    "is_listing",
-    is_flag=True,
-    help="Print a file with the paths through the bridges of this host, to fill in.",
-)
-@click.option(
-    "--uplink",
-    "uplinks",
-    multiple=True,
-    metavar="PORT",
-    help="With --list: a port to the wire that is not an uplink of a NIC, as in a lab.",
-)
-@click.option(
-    "--db", metavar="TARGET", help="With --list: database of the Open vSwitch to use. Default: that of the tools."
+    "--directions",
+    type=click.Choice([*_DIRECTIONS]),
+    default="both",
+    show_default=True,
+    help="Measure ways to the backends alone, or also those from them, which need tcpreplay on the backends.",
 )
 @click.option(
     "--by",
@@ -66,168 +76,185 @@ def _amount(_context: click.Context, _parameter: click.Parameter, given: str | N
     "--demand", metavar="LOAD", callback=_amount, help="Carry only this load, on the first paths of the ranking."
 )
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the plan as JSON there."
+    "--weights",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="JSON",
+    help="Write the plan there, from which a service takes its weights.",
 )
-@output_option
+@click.option(
+    "--list",
+    "is_listing",
+    is_flag=True,
+    help="Print a file with the paths through the bridges of this host, to fill in by hand.",
+)
+@click.option(
+    "--uplink",
+    "uplinks",
+    multiple=True,
+    metavar="PORT",
+    help="With --list: a port to the wire that is not an uplink of a NIC.",
+)
+@click.option(
+    "--db", metavar="TARGET", help="With --list: database of the Open vSwitch to use. Default: that of the tools."
+)
 def paths_command(
-    paths: Path | None,
+    settings: MeasureSettings,
     *,
+    directions: str,
+    criterion: Criterion,
+    demand: Fraction | None,
+    weights: Path | None,
     is_listing: bool,
     uplinks: tuple[str, ...],
     db: str | None,
-    criterion: Criterion,
-    demand: Fraction | None,
-    out: Path | None,
-    output: OutputFormat,
 ) -> None:
-    """Rank the paths of a DPU in the file PATHS and combine them in turn until the DPU is saturated.
+    """Measure the paths of a DPU, rank them, and combine them in turn until the DPU is saturated.
 
-    PATHS names the paths, what each carries alone, and the resources that they share, such as NIC cores or a PCIe
-    switch. Of all splits with the greatest sum, the result loads the first path of the ranking as much as possible,
-    then the second, and so on. It is exact, whatever the order in the file.
+    With --lab or --bed, FILE is the config. A path leads through the bridge to a backend of the service. The rate and
+    the round trip of each path are measured alone, then rates of pairs at the same time, in the same and in opposite
+    directions: pairs that carry less together share a bottleneck. The run gets a file with what was found, paths.yaml.
 
-    A service takes its weights from the file of --out with `weights: {from: FILE}`.
+    Else FILE is such a file, measured or written by hand, and nothing is measured. It names the paths, what each
+    carries alone, and what they share. Of all splits with the greatest sum, the result loads the first path of the
+    ranking as much as possible, then the second. It is exact, whatever the order in the file.
+
+    A service takes its weights from the file of --weights with `weights: {from: JSON}`.
 
     \b
-    Example:
+    Examples:
+      xenoovs measure paths --lab --quick
+      xenoovs measure paths my.yaml --bed bed.yaml --weights paths.json
+      xenoovs measure paths results/paths-20260101T120000Z/paths.yaml --by latency
       xenoovs measure paths --list > dpu.yaml
-      xenoovs measure paths dpu.yaml --by latency --out paths.json
     """
-    if is_listing == (paths is not None):
-        raise click.UsageError("Name the file PATHS, or print one with --list.")
-    if paths is None:
-        _list(db, uplinks)
+    if is_listing:
+        if settings.config is not None or settings.lab is not None or settings.bed is not None:
+            raise click.UsageError("--list needs no FILE and no bed: it prints the paths of this host, or of --db.")
+        list_paths(db, uplinks, settings.output)
         return
-    known, resources, unit = load_paths(paths)
-    plan = plan_paths(known, resources, criterion=criterion, demand=demand)
-    document = _document(plan, unit)
-    if out is not None:
-        _write(out, document)
-    output.show(lambda: document, lambda: _show(plan, unit, out))
+    if uplinks or db:
+        raise click.UsageError("--uplink and --db belong to --list.")
+    planner = _Planner(criterion, demand, weights)
+    settings = _with_usual_lab(settings)
+    if settings.lab is None and settings.bed is None:
+        planner.show_file(settings)
+        return
+    with (
+        bed_of(settings) as bed,
+        paths_experiment(bed, directions=_DIRECTIONS[directions], quick=settings.quick, seed=settings.seed) as made,
+    ):
+        recorded = run_on_bed(settings, bed, made)
+    planner.show_run(settings, recorded)
 
 
-def _list(db: str | None, uplinks: Collection[str]) -> None:
-    """Print the file of the paths of this host."""
-    endpoint = connect(db, None).endpoint
-    check_reachable(endpoint)
-    facts = gather(endpoint)
-    for fact in (facts.database, facts.devices):
-        if isinstance(fact, Unknown):
-            raise MeasureError(f"the ports of the bridges cannot be listed: {fact.reason}")
-    devices = {} if isinstance(facts.devices, Unknown) else facts.devices
-    bridges = {} if isinstance(facts.database, Unknown) else facts.database.bridges
-    names = [port.name for bridge in bridges for port in bridge.ports if port.name != bridge.name]
-    if unknown := sorted(set(uplinks) - set(names)):
-        raise MeasureError(f"no bridge has a port {unknown[0]}; there are {first_names(names)}")
-    ports = [_bridge_port(devices[name], uplinks) for name in names if name in devices]
-    if not any(port.kind is PathKind.WIRE for port in ports):
-        raise MeasureError(f"no port of a bridge is an uplink of a NIC; name one with --uplink: {first_names(names)}")
-    echo("\n".join(paths_file(ports)))
+def _with_usual_lab(settings: MeasureSettings) -> MeasureSettings:
+    """Return the settings with the lab of the environment where neither a file nor a bed is named."""
+    if settings.config is not None or settings.lab is not None or settings.bed is not None:
+        return settings
+    lab, origin = find_lab(None)
+    if lab is None:
+        raise click.UsageError("Name a bed with --lab or --bed to measure, a FILE of paths to plan, or use --list.")
+    announce(f"lab {lab}", origin)
+    return replace(settings, lab=lab)
 
 
-def _bridge_port(device: Device, uplinks: Collection[str]) -> BridgePort:
-    """Return what is behind a port; without an eSwitch only software serves it."""
-    if device.is_uplink or device.name in uplinks:
-        return BridgePort(device.name, PathKind.WIRE, is_offloadable=device.is_uplink)
-    if not device.is_representor:
-        return BridgePort(device.name, PathKind.SOFTWARE, is_offloadable=False)
-    return BridgePort(device.name, PathKind.SOC if "sf" in str(device.port_name) else PathKind.HOST)
+class _Planner:
+    """Plans what a file has, and shows it."""
 
+    def __init__(self, criterion: Criterion, demand: Fraction | None, weights: Path | None) -> None:
+        self._criterion, self._demand, self._weights = criterion, demand, weights
 
-def _write(out: Path, document: dict[str, object]) -> None:
-    draft = out.with_name(f".{out.name}.new")
-    try:
+    def _plan(self, file: Path) -> tuple[PathPlan, str, dict[str, object]]:
+        known, resources, unit = load_paths(file)
+        plan = plan_paths(known, resources, criterion=self._criterion, demand=self._demand)
+        document = plan_document(plan, unit)
+        if self._weights is not None:
+            write_weights(self._weights, document)
+        return plan, unit, document
+
+    def show_file(self, settings: MeasureSettings) -> None:
+        """Show the plan of a file that is there."""
+        if settings.config is None:
+            raise RuntimeError("neither a file nor a bed")
+        plan, unit, document = self._plan(settings.config)
+        settings.output.show(lambda: document, lambda: show_plan(plan, unit, self._weights))
+
+    def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
+        """Write the file of a run, and show what was measured and its plan."""
+        file = recorded.directory / PATHS_FILE
         try:
-            draft.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise MeasureError(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
+            file.write_text(measured_file(recorded), encoding="utf-8")
+        except OSError as error:
+            raise MeasureError(f"{file} cannot be written: {error.strerror}") from None
+        plan, unit, document = self._plan(file)
+        found = measured_paths(recorded)
+        measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}
+
+        def show(_recorded: RecordedRun) -> None:
+            _show_measured(found)
+            echo()
+            show_plan(plan, unit, self._weights)
+            echo()
+            echo(f"paths in {file}")
+
+        if settings.output.value == "json":
+            settings.output.show(lambda: {**document_of(recorded), "paths": measured}, lambda: None)
+        else:
+            show_result(settings, recorded, show)
 
 
-def _show(plan: PathPlan, unit: str, out: Path | None) -> None:
-    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
-    weights, total = plan.weights(), plan.split.total
-    rows = [
-        [
-            str(number),
-            ranked.path.name,
-            _short(ranked.alone),
-            _short(ranked.path.latency_us),
-            _short(ranked.path.cpu),
-            _short(step.total),
-            _short(loads[ranked.path.name]),
-            percent(loads[ranked.path.name] / total if total else None),
-        ]
-        for number, (ranked, step) in enumerate(zip(plan.ranking, plan.steps, strict=True), start=1)
-    ]
-    headers = ["RANK", "PATH", "ALONE", "LATENCY US", "CPU", "SUM SO FAR", "LOAD", "SHARE"]
-    print_table(headers, rows, right=(0, 2, 3, 4, 5, 6, 7), spare=(4, 3))
-    echo()
-    _show_limits(plan.split.usages)
-    echo()
-    more = f", {percent(plan.gain)} more than the best path alone" if plan.gain > 0 else ""
-    echo(f"{_short(total)} {unit} in all{more}")
-    if plan.demand is not None and total < plan.demand:
-        print_text(f"the demand of {_short(plan.demand)} {unit} is more than these paths carry", fg="yellow")
-    bottlenecks = [usage.name for usage in plan.split.bottlenecks]
-    echo(f"limited by {', '.join(bottlenecks)}" if bottlenecks else "no path or resource limits this load")
-    for sentence in advice(plan):
-        print_text(sentence, fg="yellow")
-    echo("weights: " + ", ".join(f"{name} {weight}" for name, weight in weights.items()))
-    if out is not None:
-        echo(f"written to {out}; in a service: weights: {{from: {out}}}")
-
-
-def _show_limits(usages: tuple[Usage, ...]) -> None:
-    rows = [
-        [usage.name, _short(usage.capacity), _short(usage.used), _short(usage.headroom), _used_share(usage)]
-        for usage in usages
-    ]
-    print_table(["LIMIT", "CAPACITY", "USED", "HEADROOM", ""], rows, right=(1, 2, 3, 4))
-
-
-def _used_share(usage: Usage) -> str:
-    return percent(usage.used / usage.capacity) if usage.capacity else "-"
-
-
-def _short(value: Fraction | None) -> str:
-    """Return a number for people: exact where that is short, else in some digits."""
-    if value is None:
-        return "-"
-    exact = decimal(value)
-    return exact if len(exact) <= _DIGITS + 1 and "/" not in exact else f"{float(value):.{_DIGITS}g}"
-
-
-def _document(plan: PathPlan, unit: str) -> dict[str, object]:
-    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
+def _pair_document(pair: PairFigures) -> dict[str, object]:
     return {
-        "version": 1,
-        "by": plan.criterion.value,
-        "unit": unit,
-        "demand": None if plan.demand is None else str(plan.demand),
-        "total": str(plan.split.total),
-        "gain": float(plan.gain),
-        "paths": [
-            {
-                "name": ranked.path.name,
-                "alone": str(ranked.alone),
-                "sum": str(step.total),
-                "load": str(loads[ranked.path.name]),
-            }
-            for ranked, step in zip(plan.ranking, plan.steps, strict=True)
-        ],
-        "limits": [
-            {
-                "name": usage.name,
-                "capacity": str(usage.capacity),
-                "used": str(usage.used),
-                "headroom": str(usage.headroom),
-                "bottleneck": usage.price > 0,
-            }
-            for usage in plan.split.usages
-        ],
-        "advice": list(advice(plan)),
-        "weights": plan.weights(),
+        "paths": [str(pair.one), str(pair.other)],
+        "direction": "same" if pair.is_same_direction else "opposite",
+        "reached": pair.reached.estimate,
+        "interval": [pair.reached.low, pair.reached.high],
+        "verdict": pair.verdict.value,
+        "reason": pair.reason or None,
     }
+
+
+def _show_measured(found: MeasuredPaths) -> None:
+    headers = ["PATH", "DIRECTION", "PACKETS/S", "95% INTERVAL", "ROUND TRIP", "CPU/PACKET"]
+    print_table(headers, [_path_row(path) for path in found.paths], right=(2, 3, 4, 5), spare=(5,))
+    for path in found.paths:
+        if not path.is_full:
+            print_text(f"{path.end} lost nothing: it may carry more than the generator sent", fg="yellow")
+    if not found.pairs:
+        return
+    echo()
+    headers = ["TOGETHER", "DIRECTION", "REACHED", "95% INTERVAL", "VERDICT"]
+    print_table(headers, [_pair_row(pair) for pair in found.pairs], right=(2, 3))
+    print_text(
+        "REACHED: what arrived of both, each in parts of its rate alone: 200% if they share nothing, 100% if all"
+    )
+    if any(pair.verdict is PairVerdict.UNDECIDED and pair.is_same_direction for pair in found.pairs):
+        print_text("the plan counts an undecided pair as what it reached: more repeats would decide", fg="yellow")
+
+
+def _path_row(path: PathFigures) -> list[str]:
+    rate = path.rate_pps
+    return [
+        path.end.path,
+        path.end.direction,
+        quantity(rate.estimate),
+        f"{quantity(rate.low)} to {quantity(rate.high)}" if rate.is_known else "-",
+        _microseconds(path.rtt_us),
+        _microseconds(path.cpu_us),
+    ]
+
+
+def _microseconds(value: Interval | None) -> str:
+    return "-" if value is None else span(max(0.0, value.estimate) / 1e6)
+
+
+def _pair_row(pair: PairFigures) -> Sequence[str]:
+    reached = pair.reached
+    verdict = click.style(pair.verdict.value, fg=_COLORS[pair.verdict.value])
+    return [
+        f"{pair.one.path}, {pair.other.path}" if pair.one.path != pair.other.path else pair.one.path,
+        "same" if pair.is_same_direction else "opposite",
+        f"{reached.estimate:.0%}",
+        f"{reached.low:.0%} to {reached.high:.0%}" if reached.is_known else "-",
+        f"{verdict}: {pair.reason}" if pair.reason else verdict,
+    ]

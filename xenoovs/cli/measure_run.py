@@ -94,8 +94,16 @@ def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str 
     return lab
 
 
-def measure_options(command: Command) -> Command:
-    """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings."""
+LabCallback = Callable[[click.Context, click.Parameter, str | None], str | None]
+
+
+def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
+    """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
+
+    Args:
+        command: Has the settings as an argument.
+        choose_lab: Returns the lab for what the user gave.
+    """
 
     @functools.wraps(command)
     def run(**options: Any) -> object:
@@ -108,7 +116,7 @@ def measure_options(command: Command) -> Command:
         lab_option(
             help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
             is_eager=True,
-            callback=_chosen_lab,
+            callback=choose_lab,
         ),
         click.option(
             "--bed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Station
@@ -14,6 +14,8 @@ from xenoovs.measure.place import Place
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
 _PHYSICAL = re.compile(r"^\s*([rt]x_packets_phy):\s*(\d+)\s*$", re.MULTILINE)
+_TIME = "uptime"
+_UPTIME = re.compile(rf"^{_TIME} (\d+\.\d+)$", re.MULTILINE)
 _NUMBER = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 
 
@@ -25,11 +27,13 @@ class InterfaceCounts:
         rx, tx: Frames at the wire where the NIC counts them there (`rx_packets_phy`), else those of the kernel. Frames
             that the NIC forwards or drops by itself are at the wire only.
         is_physical: Whether they are those at the wire.
+        at_s: When they were read, in seconds since their machine was started (proc(5), /proc/uptime).
     """
 
     rx: int
     tx: int
     is_physical: bool
+    at_s: float = field(default=0.0, compare=False)
 
 
 def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
@@ -53,6 +57,7 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
 # representor has no device, but belongs to a switch.
 _SCRIPT = f"""\
 cd "/sys/class/net/$1" || exit
+read -r uptime idle < /proc/uptime && echo "{_TIME} $uptime"
 for name in {" ".join(_STATISTICS)}; do read -r count < "statistics/$name" && echo "$name $count"; done
 if [ -e device ] || read -r id < phys_switch_id; then ethtool -S "$1" | grep _packets_phy; fi 2>/dev/null
 true
@@ -75,13 +80,14 @@ def parse_counts(text: str) -> dict[str, InterfaceCounts]:
         physical = {name: int(number) for name, number in _PHYSICAL.findall(rest)}
         if missing := [name for name in _STATISTICS if name not in numbers]:
             raise MeasureError(f"the interface of {role} shows no {missing[0]}; is it up, and is /sys there?")
+        uptime = _UPTIME.search(rest)
         is_physical = len(physical) == 2
         rx, tx = (
             (physical["rx_packets_phy"], physical["tx_packets_phy"])
             if is_physical
             else (numbers["rx_packets"], numbers["tx_packets"])
         )
-        found[role] = InterfaceCounts(rx, tx, is_physical)
+        found[role] = InterfaceCounts(rx, tx, is_physical, float(uptime[1]) if uptime else 0.0)
     return found
 
 

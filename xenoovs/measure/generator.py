@@ -18,6 +18,7 @@ from xenoovs.measure.place import RemoteCommand
 _ENDLESS = 1_000_000_000
 _START_TIMEOUT_S = 20.0
 _ACTUAL = re.compile(r"^Actual: (\d+) packets \(\d+ bytes\) sent in ([0-9.]+) seconds", re.MULTILINE)
+_SUCCESSFUL = re.compile(r"^\s*Successful packets:\s+(\d+)$", re.MULTILINE)
 _CLOCK_SLACK_S = 1.0
 
 
@@ -104,12 +105,19 @@ class RunningLoad:
         if (found := _ACTUAL.search(done.stdout)) is None or done.exit_code != 0:
             said = [line for line in done.stderr.splitlines() if line.strip()] or ["it gave no reason"]
             raise MeasureError(f"the generator ended with status {done.exit_code}: {said[-1]}")
-        sent, seconds_s = int(found[1]), float(found[2])
+        # When it is interrupted, it counts a packet too many in its first line.
+        successful = _SUCCESSFUL.search(done.stdout)
+        sent, seconds_s = int(found[1] if successful is None else successful[1]), float(found[2])
         if seconds_s <= took_s + _CLOCK_SLACK_S and seconds_s > 0:
             return GeneratorResult(sent, seconds_s)
         # It measures by the clock of the day.
         reason = f"the generator says that it sent for {seconds_s:.1f} s, which took {took_s:.1f} s: its clock was set"
         return GeneratorResult(sent, took_s, (reason,))
+
+    def stop(self) -> GeneratorResult:
+        """Let the load end now, and return what it was. Raises MeasureError when the generator died."""
+        self.command.interrupt()
+        return self.wait()
 
     def end(self) -> None:
         """End the load early."""

@@ -196,12 +196,12 @@ def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for backend in bed.backends.values():
-                stack.enter_context(_unanswered(backend, profile))
+                stack.enter_context(unanswered(backend, profile))
         yield LoadBench(bed, stack.enter_context(packet_generator(bed.generator)), profile, SwitchCounters(bed))
 
 
 @contextmanager
-def _unanswered(backend: Station, profile: LoadProfile) -> Iterator[None]:
+def unanswered(backend: Station, profile: LoadProfile) -> Iterator[None]:
     """Let a backend of a lab drop the load behind its interface: else its answers take the CPU time of the switch.
 
     Its route to the clients of the load is a blackhole, and packets from there fail the check of their return path

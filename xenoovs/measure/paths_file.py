@@ -19,6 +19,7 @@ from xenoovs.paths.plan import (
     MAX_RESOURCES,
     DpuPath,
     MeasuredPair,
+    PairVerdict,
     PathKind,
     Resource,
     ResourceUse,
@@ -61,6 +62,7 @@ class PathForm(_FileMapping):
     backend: Annotated[str | None, values.name] = None
     kind: Annotated[PathKind | None, values.choice(PathKind)] = None
     capacity: Annotated[Fraction | None, values.amount] = None
+    interval: Annotated[list[Annotated[Fraction, values.amount]] | None, Field(min_length=2, max_length=2)] = None
     latency_us: Annotated[Fraction | None, values.amount] = None
     cpu: Annotated[Fraction | None, values.amount] = None
     uses: list[UseForm] = Field(default=[], max_length=MAX_RESOURCES)
@@ -71,6 +73,7 @@ class PairForm(_FileMapping):
 
     paths: Annotated[list[Annotated[str, values.name]], Field(min_length=2, max_length=2)]
     rates: Annotated[list[Annotated[Fraction, values.amount]], Field(min_length=2, max_length=2)]
+    verdict: Annotated[PairVerdict | None, values.choice(PairVerdict)] = None
 
 
 class PathsForm(_FileMapping):
@@ -92,7 +95,9 @@ def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], s
     """
     form = load_form(file, PathsForm, _check)
     resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
-    pairs = (MeasuredPair(pair.paths[0], pair.paths[1], pair.rates[0], pair.rates[1]) for pair in form.pairs)
+    pairs = (
+        MeasuredPair(pair.paths[0], pair.paths[1], pair.rates[0], pair.rates[1], pair.verdict) for pair in form.pairs
+    )
     paths, shared = share_bottlenecks([_path(one) for one in form.paths], pairs)
     return paths, (*resources, *shared), form.unit
 

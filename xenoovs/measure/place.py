@@ -85,6 +85,11 @@ class RemoteCommand:
         self.pending.clear()
         return Completed(self.argv, self.exit_code, stdout, "\n".join([*self.errors, self.reason]).strip())
 
+    def interrupt(self) -> None:
+        """Send it SIGINT, as Ctrl-C does, after which programs still print what they counted."""
+        if self.exit_code is None:
+            self._place.send({"interrupt": self._number})
+
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:
         """End it with SIGTERM, after two seconds with SIGKILL. Raises CommandTimeout when it hangs in the kernel."""
         if self.exit_code is None:

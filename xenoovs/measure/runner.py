@@ -5,6 +5,7 @@ writes lines of JSON:
 
     {"start": ID, "argv": [...], "env": {...}, "stdin": true}    a command; "stdin": whether it will be fed
     {"feed": ID, "text": "..."}    {"close": ID}                 input of it, and the end of its input
+    {"interrupt": ID}                                            SIGINT to its process group
     {"end": ID}                                                  SIGTERM to its process group, SIGKILL 2 s later
     {"at_end": ID, "argv": [...], "text": "..."}                 undoes a change; is run when this ends
     {"forget": ID}                                               it is not needed any more
@@ -85,6 +86,8 @@ class Runner:
             self.feed(order["feed"], order["text"].encode())
         elif "close" in order:
             self.close(order["close"])
+        elif "interrupt" in order:
+            self.interrupt(order["interrupt"])
         elif "end" in order:
             self.end(order["end"])
         elif "at_end" in order:
@@ -183,6 +186,11 @@ class Runner:
             self.close(number)
             self.killed_at.pop(number, None)
             say({"id": number, "exit": self.children.pop(number).wait()})
+
+    def interrupt(self, number: int) -> None:
+        child = self.children.get(number)
+        if child is not None:
+            send(child.pid, signal.SIGINT)
 
     def end(self, number: int) -> None:
         child = self.children.get(number)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from xenoovs.paths.plan import PathKind
 
+DUPLEX = "pcie-switch"
+"""The resource whose two directions have a capacity each."""
+
 _RESOURCES = {
     "nic-cores": "the NIC's packet processing, shared by all paths in hardware",
-    "pcie-switch": "PCIe to the host and to the Arm cores",
+    DUPLEX: "PCIe to the host and to the Arm cores",
     "arm-cores": "software on the DPU",
 }
 
@@ -23,42 +26,63 @@ class BridgePort:
     is_offloadable: bool = True
 
 
-def paths_file(ports: Iterable[BridgePort]) -> Iterator[str]:
-    """Yield the lines of a file with each path from an uplink to another port, in hardware and in software.
+@dataclass(frozen=True, slots=True)
+class ListedPath:
+    """A path from an uplink of a bridge to another port of it. `resources`: those that it uses, by name."""
+
+    name: str
+    kind: PathKind
+    resources: tuple[str, ...]
+
+
+def listed_paths(bridges: Iterable[Iterable[BridgePort]]) -> tuple[ListedPath, ...]:
+    """Return each path from an uplink to another port of the same bridge, in hardware and in software."""
+    found = list[ListedPath]()
+    for ports in bridges:
+        found += _paths(sorted(ports, key=lambda port: port.name))
+    return tuple(found)
+
+
+def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
+    """Yield the lines of a file with the paths through bridges.
 
     Capacities are left empty: the planner names the line of each that is still to be measured.
     """
-    known = sorted(ports, key=lambda port: port.name)
-    paths = list(_paths(known))
-    used = {resource for _, _, uses in paths for resource in uses}
+    paths = listed_paths(bridges)
     yield "# Add the measured capacities, in one unit; latency_us and cpu of a path, if you rank by them."
     yield "# Remove the paths and resources that you do not use."
     yield "version: 1"
     yield "unit: Mpps"
     yield "resources:"
-    for name in _RESOURCES:
-        if name in used:
-            duplex = ", duplex: true" if name == "pcie-switch" else ""
-            yield f"  - {{name: {name}, capacity: {duplex}}}  # {_RESOURCES[name]}"
+    for name in used_resources(paths):
+        duplex = ", duplex: true" if name == DUPLEX else ""
+        yield f"  - {{name: {name}, capacity: {duplex}}}  # {_RESOURCES[name]}"
     yield "paths:"
-    for name, kind, uses in paths:
+    for path in paths:
         shown = ", ".join(
-            f"{{resource: {resource}, direction: in}}" if resource == "pcie-switch" else f"{{resource: {resource}}}"
-            for resource in uses
+            f"{{resource: {resource}, direction: in}}" if resource == DUPLEX else f"{{resource: {resource}}}"
+            for resource in path.resources
         )
-        yield f"  - {{name: {name}, kind: {kind.value}, capacity: , uses: [{shown}]}}"
+        yield f"  - {{name: {path.name}, kind: {path.kind.value}, capacity: , uses: [{shown}]}}"
 
 
-def _paths(ports: list[BridgePort]) -> Iterator[tuple[str, PathKind, tuple[str, ...]]]:
-    """Yield name, kind and resources of each path from an uplink."""
-    for uplink in (port for port in ports if port.kind is PathKind.WIRE):
+def used_resources(paths: Iterable[ListedPath]) -> tuple[str, ...]:
+    """Return the resources that the paths use, in the order of a packet's way."""
+    used = {resource for path in paths for resource in path.resources}
+    return tuple(name for name in _RESOURCES if name in used)
+
+
+def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
+    """Yield the paths from each uplink of one bridge."""
+    uplinks = [port for port in ports if port.kind is PathKind.WIRE]
+    for uplink in uplinks:
         for port in ports:
-            # From wire to wire in both directions; also back to the uplink where there is only one.
-            if port is uplink and sum(other.kind is PathKind.WIRE for other in ports) > 1:
+            # Back to the wire only where a NIC has one uplink: a port of a lab has no machine behind it twice.
+            if port is uplink and (len(uplinks) > 1 or not uplink.is_offloadable):
                 continue
             name = f"{uplink.name}-{port.name}"
             if uplink.is_offloadable and port.is_offloadable:
-                pcie = ("pcie-switch",) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
-                yield name, port.kind, ("nic-cores", *pcie)
+                pcie = (DUPLEX,) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
+                yield ListedPath(name, port.kind, ("nic-cores", *pcie))
                 name += "-software"
-            yield name, PathKind.SOFTWARE, ("arm-cores",)
+            yield ListedPath(name, PathKind.SOFTWARE, ("arm-cores",))

@@ -16,8 +16,8 @@ from xenoovs.paths.simplex import maximise
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64
-MAX_WEIGHT = 10**9
-"""Of a backend in a config."""
+MAX_WEIGHT = 10_000
+"""Of a split whose exact proportions need larger numbers: a hundredth of a percent is finer than any measurement."""
 
 
 class Criterion(Enum):
@@ -268,24 +268,42 @@ def _use_of(path: DpuPath, resource: str) -> ResourceUse:
 # Shared bottlenecks from measurements of pairs.
 
 
+TOLERANCE = Fraction(1, 20)
+"""What counts as noise of the measurement of a pair, relative."""
+
+
+class PairVerdict(Enum):
+    """Whether two paths share a bottleneck: the repeats of a measurement say so, or do not tell."""
+
+    SHARED = "shared"
+    APART = "apart"
+    UNDECIDED = "undecided"
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Two paths under full load at the same time, and the rate that each still had."""
+    """Two paths under full load at the same time, and the rate that each still had.
+
+    Attributes:
+        verdict: By the intervals of repeats; None: there is none, and the rates alone decide.
+    """
 
     one: str
     other: str
     one_rate: Fraction
     other_rate: Fraction
+    verdict: PairVerdict | None = None
 
 
 def share_bottlenecks(
-    paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair], *, tolerance: Fraction = Fraction(1, 20)
+    paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair], *, tolerance: Fraction = TOLERANCE
 ) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...]]:
     """Return the paths and the resources that explain why pairs carry less together than the sum of each alone.
 
     A path alone fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b of what they have alone: 2 if
     they share nothing, 1 if they share all. Below 2 by more than `tolerance` they share a resource of capacity s.
     A pair is measured at one point; that one path can have more where the other has less is an assumption.
+    A pair that is undecided counts as what it reached: a plan promises no sum that was not measured.
 
     Args:
         paths: Each with its capacity, which is its rate alone.
@@ -300,7 +318,7 @@ def share_bottlenecks(
             continue
         costs = [1 / Fraction(capacity or 1) for capacity in alone]
         reached = pair.one_rate * costs[0] + pair.other_rate * costs[1]
-        if reached >= 2 * (1 - tolerance):
+        if pair.verdict is PairVerdict.APART or reached >= 2 * (1 - tolerance):
             continue
         # One of them alone fills it by 1, whatever noise says.
         resource = Resource(f"{pair.one} with {pair.other}", max(Fraction(1), reached))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.paths import path_points
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Run, Sample, Value, new_run
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -123,3 +125,33 @@ def designs_run(designs: Sequence[str] = ("masked", "learn"), clients: Sequence[
 
     points: list[Point] = [{"design": design, "clients": count} for design in designs for count in clients]
     return recorded("designs", points, values)
+
+
+def paths_run(
+    alone: Mapping[str, float], together: float = 2.0, *, sent: float = 2.0, repeats: int = 5, **more: object
+) -> RecordedRun:
+    """Return a run of `measure paths` in which each pair reaches so much of what both carry alone, 0..2.
+
+    Args:
+        alone: Packets a second of each path, in both directions.
+        together: Of each pair, in all repeats.
+        sent: What the generators sent of it at the same time.
+        repeats: Of each point.
+        more: As of `recorded`.
+    """
+
+    def values(point: Point, _number: int) -> Values:
+        share, offered = (together / 2, sent / 2) if "beside" in point else (1.0, 1.25)
+        found: dict[str, Value] = {}
+        for prefix, key in (("", "path"), ("beside_", "beside")):
+            if key in point:
+                rate = alone[str(point[key])]
+                found |= {f"{prefix}received_pps": rate * share, f"{prefix}sent_pps": rate * offered}
+                found |= {f"{prefix}sent": round(rate * offered), f"{prefix}received": round(rate * share)}
+                found |= {f"{prefix}loss_share": max(0.0, 1 - share / offered)}
+        if len(found) == 5 and point["direction"] == "in":
+            found |= {"rtt_us": [90.0, 100.0, 110.0], "cpu_us": 5.0}
+        return found
+
+    points = path_points([*alone], tuple(PathDirection))
+    return recorded("paths", points, values, repeats=repeats, **more)  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def test_a_demand_stays_on_the_first_paths(xenoovs: CommandLine, paths: Path) ->
 
 
 def test_the_written_plan_gives_a_service_its_weights(xenoovs: CommandLine, paths: Path) -> None:
-    assert xenoovs("measure", "paths", paths, "--out", "paths.json").status == 0
+    assert xenoovs("measure", "paths", paths, "--weights", "paths.json").status == 0
     backends = "".join(f'      - {{name: fips{n}, mac: "02:00:5e:10:00:0{n}"}}\n' for n in (2, 3, 4))
     Path("my.yaml").write_text(
         "version: 1\nswitch: {bridge: ovsbr1, ingress: p0, egress: p1}\nservices:\n"
@@ -75,7 +75,7 @@ def test_the_document_is_exact(xenoovs: CommandLine, paths: Path) -> None:
 
 _USE = "paths[0].uses[1]"
 _NO_LIMIT = "paths[2]: nothing limits this path; add `capacity:`, or `uses:` of a resource"
-_KEYS = "name, backend, kind, capacity, latency_us, cpu, uses"
+_KEYS = "name, backend, kind, capacity, interval, latency_us, cpu, uses"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_demand_that_is_no_load_is_wrong_usage(xenoovs: CommandLine, paths: Pa
 
 def test_files_that_cannot_be_read_or_written_are_named(xenoovs: CommandLine, paths: Path) -> None:
     assert "error: nix: it cannot be read: No such file or directory" in xenoovs("measure", "paths", "nix").err
-    said = xenoovs("measure", "paths", paths, "--out", "no/such/paths.json")
+    said = xenoovs("measure", "paths", paths, "--weights", "no/such/paths.json")
     assert (
         said.err
-        == "error: no/such/paths.json cannot be written: No such file or directory; name another file with --out\n"
+        == "error: no/such/paths.json cannot be written: No such file or directory; name another file with --weights\n"
     )
 
 
@@ -137,8 +137,8 @@ def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
     ports = tuple(PortState(device.name) for device in devices)
     database = Database(bridges=(BridgeState("ovsbr1", (*ports, PortState("ovsbr1"))),))
     facts = HostFacts(True, database, NOT_READ, {device.name: device for device in devices})
-    monkeypatch.setattr("xenoovs.cli.measure_paths.check_reachable", lambda _endpoint: None)
-    monkeypatch.setattr("xenoovs.cli.measure_paths.gather", lambda _endpoint: facts)
+    monkeypatch.setattr("xenoovs.cli.path_list.check_reachable", lambda _endpoint: None)
+    monkeypatch.setattr("xenoovs.cli.path_list.gather", lambda _endpoint: facts)
 
 
 def test_the_paths_of_a_dpu_are_listed(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +160,32 @@ def test_without_a_nic_the_uplink_is_named(xenoovs: CommandLine, monkeypatch: py
     assert "no bridge has a port p9; there are p0, b1" in xenoovs("measure", "paths", "--list", "--uplink", "p9").err
 
 
-def test_a_file_and_a_list_exclude_each_other(xenoovs: CommandLine, paths: Path) -> None:
-    assert xenoovs("measure", "paths").status == xenoovs("measure", "paths", paths, "--list").status == 64
+def test_a_list_in_json_can_be_filled_in(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _faked(monkeypatch, Device("p0", True, 1500, port_name="p0"), Device("pf0hpf", True, 1500, port_name="c1pf0"))
+    document = json.loads(xenoovs("measure", "paths", "--list", "-o", "json").out)
+    assert [resource["name"] for resource in document["resources"]] == ["nic-cores", "pcie-switch", "arm-cores"]
+    for each in (*document["resources"], *document["paths"]):
+        assert each["capacity"] is None
+        each["capacity"] = 10
+    (tmp_path / "dpu.json").write_text(json.dumps(document))
+    assert json.loads(xenoovs("measure", "paths", tmp_path / "dpu.json", "-o", "json").out)["total"] == "20"
+
+
+def test_a_file_a_list_and_a_bed_exclude_each_other(xenoovs: CommandLine, paths: Path) -> None:
+    said = xenoovs("measure", "paths")
+    assert said.status == 64
+    assert "Name a bed with --lab or --bed to measure, a FILE of paths to plan, or use --list." in said.err
+    said = xenoovs("measure", "paths", paths, "--list")
+    assert (said.status, "--list needs no FILE and no bed" in said.err) == (64, True)
+    assert "--uplink and --db belong to --list." in xenoovs("measure", "paths", paths, "--uplink", "p0").err
+
+
+@pytest.mark.parametrize(("verdict", "total"), [("apart", "140"), ("shared", "80"), ("undecided", "80")])
+def test_only_a_pair_that_is_apart_may_have_both_rates(
+    xenoovs: CommandLine, tmp_path: Path, verdict: str, total: str
+) -> None:
+    pair = f"  - {{paths: [a, b], rates: [30, 40], verdict: {verdict}}}\n"
+    path = "  - {{name: {}, capacity: {}, interval: [1, 90]}}\n"
+    text = f"version: 1\npaths:\n{path.format('a', 60)}{path.format('b', 80)}pairs:\n{pair}"
+    (tmp_path / "dpu.yaml").write_text(text)
+    assert json.loads(xenoovs("measure", "paths", tmp_path / "dpu.yaml", "-o", "json").out)["total"] == total

@@ -9,7 +9,7 @@ import pytest
 
 from xenoovs.errors import ConfigError
 from xenoovs.measure.paths_file import load_paths
-from xenoovs.paths.enumerate import BridgePort, paths_file
+from xenoovs.paths.enumerate import BridgePort, listed_paths, paths_file
 from xenoovs.paths.plan import PathKind, Resource, plan_paths
 
 DPU = (
@@ -21,7 +21,7 @@ DPU = (
 
 
 def names(*ports: BridgePort) -> list[str]:
-    return [line.split("name: ")[1].split(",")[0] for line in paths_file(ports) if "kind:" in line]
+    return [line.split("name: ")[1].split(",")[0] for line in paths_file([ports]) if "kind:" in line]
 
 
 def test_a_dpu_has_a_path_in_hardware_and_one_in_software_to_each_port() -> None:
@@ -39,13 +39,23 @@ def test_a_single_uplink_has_a_path_back_to_itself() -> None:
 def test_ports_without_a_nic_have_paths_in_software_alone() -> None:
     uplink = BridgePort("p0", PathKind.WIRE, is_offloadable=False)
     other = BridgePort("b1", PathKind.SOFTWARE, is_offloadable=False)
-    assert names(uplink, other) == ["p0-b1", "p0-p0"]
-    assert not any("nic-cores" in line for line in paths_file([uplink, other]))
+    assert names(uplink, other) == ["p0-b1"]
+    assert not any("nic-cores" in line for line in paths_file([[uplink, other]]))
+
+
+def test_a_port_of_another_bridge_is_no_path() -> None:
+    # In a lab the ports of health checks are on a bridge of their own.
+    fabric = (BridgePort("xo-up2", PathKind.SOFTWARE), BridgePort("xo-probing1", PathKind.SOFTWARE))
+    assert [path.name for path in listed_paths([DPU[:2], fabric]) if path.kind is not PathKind.SOFTWARE] == [
+        "p0-p1",
+        "p1-p0",
+    ]
+    assert not any("xo-" in line for line in paths_file([DPU[:2], fabric]))
 
 
 def test_what_is_to_be_measured_is_named_with_its_line_and_then_read(tmp_path: Path) -> None:
     file = tmp_path / "dpu.yaml"
-    text = "\n".join(paths_file(DPU))
+    text = "\n".join(paths_file([DPU]))
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"dpu.yaml:6:\d+: resources\[0\].capacity: an empty value is not a number"):
         load_paths(file)

@@ -98,7 +98,7 @@ def test_paths_to_one_backend_add_up_to_its_weight() -> None:
 
 def test_weights_fit_in_a_config_whatever_the_fractions() -> None:
     paths = [replace(_path("a"), capacity=Fraction(1, 10**9 + 7)), _path("b", 1)]
-    assert plan_paths(paths).weights() == {"a": 1, "b": 10**9}
+    assert plan_paths(paths).weights() == {"a": 1, "b": 10_000}
 
 
 def test_a_path_without_a_limit_is_an_error_that_names_it() -> None:

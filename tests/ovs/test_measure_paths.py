@@ -1,0 +1,184 @@
+"""Paths of a lab: counts that add up frame by frame, a shared bottleneck that the pairs find, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, start
+from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.patience import eventually
+from xenoovs.cli import measure_run
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import load_config
+from xenoovs.lab.host import processes_in
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure import paths as experiment_of_paths
+from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.path_load import PathLoad
+from xenoovs.measure.paths import paths_experiment
+from xenoovs.measure.paths_file import load_paths
+from xenoovs.measure.samples import BedKind, find_runs, read_recorded
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+BALANCER = balancer(
+    service(
+        "dns",
+        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+        backends=[
+            backend("a", "02:00:5e:10:00:02"),
+            backend("b", "02:00:5e:10:00:03"),
+            backend("c", "02:00:5e:10:00:04", egress="pf0hpf"),
+        ],
+    )
+)
+SLOW_BPS = 400_000
+"""Of a cable: 833 frames of 64 bytes a second, which any machine sends and forwards."""
+COOKIE = "0x7061746800000000"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with running_lab("paths", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        (directory / "my.yaml").write_text(render_config(BALANCER))
+        for cable in ("p1", "pf0hpf"):
+            # `a` and `b` are behind one cable, `c` is behind another.
+            tbf = ["tbf", "rate", f"{SLOW_BPS}bit", "burst", "1600", "limit", "3200"]
+            run(["tc", "-n", made.topology.switch_namespace, "qdisc", "add", "dev", cable, "root", *tbf])
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def without_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a quick run take as long as it takes: the machine may have other work."""
+    monkeypatch.setattr(measure_run, "_QUICK_S", 3600.0)
+
+
+def dropped(lab: Lab, cable: str) -> int:
+    said = run(["tc", "-s", "-n", lab.topology.switch_namespace, "qdisc", "show", "dev", cable, "root"]).stdout
+    found = re.search(r"\(dropped (\d+),", said)
+    assert found
+    return int(found[1])
+
+
+def transmitted(lab: Lab, cable: str) -> int:
+    argv = [
+        "ip",
+        "netns",
+        "exec",
+        lab.topology.switch_namespace,
+        "cat",
+        f"/sys/class/net/{cable}/statistics/tx_packets",
+    ]
+    return int(run(argv).stdout)
+
+
+def flow_packets(lab: Lab, match: str) -> int:
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", "dump-flows", lab.topology.bridge, match]
+    return sum(map(int, re.findall(r"n_packets=(\d+)", run(argv, env=lab.ovs.env).stdout)))
+
+
+def left_over(lab: Lab) -> list[str]:
+    """Return what a measurement has left: flows, routes, programs."""
+    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge, f"cookie={COOKIE}/-1"]
+    found = [line for line in run(argv, env=lab.ovs.env).stdout.splitlines() if COOKIE in line]
+    for machine in lab.topology.machines:
+        found += run(["ip", "-n", machine.namespace, "route", "show", "type", "blackhole"]).stdout.splitlines()
+    return [*found, *(f"process {pid}" for pid in processes_in(lab.topology.clients.namespace))]
+
+
+def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
+    with (
+        open_lab_bed(lab.name, BALANCER) as bed,
+        paths_experiment(bed, directions=tuple(PathDirection), quick=True, seed=0) as made,
+    ):
+        made.warm_up(bed, {})
+        path = made.bench.path("a")
+        match = f"udp,in_port=p0,nw_dst={path.inward}"
+        run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
+        before, drops, cable = flow_packets(lab, match), dropped(lab, "p1"), transmitted(lab, "p1")
+        trial = made.bench.run([PathLoad(path, PathDirection.IN, 2000.0)], seconds_s=0.5).trials[0]
+        # Counters of flows come from those of megaflows, when these are revalidated.
+        run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
+        switched, drops = flow_packets(lab, match) - before, dropped(lab, "p1") - drops
+        cable = transmitted(lab, "p1") - cable
+    assert trial.sent == trial.received + trial.lost
+    # Counters that the measurement does not use: what is lost was lost before the flow, or before the cable. Open
+    # vSwitch drops the rest of a batch too when the cable takes no more.
+    assert cable == trial.received
+    assert trial.lost == (trial.sent - switched) + (switched - cable)
+    assert trial.sent - switched >= 0
+    assert 0 < drops <= switched - cable
+    assert left_over(lab) == []
+
+
+def test_pairs_find_the_cable_that_two_paths_share(
+    lab: Lab, tmp_path: Path, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough that a moment without a processor is not all of it.
+    monkeypatch.setitem(experiment_of_paths._TRIAL_S, (BedKind.LAB, True), 1.0)
+    options = ("--quick", "--directions", "in", "--out", tmp_path, "--weights", tmp_path / "paths.json", "-o", "json")
+    config = lab.directory.parent / "my.yaml"
+    said = xenoovs("measure", "paths", config, "--lab", lab.name, *options)
+    assert said.status == 0, said.err
+    document = json.loads(said.out)
+    assert len(document["samples"]) == 6 * 5
+    for sample in document["samples"]:
+        for prefix in ("", "beside_") if "beside" in sample["point"] else ("",):
+            values = {key: sample["values"][prefix + key] for key in ("sent", "received", "lost")}
+            assert values["sent"] == values["received"] + values["lost"], sample
+    pairs = {tuple(pair["paths"]): pair for pair in document["paths"]["pairs"]}
+    assert pairs["a", "b"]["verdict"] == "shared"
+    assert pairs["a", "b"]["reached"] < 1.4
+    for apart in (("a", "c"), ("b", "c")):
+        assert pairs[apart]["verdict"] != "shared", pairs[apart]
+        assert pairs[apart]["reached"] > 1.6
+    known, _, unit = load_paths(Path(document["paths"]["file"]))
+    assert unit == "kpps"
+    assert [path.name for path in known] == ["a", "b", "c"]
+    assert all(path.latency_us and path.latency_us > 0 for path in known)
+    plan = document["paths"]["plan"]
+    assert "a with b" in {limit["name"] for limit in plan["limits"] if limit["bottleneck"]}
+    # A service takes the weights.
+    text = config.read_text().replace("  backends:", f"  weights: {{from: {tmp_path}/paths.json}}\n    backends:", 1)
+    (tmp_path / "my.yaml").write_text(text)
+    weights = {each.name: each.weight for each in load_config(tmp_path / "my.yaml").services[0].backends}
+    assert weights == plan["weights"]
+    assert weights["c"] >= max(weights["a"], weights["b"])
+    assert left_over(lab) == []
+
+
+def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoovs: CommandLine) -> None:
+    config = lab.directory.parent / "my.yaml"
+    argv = ("measure", "paths", config, "--lab", lab.name, "--quick", "--directions", "in", "--out", tmp_path)
+    process = start(*argv)
+
+    def stored() -> int:
+        return sum(len(path.read_bytes().splitlines()) for path in tmp_path.glob("*/samples.jsonl"))
+
+    eventually(lambda: stored() >= 2 or process.poll() is not None, "two samples are stored")
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+    eventually(lambda: not left_over(lab), "everything that was started has ended, and was undone")
+    (directory,) = find_runs(tmp_path)
+    before = read_recorded(directory).samples
+    said = xenoovs(*argv, "--resume")
+    assert said.status == 0, said.err
+    recorded = read_recorded(directory)
+    assert recorded.samples[: len(before)] == before
+    assert recorded.is_complete
+    assert (directory / "paths.yaml").exists()
+    assert left_over(lab) == []

@@ -1,0 +1,277 @@
+"""What samples of paths say: capacity and latency of each, which pairs share a bottleneck, and the file of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import yaml
+
+from xenoovs.display import decimal, percent
+from xenoovs.errors import MeasureError, counted
+from xenoovs.measure.samples import RecordedRun, Sample
+from xenoovs.measure.statistics import Interval, interval, median
+from xenoovs.measure.verdict import FEWEST_REPEATS, number, number_list
+from xenoovs.paths.plan import TOLERANCE, PairVerdict, PathKind
+
+_TOLERANCE = float(TOLERANCE)
+_FULL_LOSS_SHARE = 0.01
+"""With less loss the path is not full: it may carry more than was offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathEnd:
+    """A path in one direction: `in` to the backend, `out` from there."""
+
+    path: str
+    direction: str
+
+    def __str__(self) -> str:
+        return self.path if self.direction == "in" else f"{self.path} {self.direction}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathFigures:
+    """One path alone.
+
+    Attributes:
+        rate_pps: What arrived.
+        is_full: Whether some of the load was lost; else the path may carry more.
+        rtt_us: Median of the round trips without load; None: not measured.
+        cpu_us: Processor time of the switch for a packet, which is cores for 1 Mpps; None: not measured.
+        kind: Where it goes; None: not known.
+    """
+
+    end: PathEnd
+    rate_pps: Interval
+    is_full: bool
+    rtt_us: Interval | None
+    cpu_us: Interval | None
+    kind: PathKind | None
+    is_suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigures:
+    """Two paths at the same time.
+
+    Attributes:
+        one_pps, other_pps: What still arrived of each.
+        reached: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all.
+        reason: Why the verdict is undecided; empty: it is not.
+    """
+
+    one: PathEnd
+    other: PathEnd
+    one_pps: Interval
+    other_pps: Interval
+    reached: Interval
+    verdict: PairVerdict
+    reason: str
+    is_suspect: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.one} + {self.other}"
+
+    @property
+    def is_same_direction(self) -> bool:
+        return self.one.direction == self.other.direction
+
+
+def judge_pair(reached: Sequence[float], reachable: Sequence[float]) -> tuple[PairVerdict, str]:
+    """Return whether two paths share a bottleneck, and why that is undecided.
+
+    Args:
+        reached: Of each repeat what arrived of both, each as a share of what it carries alone.
+        reachable: The same of what was sent, each at most 1: less than 2 where the generator was too slow.
+    """
+    if len(reached) < FEWEST_REPEATS:
+        few = f"{counted(len(reached), 'repeat')} that can be trusted, and a verdict needs {FEWEST_REPEATS}"
+        return PairVerdict.UNDECIDED, few
+    found, possible = interval(reached), interval(reachable)
+    if found.low >= 2 * (1 - _TOLERANCE):
+        return PairVerdict.APART, ""
+    if found.high < possible.low * (1 - _TOLERANCE):
+        return PairVerdict.SHARED, ""
+    if possible.estimate < 2 * (1 - _TOLERANCE):
+        sent = f"the generators sent only {percent(possible.estimate / 2)} of what both carry alone, and that arrived"
+        return PairVerdict.UNDECIDED, sent
+    return PairVerdict.UNDECIDED, f"the interval {found.low:.2f} to {found.high:.2f} is on both sides"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPaths:
+    """What a run says about paths and pairs, in the order of its points."""
+
+    paths: tuple[PathFigures, ...]
+    pairs: tuple[PairFigures, ...]
+
+
+def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
+    """Return the figures of a run of `measure paths`; what has no sample yet is left out.
+
+    Suspect samples count only where there are no others.
+    """
+    groups = dict[tuple[object, ...], list[Sample]]()
+    for sample in sorted(recorded.samples, key=lambda sample: sample.repeat):
+        groups.setdefault(_key(sample.point), []).append(sample)
+    groups = {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
+    kinds = {name: PathKind(kind) for name, kind in _kinds(recorded).items() if kind}
+    paths, pairs = list[PathFigures](), list[PairFigures]()
+    for point in recorded.run.points:
+        group = groups.get(_key(point))
+        if not group:
+            continue
+        end = PathEnd(str(point["path"]), str(point["direction"]))
+        if "beside" not in point:
+            paths.append(_path(end, group, kinds.get(end.path)))
+            continue
+        other = PathEnd(str(point["beside"]), str(point["beside_direction"]))
+        alone = [groups.get((each.path, each.direction, None, None), []) for each in (end, other)]
+        if pair := _pair(end, other, group, alone):
+            pairs.append(pair)
+    return MeasuredPaths(tuple(paths), tuple(pairs))
+
+
+def _key(point: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(point.get(key) for key in ("path", "direction", "beside", "beside_direction"))
+
+
+def _kinds(recorded: RecordedRun) -> dict[str, str]:
+    """Return the kinds of the paths, which the options hold as `kind of NAME`."""
+    prefix = KIND_OPTION.format("")
+    return {key.removeprefix(prefix): str(kind) for key, kind in recorded.run.options.items() if key.startswith(prefix)}
+
+
+KIND_OPTION = "kind of {}"
+"""Name of the option of a run that has the kind of a path."""
+
+
+def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None) -> PathFigures:
+    rates = [number(sample.values, "received_pps") or 0.0 for sample in group]
+    losses = [number(sample.values, "loss_share") or 0.0 for sample in group]
+    medians = [median(times) for sample in group if (times := number_list(sample.values, "rtt_us"))]
+    cpu = [value for sample in group if (value := number(sample.values, "cpu_us")) is not None]
+    return PathFigures(
+        end=end,
+        rate_pps=interval(rates),
+        is_full=median(losses) >= _FULL_LOSS_SHARE,
+        rtt_us=interval(medians) if medians else None,
+        cpu_us=interval(cpu) if cpu else None,
+        kind=kind,
+        is_suspect=all(sample.suspect for sample in group),
+    )
+
+
+def _pair(
+    one: PathEnd, other: PathEnd, group: Sequence[Sample], alone: Sequence[Sequence[Sample]]
+) -> PairFigures | None:
+    """Return the figures of a pair; None: one of its paths has no sample alone, or carries nothing."""
+    rates = [{s.repeat: number(s.values, "received_pps") or 0.0 for s in samples} for samples in alone]
+    means = [sum(each.values()) / len(each) if each else 0.0 for each in rates]
+    if not all(means):
+        return None
+    reached, reachable = list[float](), list[float]()
+    for sample in group:
+        # Of the same repeat, so that a drift of the machine counts on both sides.
+        bases = [each.get(sample.repeat) or mean for each, mean in zip(rates, means, strict=True)]
+        got, sent = (
+            [number(sample.values, f"{prefix}{what}_pps") or 0.0 for prefix in ("", "beside_")]
+            for what in ("received", "sent")
+        )
+        reached.append(sum(rate / base for rate, base in zip(got, bases, strict=True)))
+        reachable.append(sum(min(1.0, rate / base) for rate, base in zip(sent, bases, strict=True)))
+    trusted = [index for index, sample in enumerate(group) if not sample.suspect]
+    verdict, reason = judge_pair([reached[index] for index in trusted], [reachable[index] for index in trusted])
+    one_pps, other_pps = (
+        interval([number(sample.values, f"{prefix}received_pps") or 0.0 for sample in group])
+        for prefix in ("", "beside_")
+    )
+    return PairFigures(one, other, one_pps, other_pps, interval(reached), verdict, reason, not trusted)
+
+
+# The file of the planner.
+
+
+def measured_file(recorded: RecordedRun) -> str:
+    """Return the text of a file of paths with what a run measured, which `load_paths` reads.
+
+    Paths are those to the backends, which can get a part of the load; the ways back only say what directions share.
+
+    Raises:
+        MeasureError: No path has a sample yet.
+    """
+    found = measured_paths(recorded)
+    inward = [path for path in found.paths if path.end.direction == "in"]
+    if not inward:
+        raise MeasureError(f"{recorded.directory} has no sample of a path to a backend yet: go on with --resume")
+    # Of a path in software some thousand packets a second are a fraction of 1 Mpps that nobody reads.
+    unit = _MPPS if max(path.rate_pps.estimate for path in inward) >= 1e6 else _KPPS
+    lines = (*_head(recorded, inward, unit), *_path_lines(inward, unit), *_pair_lines(found.pairs, unit))
+    return "\n".join([*lines, ""])
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A unit of rates. `pps`: its size."""
+
+    name: str
+    pps: int
+
+    def rate(self, pps: float) -> str:
+        """Return a rate in this unit, to a packet a second."""
+        return decimal(Fraction(round(pps), self.pps))
+
+
+_MPPS, _KPPS = _Unit("Mpps", 10**6), _Unit("kpps", 10**3)
+
+
+def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
+    yield f"# Measured: {json.dumps(recorded.run.datapath)[1:-1]}, {recorded.run.started}."
+    yield f"# interval: 95 % confidence, of {counted(max(path.rate_pps.count for path in paths), 'repeat')}."
+    yield f"# latency_us: median round trip without load. cpu: cores of the switch for 1 {unit.name}."
+    for path in paths:
+        if not path.is_full:
+            yield f"# {path.end.path} lost nothing: it may carry more than the generator sent."
+    yield "version: 1"
+    yield f"unit: {unit.name}"
+    yield "paths:"
+
+
+def _path_lines(paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
+    for path in paths:
+        parts = [f"name: {_name(path.end.path)}"]
+        if path.kind is not None:
+            parts.append(f"kind: {path.kind.value}")
+        parts.append(f"capacity: {unit.rate(path.rate_pps.estimate)}")
+        parts.append(f"interval: [{unit.rate(path.rate_pps.low)}, {unit.rate(path.rate_pps.high)}]")
+        if path.rtt_us is not None:
+            parts.append(f"latency_us: {_number(round(path.rtt_us.estimate, 1))}")
+        if path.cpu_us is not None:
+            parts.append(f"cpu: {_number(max(0.0, path.cpu_us.estimate) * unit.pps / 1e6)}")
+        yield f"  - {{{', '.join(parts)}}}"
+
+
+def _pair_lines(pairs: Sequence[PairFigures], unit: _Unit) -> Iterator[str]:
+    # Loads of a split all go to backends; a pair in opposite directions says nothing about them.
+    same = [pair for pair in pairs if pair.is_same_direction and pair.one != pair.other]
+    if same:
+        yield "pairs:"
+    for pair in same:
+        rates = f"[{unit.rate(pair.one_pps.estimate)}, {unit.rate(pair.other_pps.estimate)}]"
+        names = f"[{_name(pair.one.path)}, {_name(pair.other.path)}]"
+        reason = f"  # {pair.reason}" if pair.reason else ""
+        yield f"  - {{paths: {names}, rates: {rates}, verdict: {pair.verdict.value}}}{reason}"
+
+
+def _name(name: str) -> str:
+    """Return a name as YAML; one that would be a number or a truth value there is quoted."""
+    return name if yaml.safe_load(name) == name else json.dumps(name)
+
+
+def _number(value: float) -> str:
+    """Return a number in six decimals."""
+    return decimal(Fraction(round(value * 10**6), 10**6))
