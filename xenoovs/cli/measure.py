@@ -17,7 +17,7 @@ _COMMANDS = {
     "designs": ("measure_designs", "Compare masked blocks with other ways to split clients."),
     "bed": ("measure_bed", "Check the machines that play the roles of an experiment."),
     "echo": ("measure_echo", "Measure round trips of TCP messages through the bridge."),
-    "paths": ("measure_paths", "Rank the paths of a DPU and combine them until it is saturated."),
+    "paths": ("measure_paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
     "report": ("measure_report", "Write a report about runs: a page with pictures, verdicts and tables."),
     "trex-profile": ("measure_trex", "Print the load of a config for the packet generator TRex."),
 }

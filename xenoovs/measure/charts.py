@@ -593,12 +593,20 @@ def _repeats(samples: Sequence[Sample], key: str) -> list[float]:
     return values
 
 
+def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
+    # It is made of the classes above.
+    from xenoovs.measure.path_chart import paths_chart
+
+    return paths_chart([one.run for one in sources], [one.prefix for one in sources])
+
+
 _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "rate": _rate_chart,
     "latency": _latency_chart,
     "loss": _loss_chart,
     "echo": _echo_chart,
     "designs": _designs_chart,
+    "paths": _paths_chart,
 }
 
 

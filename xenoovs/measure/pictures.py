@@ -138,7 +138,8 @@ def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharey="all" if share else False)
     cells = [cell for row in grid for cell in row]
     for index, (panel, axes) in enumerate(zip(chart.panels, cells, strict=False)):
-        _draw_panel(panel, axes, theme, is_first=index % columns == 0, is_shared=share)
+        is_first = index % columns == 0 or panel.categories != chart.panels[index - 1].categories
+        _draw_panel(panel, axes, theme, is_first=is_first, is_shared=share)
     for axes in cells[len(chart.panels) :]:
         axes.set_visible(False)
     if title:

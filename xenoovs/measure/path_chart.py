@@ -1,0 +1,129 @@
+"""The picture of paths: what each carries alone, how long a round trip takes, and what pairs reach together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xenoovs.measure.charts import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
+from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
+from xenoovs.measure.samples import RecordedRun
+from xenoovs.measure.statistics import Interval
+
+_DIRECTIONS = {"in": "to the backend", "out": "from the backend"}
+_COLUMNS = (
+    "run",
+    "path",
+    "direction",
+    "beside",
+    "its direction",
+    "pps",
+    "low",
+    "high",
+    "beside pps",
+    "round trip us",
+    "cpu us a packet",
+    "reached %",
+    "from %",
+    "to %",
+    "verdict",
+    "repeats",
+)
+_NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 15})
+
+
+def paths_chart(runs: Sequence[RecordedRun], prefixes: Sequence[str]) -> Chart:
+    """Return the picture of the first run, with a table of all.
+
+    Args:
+        runs: Of `measure paths`, each with samples.
+        prefixes: Of each run, in front of names; empty: there is one run.
+    """
+    found = [measured_paths(run) for run in runs]
+    first = found[0]
+    rows = [row for one, prefix in zip(found, prefixes, strict=True) for row in _rows(one, prefix.removesuffix(": "))]
+    panels = [*_alone_panels(first), *_pair_panels(first)]
+    return Chart(
+        "paths",
+        "Paths through the bridge, alone and together",
+        (),
+        tuple(panels),
+        "A path alone carries what arrives of a load above its rate. Two paths at the same time reach 200 % of their "
+        "rates alone if they share nothing, and 100 % if they share all. Bars are means of the repeats with "
+        "confidence intervals of 95 %. A round trip is there and back, without load.",
+        ChartTable(_COLUMNS, tuple(rows), _NUMBERS),
+        columns=2,
+        notes=(*_undecided(first), *(["Further runs are in the table."] if len(runs) > 1 else [])),
+    )
+
+
+def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
+    names = tuple(dict.fromkeys(path.end.path for path in found.paths))
+    rates = [
+        Bars(
+            label,
+            {
+                path.end.path: ChartMark(0, path.rate_pps, path.is_suspect)
+                for path in found.paths
+                if path.end.direction == direction
+            },
+            color,
+        )
+        for color, (direction, label) in enumerate(_DIRECTIONS.items())
+    ]
+    rates = [bars for bars in rates if bars.marks]
+    if rates:
+        yield Panel("alone, packets a second", Axis(""), Axis(""), bars=tuple(rates), categories=names)
+    trips = {
+        path.end.path: ChartMark(0, path.rtt_us, path.is_suspect) for path in found.paths if path.rtt_us is not None
+    }
+    if trips:
+        yield Panel("round trip, microseconds", Axis(""), Axis(""), bars=(Bars("", trips, 2),), categories=names)
+
+
+def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
+    """Yield a panel for pairs in the same direction, and one for opposite directions; a row says its verdict."""
+    for title, is_same, color in (("same direction", True, 3), ("opposite directions", False, 4)):
+        pairs = [pair for pair in found.pairs if pair.is_same_direction is is_same]
+        if not pairs:
+            continue
+        marks = {_label(pair): ChartMark(0, _percents(pair.reached), pair.is_suspect) for pair in pairs}
+        title = f"together, {title}: % of their rates alone"
+        yield Panel(title, Axis(""), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
+
+
+def _percents(share: Interval) -> Interval:
+    return Interval(share.estimate * 100, share.low * 100, share.high * 100, share.count)
+
+
+def _label(pair: PairFigures) -> str:
+    names = pair.one.path if pair.one.path == pair.other.path else f"{pair.one.path}, {pair.other.path}"
+    return f"{names}: {pair.verdict.value}"
+
+
+def _undecided(found: MeasuredPaths) -> Iterator[str]:
+    for pair in found.pairs:
+        if pair.reason:
+            yield f"{pair.name} is undecided: {pair.reason}."
+    for path in found.paths:
+        if not path.is_full:
+            yield f"{path.end} lost nothing: it may carry more than the generator sent."
+
+
+def _rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:
+    yield from (_path_row(run, path) for path in found.paths)
+    yield from (_pair_row(run, pair) for pair in found.pairs)
+
+
+def _path_row(run: str, path: PathFigures) -> tuple[Cell, ...]:
+    rate = path.rate_pps
+    trip, cpu = (None if value is None else value.estimate for value in (path.rtt_us, path.cpu_us))
+    alone: tuple[Cell, ...] = (rate.estimate, rate.low, rate.high, None, trip, cpu)
+    return (run, path.end.path, path.end.direction, None, None, *alone, None, None, None, None, rate.count)
+
+
+def _pair_row(run: str, pair: PairFigures) -> tuple[Cell, ...]:
+    one, reached = pair.one_pps, _percents(pair.reached)
+    shares = (reached.estimate, reached.low, reached.high)
+    ends = (pair.one.path, pair.one.direction, pair.other.path, pair.other.direction)
+    rates: tuple[Cell, ...] = (one.estimate, one.low, one.high, pair.other_pps.estimate, None, None)
+    return (run, *ends, *rates, *shares, pair.verdict.value, reached.count)
