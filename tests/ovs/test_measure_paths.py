@@ -16,6 +16,7 @@ from tests.patience import eventually
 from xenoovs.cli import measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import load_config
+from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure import paths as experiment_of_paths
@@ -99,6 +100,14 @@ def left_over(lab: Lab) -> list[str]:
     return [*found, *(f"process {pid}" for pid in processes_in(lab.topology.clients.namespace))]
 
 
+def is_free(lab: Lab) -> bool:
+    try:
+        with open_lab_bed(lab.name, BALANCER):
+            return True
+    except MeasureError:
+        return False
+
+
 def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
     with (
         open_lab_bed(lab.name, BALANCER) as bed,
@@ -173,7 +182,8 @@ def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoo
     assert process.poll() is None
     process.kill()
     process.communicate()
-    eventually(lambda: not left_over(lab), "everything that was started has ended, and was undone")
+    eventually(lambda: is_free(lab), "everything that was started has ended, and was undone")
+    assert left_over(lab) == []
     (directory,) = find_runs(tmp_path)
     before = read_recorded(directory).samples
     said = xenoovs(*argv, "--resume")

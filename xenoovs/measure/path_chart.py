@@ -9,7 +9,7 @@ from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Interval
 
-_DIRECTIONS = {"in": "to the backend", "out": "from the backend"}
+_DIRECTIONS = {"in": "in: to the backend", "out": "out: from the backend"}
 _COLUMNS = (
     "run",
     "path",
@@ -28,6 +28,7 @@ _COLUMNS = (
     "verdict",
     "repeats",
 )
+_REACHED = ((0.0, "0 %"), (100.0, "100 %\nshare all"), (200.0, "200 %\nshare nothing"))
 _NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 15})
 
 
@@ -72,7 +73,11 @@ def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
     ]
     rates = [bars for bars in rates if bars.marks]
     if rates:
-        yield Panel("alone, packets a second", Axis(""), Axis(""), bars=tuple(rates), categories=names)
+        most = max(path.rate_pps.estimate for path in found.paths)
+        prefix, unit = ("million", 1e6) if most >= 1e6 else ("thousand", 1e3)
+        yield Panel(
+            f"alone, {prefix} packets a second", Axis("", unit=unit), Axis(""), bars=tuple(rates), categories=names
+        )
     trips = {
         path.end.path: ChartMark(0, path.rtt_us, path.is_suspect) for path in found.paths if path.rtt_us is not None
     }
@@ -82,13 +87,12 @@ def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
 
 def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
     """Yield a panel for pairs in the same direction, and one for opposite directions; a row says its verdict."""
-    for title, is_same, color in (("same direction", True, 3), ("opposite directions", False, 4)):
+    for title, is_same, color in (("at the same time, both in", True, 3), ("at the same time, in and out", False, 4)):
         pairs = [pair for pair in found.pairs if pair.is_same_direction is is_same]
         if not pairs:
             continue
         marks = {_label(pair): ChartMark(0, _percents(pair.reached), pair.is_suspect) for pair in pairs}
-        title = f"together, {title}: % of their rates alone"
-        yield Panel(title, Axis(""), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
+        yield Panel(title, Axis("", ticks=_REACHED), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
 
 
 def _percents(share: Interval) -> Interval:

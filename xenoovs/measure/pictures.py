@@ -323,7 +323,9 @@ def _draw_bars(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool) -> Non
             axes.xaxis.set_major_formatter(lambda value, _position: quantity(value))
         else:
             # Room for the number after the longest bar.
-            axes.set_xlim(0, most * 1.28)
+            axes.set_xlim(0, max([most * 1.28, *(place * 1.14 / panel.x.unit for place, _ in panel.x.ticks)]))
+            if panel.x.ticks:
+                _set_axis(axes, "x", panel.x)
 
 
 def _draw_bar(

@@ -43,9 +43,9 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
     designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
               (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow)
-    paths     sent, received and lost (sent - received) are those of the whole load, sent_pps and received_pps are of the
-              seconds_s in which all loads ran; the same with beside_ in front for the other path of a pair; of a path
-              alone inward also rtt_us (list: without load), and the values of the switch as in designs
+    paths     sent, received and lost (sent - received) are those of the whole load, sent_pps and received_pps are of
+              the seconds_s in which all loads ran; the same with beside_ in front for the other path of a
+              pair; of a path alone inward also rtt_us (list: without load), and the values of the switch as in designs
 """
 
 from __future__ import annotations
