@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.measure.made import designs_run, latency_run, loss_run, rate_run, recorded, suspecting
+from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
 from xenoovs.measure.charts import Chart, ChartLine, bytes_text, chart_of, compare, subtitle_of
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun
@@ -141,3 +141,29 @@ def test_every_published_figure_has_a_source_with_a_name() -> None:
 @pytest.mark.parametrize(("size", "text"), [(16, "16 B"), (65_536, "64 KiB"), (4 << 20, "4 MiB")])
 def test_sizes_are_shown_in_binary_units(size: int, text: str) -> None:
     assert bytes_text(size) == text
+
+
+def test_paths_have_rates_round_trips_and_what_pairs_reach() -> None:
+    made = chart(paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2))
+    rates, trips, same, opposite = made.panels
+    assert [bars.label for bars in rates.bars] == ["in: to the backend", "out: from the backend"]
+    assert {name: mark.value.estimate for name, mark in rates.bars[0].marks.items()} == {"fips2": 300e3, "fips3": 200e3}
+    assert {mark.value.estimate for mark in trips.bars[0].marks.values()} == {100}
+    assert same.categories == ("fips2, fips3: shared",)
+    assert opposite.categories == ("fips2: shared", "fips2, fips3: shared", "fips3: shared")
+    assert [round(mark.value.estimate) for mark in same.bars[0].marks.values()] == [120]
+    rows = [dict(zip(made.table.columns, row, strict=True)) for row in made.table.rows]
+    assert len(rows) == 4 + 1 + 3
+    assert next((row["path"], row["beside"], row["verdict"]) for row in rows if row["reached %"]) == (
+        "fips2",
+        "fips3",
+        "shared",
+    )
+
+
+def test_a_pair_that_is_undecided_says_why_and_a_path_that_is_not_full_too() -> None:
+    made = chart(paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3))
+    assert "fips2 + fips3 is undecided: 3 repeats that can be trusted, and a verdict needs 5." in made.notes
+    whole = paths_run({"fips2": 300e3})
+    lossless = replace(whole, samples=tuple(replace(s, values={**s.values, "loss_share": 0.0}) for s in whole.samples))
+    assert "fips2 lost nothing: it may carry more than the generator sent." in chart(lossless).notes
