@@ -20,6 +20,11 @@ CASES = {
     "ovnk_packet_length": (2, ["slow-path"]),
     "ovnk_without_packets": (0, []),
     "doca_internal_port": (2, ["reported-by-datapath"]),
+    "dpdk_representor": (0, []),
+    "dpdk_vdpa_bond": (2, ["unknown"]),
+    "dpdk_without_rte_flow": (2, ["refused-by-driver", "software-datapath"]),
+    "dpdk_tunnel_push": (2, ["software-datapath", "unsupported-match"]),
+    "dpdk_marked": (2, ["egress-not-on-eswitch"]),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
 }
 """Dump -> exit status, and the most likely cause of each megaflow."""

@@ -442,10 +442,15 @@ def growth_remarks(findings: OffloadFindings | BridgeFindings | Selection, readi
 def _recorded_remarks(hints: Hints) -> Iterator[str]:
     """Yield what a recorded dump leaves unproven."""
     if hints.offloaded > hints.dummies:
-        yield (
-            "a recorded dump shows what the NIC holds, not whether it forwards by it; "
-            "`xenoovs verify-offload` on the host compares two samples"
-        )
+        yield recorded_remark("verify-offload")
+
+
+def recorded_remark(command: str) -> str:
+    """Return what a recorded dump of rules in hardware leaves unproven. `command`: proves it, on the host."""
+    return (
+        f"a recorded dump shows what the NIC holds, not whether it forwards by it; `xenoovs {command}` on the host "
+        "compares two samples"
+    )
 
 
 _MAX_SILENT = 3

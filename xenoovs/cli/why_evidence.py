@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from xenoovs.cli.offload import own_mask_of, read_flows
+from xenoovs.cli.offload import own_mask_of, read_flows, recorded_remark
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.offloadable.check import check_megaflow, overall
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, Version, render_version
@@ -225,6 +225,7 @@ def find_recorded(
         *lines.remarks(),
         *undecided,
         *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
+        *((recorded_remark("why"),) if selection.in_hardware else ()),
     )
     if not selection.candidates:
         return WhyFindings(selection, (), notes)

@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from xenoovs.datapath.tc import DriverAnswer
@@ -268,22 +268,29 @@ class SkipSwProber:
         if ifindex is None:
             return {}
         bodies = self._dump(RTM_GETTFILTER, self._place(ifindex).pack())
-        preferences = _free_preferences(bodies)
+        free = _free_preferences(bodies)
         found = {rule.cookie.hex(): rule for body in bodies if (rule := parse_rule(body)) and rule.cookie}
         return {
-            cookie: self._try_near(rule, device, ifindex, preferences=preferences)
+            cookie: self._try_near(rule, device, ifindex, free=free)
             for cookie, rule in found.items()
             if cookie in cookies and not rule.in_hw and not rule.skip_hw
         }
 
-    def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, preferences: Iterable[int]) -> DriverAnswer:
-        """Try the rule at one preference after the other, until the answer is not about the preference."""
-        answer = DriverAnswer(None)
-        for preference in preferences:
-            answer = self._try(_trial_of(rule, device, ifindex, preference=preference), rule)
+    def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, free: _FreePreferences) -> DriverAnswer:
+        """Try the rule at one preference after the other, until the answer is not about the preference.
+
+        A rule that is accepted there may have been refused for its own preference, which is higher: a refusal of one
+        above all others is about that.
+        """
+        answer, tried = DriverAnswer(None), 0
+        for tried in free.near:
+            answer = self._try(_trial_of(rule, device, ifindex, preference=tried), rule)
             if not answer.is_about_trial:
                 break
-        return answer
+        if answer.error is not None or free.above is None or rule.preference <= tried:
+            return answer
+        as_high = self._try(_trial_of(rule, device, ifindex, preference=free.above), rule)
+        return replace(as_high, is_about_trial=False) if as_high.is_about_trial else answer
 
     def _try(self, trial: _Trial, rule: FlowerRule) -> DriverAnswer:
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
@@ -345,13 +352,25 @@ def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: i
     return _Trial(device, device_index, place.ifindex, place.parent, preference, rule.protocol, rule.chain)
 
 
-def _free_preferences(bodies: Iterable[bytes]) -> tuple[int, ...]:
-    """Return the preferences to try, in order. No rule has them: rules of one must be of one kind and protocol.
+@dataclass(frozen=True, slots=True)
+class _FreePreferences:
+    """Preferences that no rule has: rules of one must be of one kind and protocol.
+
+    near: those to try, in order. above: one above those of all rules; None: there is none.
+    """
+
+    near: tuple[int, ...]
+    above: int | None
+
+
+def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
+    """Return the preferences to try.
 
     First comes one near those of Open vSwitch, which drivers accept. The next higher one stays free, as Open vSwitch
     takes it for its next protocol (lib/netdev-offload-tc.c, get_next_available_prio).
     """
     used = set(map(preference_of, bodies))
+    above = max(used, default=0) + 2
     near = [number for number in range(2, _LAST_NEAR + 1) if number not in used]
     next_one = max((number for number in used if number <= _LAST_NEAR), default=1) + 1
     ordered = sorted(near, key=lambda number: (number <= next_one, number))
@@ -359,7 +378,7 @@ def _free_preferences(bodies: Iterable[bytes]) -> tuple[int, ...]:
     found = (*ordered[:2], *(() if far is None else (far,)))
     if not found:
         raise SwitchError("no preference is free for a trial rule")
-    return found
+    return _FreePreferences(found, above if above <= _LAST_PREFERENCE else None)
 
 
 def _is_about_trial(message: str, *, chain: int) -> bool:

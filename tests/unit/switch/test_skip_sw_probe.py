@@ -15,7 +15,7 @@ from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTI
 from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netlink import Refused
-from xenoovs.switch.skip_sw_probe import FilterParent, SkipSwProber, parse_rule, preference_of
+from xenoovs.switch.skip_sw_probe import TCMSG, FilterParent, SkipSwProber, parse_rule, preference_of
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
 DEVICE = "lo"
@@ -125,6 +125,14 @@ class _NoPreference(_FewPreferences):
     highest = 2
 
 
+class _RoomNow(_FewPreferences):
+    """A NIC that takes preferences up to a number, and has room."""
+
+    def __init__(self, path: Path, highest: int) -> None:
+        super().__init__(path)
+        object.__setattr__(self, "highest", highest)
+
+
 def test_a_nic_with_16_preferences_answers_about_the_rule(tmp_path: Path) -> None:
     """The trial was made above 49152, and the driver's answer about that was given as the reason."""
     kernel = _FewPreferences(tmp_path / "kernel", Refused(28, "table full"))
@@ -132,6 +140,25 @@ def test_a_nic_with_16_preferences_answers_about_the_rule(tmp_path: Path) -> Non
     assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
         REFUSED_COOKIE: DriverAnswer(28, "No space left on device", "table full")
     }
+
+
+def _at_preference(body: bytes, preference: int) -> bytes:
+    family, ifindex, handle, parent, info = TCMSG.unpack_from(body)
+    return TCMSG.pack(family, ifindex, handle, parent, preference << 16 | info & 0xFFFF) + body[TCMSG.size :]
+
+
+@pytest.mark.parametrize(
+    ("own", "highest", "told"),
+    [(40, 16, "mlx5_core: Requested priority value is not supported"), (40, 65535, None), (2, 16, None)],
+)
+def test_a_rule_is_refused_for_its_own_preference(own: int, highest: int, told: str | None, tmp_path: Path) -> None:
+    """Each new mask gets the next preference. A trial at a low one was accepted, and the reason was `not-retried`."""
+    kernel = _RoomNow(tmp_path / "kernel", highest)
+    rules = [_at_preference(body, own) for body in RULES]
+    kernel.put(rules)
+    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+    assert (answer.message, answer.is_about_trial) == (told, False)
+    assert (kernel.rules(), _notes(tmp_path)) == (rules, [])
 
 
 def test_an_answer_about_every_preference_is_a_failed_trial(tmp_path: Path) -> None:

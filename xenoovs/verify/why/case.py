@@ -128,6 +128,10 @@ class HeldRule:
     port: PortFinding | None = None
 
 
+MINIFLOW = "dp-extra-info"
+"""A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One megaflow that is not in hardware.
@@ -179,7 +183,18 @@ class Case:
         bridge = self.bridge
         if bridge is not None:
             return bridge.datapath_type == "system"
-        return not any(name == "dp-extra-info" for name, _ in self.megaflow.extra)
+        return not self.is_userspace
+
+    @property
+    def is_userspace(self) -> bool:
+        """Whether the megaflow itself shows that the userspace datapath has it."""
+        return any(name == MINIFLOW for name, _ in self.megaflow.extra)
+
+    @property
+    def is_port_offered(self) -> bool:
+        """Whether Open vSwitch has offered megaflows of the ingress port to a NIC, as the dump or the log shows."""
+        held = any(port == self.in_port for port, _, _ in self.evidence.in_hardware)
+        return held or any(refusal.port == self.in_port for refusal in self.evidence.refusals)
 
     @property
     def filter(self) -> TcFilter | None:

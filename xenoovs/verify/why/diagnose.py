@@ -25,7 +25,7 @@ from xenoovs.verify.findings import Anomaly, outside_kind_of
 from xenoovs.verify.foreign import ExtraBits, OwnMask, UnwildcardCounter, overriding_flows, unwildcarding_flows
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.verify.why.case import BlockOverride, Case, Evidence, HeldRule, Shape, UnwildcardedBits, shape_of
-from xenoovs.verify.why.flows import action_reasons, override_reasons, unwildcarded_reasons
+from xenoovs.verify.why.flows import action_reasons, marked_only, override_reasons, unwildcarded_reasons
 from xenoovs.verify.why.held import held_reasons
 from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
@@ -282,6 +282,8 @@ def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
             reason.cause is Cause.TABLE_FULL for reason in reasons
         )
         reasons = reasons if is_explained else (*reasons, silent_refusal(case))
+    if not reasons and (marked := marked_only(case)):
+        reasons = (marked,)
     if all(reason.likelihood >= Likelihood.LIKELY for reason in reasons) and (off := likely_off(case)):
         reasons = (off, *reasons)
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):

@@ -9,7 +9,15 @@ from shlex import join
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, judge
 from xenoovs.compile.offloadable.openflow_topics import match_topics
-from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, TopicKind, Version, parse_version
+from xenoovs.compile.offloadable.table import (
+    DEFAULT_VERSION,
+    SOURCES,
+    Offload,
+    Profile,
+    TopicKind,
+    Version,
+    parse_version,
+)
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import counted
 from xenoovs.openflow.flow import Field, Flow, Match
@@ -59,6 +67,20 @@ def action_reasons(case: Case) -> Iterator[Reason]:
             likelihood = Likelihood.CONFIRMED if refusal.is_specific else Likelihood.LIKELY
             text = f"Open vSwitch logged: {refusal.message}"
             yield Reason(refusal.cause, likelihood, text, (refusal.line,), source=refusal.source)
+
+
+def marked_only(case: Case) -> Reason | None:
+    """Return why the NIC only matches, for a megaflow of DPDK whose actions are no reason by themselves."""
+    if case.verdict is not Verdict.PARTIAL or profile_of(case) is not Profile.DPDK or not case.egress:
+        return None
+    return Reason(
+        Cause.EGRESS_NOT_ON_ESWITCH,
+        Likelihood.LIKELY,
+        f"the NIC only marks the packets, and the CPU sends them to {', '.join(case.egress)}: the driver does not take "
+        "the actions, as for a vhost-user port or a port of another NIC",
+        ("offloaded:partial, and Open vSwitch could translate all actions",),
+        source=SOURCES["dpdk-marked"],
+    )
 
 
 _MODULES = ("act_pedit", "act_csum", "act_tunnel_key", "act_ct", "act_vlan", "act_mirred")
@@ -130,7 +152,9 @@ def profile_of(case: Case) -> Profile:
     is_doca = case.megaflow.layer == "doca" or any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
     if is_doca or (bridge is not None and bridge.datapath_type == "doca"):
         return Profile.DOCA
-    if bridge is None or bridge.datapath_type == "system":
+    if bridge is None:
+        return Profile.DPDK if case.is_userspace else Profile.TC
+    if bridge.datapath_type == "system":
         return Profile.TC
     is_doca = port is not None and (port.type == "doca" or (database is not None and database.has_doca))
     return Profile.DOCA if is_doca else Profile.DPDK

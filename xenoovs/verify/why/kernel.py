@@ -46,6 +46,14 @@ _REMEDIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
         ),
     ),
     (
+        re.compile(r"\bprio(?:s|rity|rities)?\b|\bpref(?:erence)?s?\b", re.IGNORECASE),
+        (
+            "# Open vSwitch gives each new mask the next preference, and begins at 1 again only when it restarts:",
+            "systemctl restart openvswitch-switch",
+            "xenoovs apply FILE",
+        ),
+    ),
+    (
         re.compile(r"inline", re.IGNORECASE),
         ("devlink dev eswitch set pci/{pci} inline-mode transport", REVALIDATOR_PURGE),
     ),

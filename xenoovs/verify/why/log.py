@@ -185,7 +185,8 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
             continue
         before[:] = [refusal for refusal in before if refusal.pattern is None or not refusal.pattern.needs_failure]
         if found_pattern := next((each for each in LOG_PATTERNS if each.pattern.search(parts["message"])), None):
-            before.append(Refusal(found_pattern.cause, parts["message"], None, line, found_pattern))
+            port = found_pattern.port_of(parts["message"])
+            before.append(Refusal(found_pattern.cause, parts["message"], port, line, found_pattern))
     for rest in pending.values():
         _keep(found, (refusal for refusal in rest if refusal.pattern is None or not refusal.pattern.needs_failure))
     return tuple(found.values())
@@ -194,11 +195,7 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
 def _of_port(before: list[Refusal], failed: re.Match[str], line: str) -> list[Refusal]:
     """Return the reasons logged since the last failure of the thread, with their port."""
     if before:
-        return [
-            Refusal(r.cause, r.message, r.pattern.port_of(r.message) or failed["port"], r.line, r.pattern)
-            for r in before
-            if r.pattern
-        ]
+        return [Refusal(r.cause, r.message, r.port or failed["port"], r.line, r.pattern) for r in before if r.pattern]
     cause = _cause_of(failed["error"])
     return [Refusal(cause, failed[0], failed["port"], line)]
 

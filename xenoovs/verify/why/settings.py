@@ -10,16 +10,12 @@ from collections.abc import Iterator
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.verify.why.case import Case
+from xenoovs.verify.why.case import MINIFLOW, Case
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
 _HW_OFFLOAD = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
 _NIC_TYPES = frozenset(("dpdk", "doca"))
 """Interface types of the userspace datapath with offload (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
-
-_MINIFLOW = "dp-extra-info"
-"""A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
-
 
 OFFLOAD_INFO = "dp-offload-info"
 """A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
@@ -61,8 +57,7 @@ def not_offered(case: Case) -> Reason | None:
 def likely_off(case: Case) -> Reason | None:
     """Return that hw-offload is probably off, if the dump is all there is and nothing in it is offloaded."""
     layers, evidence = case.evidence.layers, case.evidence
-    is_userspace = any(name == _MINIFLOW for name, _ in case.megaflow.extra)
-    if evidence.database is not None or evidence.offload is not None or is_userspace or evidence.refusals:
+    if evidence.database is not None or evidence.offload is not None or case.is_userspace or evidence.refusals:
         return None
     if layers != {"ovs"} or case.verdict is not Verdict.SW:
         return None
@@ -76,13 +71,14 @@ def likely_off(case: Case) -> Reason | None:
 
 
 def _datapath(case: Case) -> Iterator[Reason]:
-    bridge, port, extra = case.bridge, case.interface, {name for name, _ in case.megaflow.extra}
-    if bridge is None and _MINIFLOW in extra and OFFLOAD_INFO not in extra and case.verdict is Verdict.SW:
+    bridge, port, is_told = case.bridge, case.interface, any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
+    is_software = case.is_userspace and not is_told and case.verdict is Verdict.SW
+    if bridge is None and is_software and not case.is_port_offered:
         yield Reason(
             Cause.SOFTWARE_DATAPATH,
             Likelihood.LIKELY,
             "userspace datapath: a NIC forwards only for ports of type dpdk or doca",
-            (f"the dump has {_MINIFLOW}, which the kernel's datapath never writes",),
+            (f"the dump has {MINIFLOW}, which the kernel's datapath never writes",),
         )
     if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
         return
