@@ -13,6 +13,7 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.cli import verify_offload
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.switch import port_counters, tc
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tc import FilterDump
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
@@ -92,6 +93,7 @@ def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatc
     dumps = [f"{held.format(10, 1000, 1.5)}\n{gone}", held.format(20, 2000, 0.5)]
     received = iter((0, 0, 500, 500))
     switch = FakeSwitch(replace(fake_bridge("br-int", ("p0", "p1")), max_idle_ms=60_000))
+    switch.endpoint = Endpoint("unix:/nonexistent/db.sock", Path("/nonexistent"))  # type: ignore[attr-defined]
     monkeypatch.setattr(switch, "dump_megaflows", lambda: dumps.pop(0))
     monkeypatch.setattr(verify_offload, "reach", lambda *_: switch)
     monkeypatch.setattr(tc, "dump_filters", lambda _: FilterDump(()))
