@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from xenoovs.cli import lab_servers, nic_guest
+from xenoovs.cli import lab_fabric, lab_servers, nic_guest
 from xenoovs.cli.agent_client import Where, agent_of
 from xenoovs.cli.completion import complete_lab_backend
 from xenoovs.cli.defaults import DEFAULT_LAB, announce, config_of_lab, environment_config, find_lab, usual_lab
@@ -41,7 +41,9 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, traffic
 from xenoovs.lab.client import Pace
-from xenoovs.lab.lab import UnreadableLab, directory_of, lab_names, machine_directory, open_lab, read_state
+from xenoovs.lab.fabric.plan import BRIDGE
+from xenoovs.lab.fabric.status import fabric_status
+from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, lab_names, machine_directory, open_lab, read_state
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.probing import in_lab
@@ -115,9 +117,12 @@ def lab_command() -> None:
     show_default=True,
     help="emulated: build the lab in a virtual machine (QEMU) with Debian's kernel and a NIC with hardware offload.",
 )
+@lab_fabric.fabric_options
 @output_option
-def up_command(config: Path | None, name: str, *, nic: str, output: OutputFormat) -> None:
-    """Build a lab for the config FILE.
+def up_command(
+    config: Path | None, name: str, *, nic: str, topology: str, output: OutputFormat, **shape: int | None
+) -> None:
+    """Build a lab for the config FILE, or a fabric.
 
     Without FILE, it is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
     backend is a namespace with the MAC of the config and the VIP on its loopback (direct server return). If anything
@@ -129,7 +134,16 @@ def up_command(config: Path | None, name: str, *, nic: str, output: OutputFormat
     With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
     first time, Debian's kernel is downloaded (100 MB) and a module is built for it; ~/.cache/xenoovs/nic caches both.
     Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` and `lab shell` run anything.
+
+    With --topology fabric the lab has hosts that send VXLAN through DPUs, and two leaves that spread it over several
+    spines. It takes no FILE: each DPU has a config with `tunnels`, and `lab exec --on DPU -- xenoovs ...` uses it.
     """
+    if (fabric := lab_fabric.shape_of(topology, shape)) is not None:
+        if config is not None or nic != "none":
+            raise click.UsageError("--topology fabric takes neither a FILE nor --nic.")
+        with _progress_bar("building the fabric") as progress:
+            lab_fabric.up(name, fabric, output=output, progress=progress)
+        return
     config = config or environment_config()
     balancer = _balancer(config)
     with _progress_bar("building the lab") as progress:
@@ -190,11 +204,13 @@ def down_command(name: str, *, output: OutputFormat) -> None:
 @output_option
 @click.pass_context
 def status_command(context: click.Context, /, name: str, *, output: OutputFormat) -> None:
-    """Show which parts of a lab work, and which backends answer.
+    """Show which parts of a lab work, and which backends answer; of a fabric its machines.
 
     Backends are probed inside the lab, by the path of health checks. RECEIVED: packets that reached the backend. Exit
     status 2: something does not work.
     """
+    if fabric := fabric_of(name):
+        context.exit(lab_fabric.show_status(fabric, output=output))
     context.exit(lab_servers.show_status(name, output=output))
 
 
@@ -210,7 +226,7 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
 @name_option(_forwarded)
 @output_option
 def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> None:
-    """Make a backend of a lab fail, as if its server died.
+    """Make a backend of a lab fail, as if its server died, or a spine of a fabric.
 
     \b
     link    its cable is unplugged
@@ -223,7 +239,11 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
       xenoovs lab fail fips3 --how silent
       xenoovs lab status
       xenoovs lab heal
+      xenoovs lab fail spine2 --how silent --lab fabric
     """
+    if fabric := fabric_of(name):
+        lab_fabric.fail(fabric, backend, how, output=output)
+        return
     lab_servers.fail(name, backend, Failure(how), output=output)
 
 
@@ -232,7 +252,10 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
 @name_option(_forwarded)
 @output_option
 def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> None:
-    """Make a backend of a lab work again; without BACKEND all of them."""
+    """Make a backend of a lab, or a spine, work again; without BACKEND all of them."""
+    if fabric := fabric_of(name):
+        lab_fabric.heal(fabric, backend, output=output)
+        return
     lab_servers.heal(name, backend, output=output)
 
 
@@ -264,6 +287,8 @@ def _summary(name: str) -> dict[str, str]:
         condition = "incomplete"
     elif state.nic:
         condition = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
+    elif fabric := fabric_of(name):
+        return {"lab": name, "state": fabric_status(fabric).state, "nic": "none", "bridge": BRIDGE, "config": "-"}
     else:
         condition = lab_status(open_lab(name)).state
     bridge = "-" if state is None else state.topology.bridge
@@ -444,35 +469,47 @@ def _not_applied(balancer: Balancer, lab: str) -> list[str]:
         return [service.name for service in balancer.services]
 
 
+_machine_option = click.option("--on", "machine", metavar="MACHINE", help="Of a fabric: the machine, such as dpua1.")
+
+
 @lab_command.command("exec", context_settings={"ignore_unknown_options": True})
 @name_option()
+@_machine_option
 @click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def exec_command(context: click.Context, /, name: str, argv: tuple[str, ...]) -> None:
-    """Run a command in the virtual machine of a lab.
+def exec_command(context: click.Context, /, name: str, machine: str | None, argv: tuple[str, ...]) -> None:
+    """Run a command in the virtual machine of a lab, or on a machine of a fabric.
 
-    For a lab with `--nic emulated`. The command sees the files of this host read-only (what it writes is lost with the
-    machine), starts in this directory, and uses the lab's Open vSwitch. The exit status is that of the command.
+    With `--nic emulated` the command sees the files of this host read-only (what it writes is lost with the machine),
+    starts in this directory, and uses the lab's Open vSwitch. On a DPU of a fabric it uses the Open vSwitch and the
+    config of that DPU. The exit status is that of the command.
 
     \b
     Example:
       xenoovs lab exec -- ovs-appctl dpctl/dump-flows -m type=offloaded
       xenoovs lab exec -- cat /sys/kernel/debug/eswitch/rules
+      xenoovs lab exec --lab fabric --on dpua1 -- xenoovs apply
     """
+    if machine is not None:
+        lab_fabric.enter(name, machine, argv)
     context.exit(run_in_vm(_vm(name), argv, name=name))
 
 
 @lab_command.command("shell")
 @name_option()
+@_machine_option
 @click.pass_context
-def shell_command(context: click.Context, /, name: str) -> None:
-    """Open a shell in the virtual machine of a lab; `exit` leaves it.
-
-    For a lab with `--nic emulated`.
-    """
+def shell_command(context: click.Context, /, name: str, machine: str | None) -> None:
+    """Open a shell in the virtual machine of a lab, or on a machine of a fabric; `exit` leaves it."""
     # Without start-up files of the user, which may take long on an emulated processor.
-    prompt = f"PS1=lab {name}:\\w\\$ "
-    context.exit(run_in_vm(_vm(name), ["env", prompt, "bash", "--noprofile", "--norc"], name=name))
+    place = name if machine is None else f"{name} {machine}"
+    argv = ["env", f"PS1=lab {place}:\\w\\$ ", "bash", "--noprofile", "--norc"]
+    if machine is not None:
+        lab_fabric.enter(name, machine, argv)
+    context.exit(run_in_vm(_vm(name), argv, name=name))
+
+
+lab_command.add_command(lab_fabric.elephant_command)
 
 
 def _vm(name: str) -> VirtualMachine:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "loss": ("measure_load", "Measure the loss over the offered load."),
     "designs": ("measure_designs", "Compare masked blocks with other ways to split clients."),
     "bed": ("measure_bed", "Check the machines that play the roles of an experiment."),
+    "completion": ("measure_completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("measure_echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("measure_paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
     "report": ("measure_report", "Write a report about runs: a page with pictures, verdicts and tables."),

@@ -26,7 +26,6 @@ from xenoovs.cli.options import (
     service_option,
 )
 from xenoovs.cli.output import echo, echo_over
-from xenoovs.config.emit import render_config
 from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.config.load import load_config, parse_config
 from xenoovs.display import duration
@@ -47,7 +46,7 @@ from xenoovs.measure.samples import (
     resumed_run,
     utc_text,
 )
-from xenoovs.measure.schedule import Experiment, RunProgress, carry_out
+from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
 from xenoovs.model.balancer import Balancer
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -105,19 +104,9 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
         choose_lab: Returns the lab for what the user gave.
     """
 
-    @functools.wraps(command)
-    def run(**options: Any) -> object:
-        names = MeasureSettings.__dataclass_fields__
-        settings = MeasureSettings(**{name: options.pop(name) for name in names})
-        return command(settings=settings, **options)
-
-    declare = [
+    services = [
         click.argument("config", metavar="[FILE]", required=False, type=FILE),
-        lab_option(
-            help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
-            is_eager=True,
-            callback=choose_lab,
-        ),
+        _lab_option(choose_lab),
         click.option(
             "--bed",
             type=click.Path(dir_okay=False, path_type=Path),
@@ -125,6 +114,37 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
             help="Measure on the machines of this file; see `xenoovs measure bed --help`.",
         ),
         service_option,
+    ]
+    return _with_settings(command, [*services, *_run_options(), bridge_option, output_option])
+
+
+def lab_measure_options(command: Command) -> Command:
+    """Add the options of an experiment whose bed is a lab of its own kind; the settings have no config and no file."""
+    return _with_settings(command, [_lab_option(_chosen_lab), *_run_options(), output_option])
+
+
+def _lab_option(choose: LabCallback) -> Callable[..., Any]:
+    return lab_option(
+        help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
+        is_eager=True,
+        callback=choose,
+    )
+
+
+def _with_settings(command: Command, declare: list[Callable[..., Any]]) -> Command:
+    @functools.wraps(command)
+    def run(**options: Any) -> object:
+        names = MeasureSettings.__dataclass_fields__
+        settings = MeasureSettings(**{name: options.pop(name, None) for name in names})
+        return command(settings=settings, **options)
+
+    for option in reversed(declare):
+        run = option(run)
+    return cast(Command, run)
+
+
+def _run_options() -> list[Callable[..., Any]]:
+    return [
         click.option(
             "--out",
             type=click.Path(file_okay=False, path_type=Path),
@@ -142,12 +162,7 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
             show_default=True,
             help="Seed of the order of the points and of the clients' addresses.",
         ),
-        bridge_option,
-        output_option,
     ]
-    for option in reversed(declare):
-        run = option(run)
-    return cast(Command, run)
 
 
 @contextmanager
@@ -173,7 +188,7 @@ def _load(config: Path, *, for_lab: bool) -> Balancer:
 
 
 def run_experiment(
-    settings: MeasureSettings, make: Callable[[Bed], Experiment], *, show: Callable[[RecordedRun], None]
+    settings: MeasureSettings, make: Callable[[Bed], Experiment[Bed]], *, show: Callable[[RecordedRun], None]
 ) -> None:
     """Open the bed, measure what is missing, and show the result.
 
@@ -187,7 +202,7 @@ def run_experiment(
     show_result(settings, recorded, show)
 
 
-def run_on_bed(settings: MeasureSettings, bed: Bed, experiment: Experiment) -> RecordedRun:
+def run_on_bed(settings: MeasureSettings, bed: AnyBedT, experiment: Experiment[AnyBedT]) -> RecordedRun:
     """Measure what is missing on an open bed."""
     with _writer(settings, bed, experiment) as writer:
         try:
@@ -261,10 +276,10 @@ def _show_progress(progress: RunProgress) -> None:
 
 
 @contextmanager
-def _writer(settings: MeasureSettings, bed: Bed, experiment: Experiment) -> Iterator[RunWriter]:
+def _writer(settings: MeasureSettings, bed: AnyBedT, experiment: Experiment[AnyBedT]) -> Iterator[RunWriter]:
     run = Run(
         experiment=experiment.name,
-        config=render_config(bed.balancer),
+        config=bed.config,
         bed=bed.document,
         kind=bed.kind,
         datapath=bed.datapath,

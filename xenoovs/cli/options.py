@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
@@ -421,6 +422,26 @@ def duration_or_zero(text: str) -> float:
         return float(found[1]) * _SECONDS[found[2] or "s"]
     guess = f" Did you mean {found[0]}s?" if found else ""
     raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.{guess}")
+
+
+_FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def data_rate(text: str) -> int:
+    """Return the bits a second of `40mbit`, for `type=` of an option. Raises click.BadParameter."""
+    return _scaled(text, "bit", "a rate such as 40mbit or 1gbit")
+
+
+def data_size(text: str) -> int:
+    """Return the bytes of `100kb`, for `type=` of an option. Raises click.BadParameter."""
+    return _scaled(text, "b", "a size such as 100kb or 4mb")
+
+
+def _scaled(text: str, unit: str, what: str) -> int:
+    found = re.fullmatch(rf"([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)([kmg]?){unit}", text.strip().lower(), re.ASCII)
+    if not found or not (value := int(Decimal(found[1]) * _FACTORS[found[2]])):
+        raise click.BadParameter(f"{text!r} is not {what}.")
+    return value
 
 
 def version_of_option(text: str) -> Version:

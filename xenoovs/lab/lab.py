@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xenoovs.errors import LabError, did_you_mean, first_names
+from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
 
@@ -51,8 +52,32 @@ class LabState:
     """
 
     complete: bool
-    topology: Topology
+    topology: Topology | Fabric
     nic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FabricLab:
+    """A fabric lab. Below `directory` are the config and the Open vSwitch of each DPU."""
+
+    directory: Path
+    fabric: Fabric
+
+    @property
+    def name(self) -> str:
+        return self.fabric.name
+
+    @property
+    def marks(self) -> dict[str, str]:
+        return marks_of(self.directory)
+
+    def ovs(self, dpu: str) -> PrivateOvs:
+        """Return the Open vSwitch of a DPU."""
+        return PrivateOvs(self.directory / dpu, self.marks)
+
+    def config(self, dpu: str) -> Path:
+        """Return the file with the config of a DPU."""
+        return self.directory / f"{dpu}.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +143,34 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
         raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
     if state.nic:
         raise LabError(f"lab {name} is in a virtual machine: `xenoovs lab exec --lab {name} -- COMMAND` runs in it")
+    if isinstance(state.topology, Fabric):
+        dpu = state.topology.sites[0].dpu
+        raise LabError(
+            f"lab {name} is a fabric with {len(state.topology.sites)} switches: "
+            f"`xenoovs lab exec --lab {name} --on {dpu} -- xenoovs COMMAND` runs a command on one of its DPUs"
+        )
     return Lab(place, state.topology)
+
+
+def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
+    """Return a fabric lab; None: there is no lab of that name, or it is another one. Raises LabError: incomplete."""
+    place = directory_of(name, directory)
+    state = read_state(place)
+    if state is None or not isinstance(state.topology, Fabric):
+        return None
+    if not state.complete:
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+    return FabricLab(place, state.topology)
+
+
+def open_fabric(name: str, *, directory: Path | None = None) -> FabricLab:
+    """Return a fabric lab that is up. Raises LabError."""
+    if lab := fabric_of(name, directory=directory):
+        return lab
+    made = f"make one with `xenoovs lab up --topology fabric --lab {name}`"
+    if read_state(directory_of(name, directory)) is None:
+        raise LabError(f"there is no lab {name}; {made}")
+    raise LabError(f"lab {name} is no fabric; {made} after `xenoovs lab down --lab {name}`")
 
 
 def _state_adapter() -> TypeAdapter[LabState]:

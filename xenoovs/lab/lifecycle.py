@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
+from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.host import (
     LabNetns,
     Progress,
@@ -41,14 +42,17 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     """
     topology = plan_topology(name, balancer)
     check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
-    with new_lab(topology, directory=directory) as lab:
+    with new_lab(topology, directory=directory) as place:
+        lab = Lab(place, topology)
         LabBuilder(lab, balancer, progress).build()
     return lab
 
 
 @contextmanager
-def new_lab(topology: Topology, *, directory: Path | None = None, nic: bool = False) -> Iterator[Lab]:
+def new_lab(topology: Topology | Fabric, *, directory: Path | None = None, nic: bool = False) -> Iterator[Path]:
     """Make the directory of a lab, which is complete at the end of the block; an error there removes everything.
+
+    Yields the directory.
 
     Raises LabError when there is a lab of that name.
     """
@@ -59,7 +63,7 @@ def new_lab(topology: Topology, *, directory: Path | None = None, nic: bool = Fa
         try:
             # Before the first thing is made, so that `down` finds everything after a crash.
             write_state(place, LabState(complete=False, topology=topology, nic=nic))
-            yield Lab(place, topology)
+            yield place
             write_state(place, LabState(complete=True, topology=topology, nic=nic))
         except BaseException:
             _remove(name, place)
@@ -116,16 +120,8 @@ class LabBuilder:
 
     def add_new_namespaces(self, namespaces: Iterable[str]) -> None:
         """Create hosts that neither forward nor check the return path, whatever the settings of the machine outside."""
-        try:
-            self.netns.batch(f"netns add {namespace}" for namespace in namespaces)
-        except CommandFailed as error:
-            raise LabError(
-                f"network namespaces cannot be made here: {error.stderr.strip()}; "
-                "inside a container it takes `--privileged`"
-            ) from None
-        for namespace in self.topology.namespaces:
-            self.netns.write_sysctls(namespace, _IPV4_OFF, value=0)
-            self.netns.batch(["link set dev lo up"], namespace=namespace)
+        add_namespaces(self.netns, namespaces)
+        isolate(self.netns, self.topology.namespaces)
 
     def add_links(self) -> None:
         self.netns.batch(map(link_line, self.topology.links), namespace=self.topology.switch_namespace)
@@ -204,6 +200,24 @@ class LabBuilder:
             if (":" in address) in families:
                 yield f"neigh replace {address} lladdr {device.mac} dev eth0 nud permanent"
                 yield f"route add {address} dev eth0"
+
+
+def add_namespaces(netns: LabNetns, namespaces: Iterable[str]) -> None:
+    """Create network namespaces. Raises LabError where that is not possible."""
+    try:
+        netns.batch(f"netns add {namespace}" for namespace in namespaces)
+    except CommandFailed as error:
+        raise LabError(
+            f"network namespaces cannot be made here: {error.stderr.strip()}; "
+            "inside a container it takes `--privileged`"
+        ) from None
+
+
+def isolate(netns: LabNetns, namespaces: Iterable[str]) -> None:
+    """Let hosts neither forward nor check the return path, whatever the settings of the machine outside."""
+    for namespace in namespaces:
+        netns.write_sysctls(namespace, _IPV4_OFF, value=0)
+        netns.batch(["link set dev lo up"], namespace=namespace)
 
 
 def _address_line(address: str, dev: str) -> str:

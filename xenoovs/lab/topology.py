@@ -25,7 +25,7 @@ RESERVED_PREFIX = "xo-"
 """Devices and bridges that the lab adds beside those of the config."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
-_ROLE = r"(sw|clients|b[0-9]+)"
+_ROLE = r"(sw|clients|b[0-9]+|(host|dpu)[ab][0-9]+|leaf[ab]|spine[0-9]+|elephant)"
 
 
 def check_name(name: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol as Interface
 
+from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError, did_you_mean, first_names
 from xenoovs.measure.place import Place, RemoteCommand
 from xenoovs.measure.samples import BedKind
@@ -63,6 +65,29 @@ class Station:
             yield
 
 
+class AnyBed(Interface):
+    """What every bed says of itself, for `run.json`.
+
+    Attributes:
+        kind: What its figures stand for.
+        datapath: Name of the datapath for pictures and tables.
+        config: Text of the config.
+        document: The bed.
+        versions: Of programs, kernel and machine, by name.
+    """
+
+    @property
+    def kind(self) -> BedKind: ...
+    @property
+    def datapath(self) -> str: ...
+    @property
+    def config(self) -> str: ...
+    @property
+    def document(self) -> Mapping[str, object]: ...
+    @property
+    def versions(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bed:
     """An open bed. Everything that was started on its machines ends with it.
@@ -97,6 +122,10 @@ class Bed:
     document: Mapping[str, object]
     versions: Mapping[str, str]
 
+    @property
+    def config(self) -> str:
+        return render_config(self.balancer)
+
 
 def lock_bed(bed: Bed) -> None:
     """Refuse a second experiment on an interface or a switch of a bed: each would count the load of the other.
@@ -107,12 +136,16 @@ def lock_bed(bed: Bed) -> None:
     for station in (bed.generator, bed.client, bed.dpu, *bed.backends.values()):
         locks.setdefault((station.place, f"{station.netns} {station.interface}"), station)
     for (place, name), station in locks.items():
-        if not place.lock(f"measure {name}"):
-            what = f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name
-            raise MeasureError(
-                f"another `xenoovs measure` uses {what} now, or what a killed one changed is being undone: wait for "
-                "its end, or measure on another bed"
-            )
+        hold_lock(place, name, f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name)
+
+
+def hold_lock(place: Place, name: str, what: str) -> None:
+    """Refuse a second experiment with this lock on a machine. `what`: for the message. Raises MeasureError."""
+    if not place.lock(f"measure {name}"):
+        raise MeasureError(
+            f"another `xenoovs measure` uses {what} now, or what a killed one changed is being undone: wait for its "
+            "end, or measure on another bed"
+        )
 
 
 def service_under_test(balancer: Balancer, name: str | None) -> Service:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from xenoovs.datapath.ovn import BridgeMarks, chassis_of, use_of
 from xenoovs.errors import BridgeOfOvn, CommandFailed, MeasureError
-from xenoovs.measure.bed import Bed
+from xenoovs.measure.bed import Bed, Station
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
 
@@ -31,7 +31,8 @@ def require_not_of_ovn(bed: Bed) -> None:
 
 def bridge_flows(bed: Bed) -> str:
     """Return all flows of the bridge, as `ovs-ofctl replace-flows` reads them. Raises MeasureError."""
-    return _ofctl(bed, "--names", "--no-stats", "dump-flows", bed.balancer.uplinks.bridge)
+    bridge = bed.balancer.uplinks.bridge
+    return _ofctl(bed.dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
 
 
 @contextmanager
@@ -41,10 +42,21 @@ def restored_flows(bed: Bed) -> Iterator[str]:
     Raises MeasureError, BridgeOfOvn.
     """
     require_not_of_ovn(bed)
-    before = bridge_flows(bed)
-    bridge = bed.balancer.uplinks.bridge
-    with bed.dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):
+    with flows_of_switch_restored(bed.dpu, bed.balancer.uplinks.bridge) as before:
         yield before
+
+
+@contextmanager
+def flows_of_switch_restored(dpu: Station, bridge: str) -> Iterator[str]:
+    """Restore the flows of a bridge as `restored_flows`."""
+    before = _ofctl(dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
+    with dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):
+        yield before
+
+
+def replace_flows(dpu: Station, bridge: str, text: str) -> None:
+    """Make these all the flows of a bridge, in one bundle. Raises MeasureError."""
+    _ofctl(dpu, bridge, "--bundle", "replace-flows", bridge, "-", stdin=text)
 
 
 def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
@@ -57,12 +69,12 @@ def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
     """
     foreign = [seen.flow for seen in parse_dump(before) if is_foreign(seen.flow.cookie)]
     text = "".join(f"{render_flow(flow)}\n" for flow in (*flows, *foreign))
-    _ofctl(bed, "--bundle", "replace-flows", bed.balancer.uplinks.bridge, "-", stdin=text)
+    replace_flows(bed.dpu, bed.balancer.uplinks.bridge, text)
 
 
-def _ofctl(bed: Bed, *arguments: str, stdin: str = "") -> str:
+def _ofctl(dpu: Station, bridge: str, *arguments: str, stdin: str = "") -> str:
     try:
-        return bed.dpu.run(*_OFCTL, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S).stdout
+        return dpu.run(*_OFCTL, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S).stdout
     except CommandFailed as failed:
         said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-        raise MeasureError(f"flows of bridge {bed.balancer.uplinks.bridge} cannot be changed: {said[-1]}") from None
+        raise MeasureError(f"flows of bridge {bridge} cannot be changed: {said[-1]}") from None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from xenoovs.errors import counted
+from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
+from xenoovs.measure.completion_chart import completion_chart
+from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun, Sample
-from xenoovs.measure.statistics import Interval, Quantiles, change, interval, median, quantiles
+from xenoovs.measure.statistics import Interval, change, interval, median, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
-    ClaimVerdict,
     by_point,
     judge,
     line_rate_pps,
@@ -21,114 +23,6 @@ from xenoovs.measure.verdict import (
 
 UDP_OVERHEAD_BYTES = 46
 """Ethernet header and FCS, IPv4 and UDP headers of a frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChartMark:
-    """One point of a line, or one bar. `is_suspect`: all its samples are."""
-
-    x: float
-    value: Interval
-    is_suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ChartLine:
-    """Points that belong together.
-
-    Attributes:
-        color: Number of its colour; None: a reference, thin and grey.
-        is_dashed: Whether it is less important than others of its colour.
-    """
-
-    label: str
-    marks: tuple[ChartMark, ...]
-    color: int | None = None
-    is_dashed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A box plot. `place`: number of the run, for boxes side by side."""
-
-    x: float
-    value: Quantiles
-    place: int = 0
-    is_suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Horizontal bars of one colour, one for each category that has a value."""
-
-    label: str
-    marks: Mapping[str, ChartMark]
-    color: int
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis. `ticks`: places with their labels; empty: the usual ones."""
-
-    label: str
-    is_log: bool = False
-    ticks: tuple[tuple[float, str], ...] = ()
-    unit: float = 1.0
-    """Values are divided by it, as 1e6 for Mpps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One coordinate system. `categories`: names of the rows of bars, from the top."""
-
-    title: str
-    x: Axis
-    y: Axis
-    lines: tuple[ChartLine, ...] = ()
-    boxes: tuple[Box, ...] = ()
-    bars: tuple[Bars, ...] = ()
-    categories: tuple[str, ...] = ()
-
-
-Cell = str | float | int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ChartTable:
-    """The figures of a picture. `numbers`: columns that hold them."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    numbers: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture of one experiment.
-
-    Attributes:
-        name: Of its files.
-        title: What it shows.
-        subtitles: Of each run: the datapath, and whether it is quick, incomplete or suspect.
-        panels: From left to right, `columns` in a row.
-        caption: How to read it.
-        table: Its figures.
-        verdicts: On the claim that the experiment tests, for each run.
-        columns: Panels in a row.
-        notes: What is not drawn.
-        runs: Those that are drawn.
-    """
-
-    name: str
-    title: str
-    subtitles: tuple[str, ...]
-    panels: tuple[Panel, ...]
-    caption: str
-    table: ChartTable
-    verdicts: tuple[ClaimVerdict | None, ...] = ()
-    columns: int = 1
-    notes: tuple[str, ...] = ()
-    runs: tuple[RecordedRun, ...] = field(default=(), compare=False)
 
 
 def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None:
@@ -594,9 +488,6 @@ def _repeats(samples: Sequence[Sample], key: str) -> list[float]:
 
 
 def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
-    # It is made of the classes above.
-    from xenoovs.measure.path_chart import paths_chart
-
     return paths_chart([one.run for one in sources], [one.prefix for one in sources])
 
 
@@ -605,6 +496,7 @@ _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "latency": _latency_chart,
     "loss": _loss_chart,
     "echo": _echo_chart,
+    "completion": lambda sources: completion_chart([(one.run, one.prefix) for one in sources]),
     "designs": _designs_chart,
     "paths": _paths_chart,
 }

@@ -33,7 +33,7 @@ def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> I
     directory = directory_of(name, None)
     state = read_state(directory)
     with ExitStack() as stack:
-        if state is not None and state.nic and state.complete:
+        if state is not None and state.nic and state.complete and isinstance(state.topology, Topology):
             place = stack.enter_context(guest_of_lab(f"lab {name}", VirtualMachine(machine_directory(directory))))
             bed = _bed(place, BedKind.EMULATED, state.topology, balancer, service)
         else:
@@ -81,14 +81,15 @@ def _bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer, se
         uplinks=tuple(dict.fromkeys((*uplinks.ingress, uplinks.egress))),
         gateway_mac=clients.gateway_mac,
         document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
-        versions={"ovs": version, "kernel": kernel, "cpu": _cpu(place)},
+        versions={"ovs": version, "kernel": kernel, "cpu": cpu_of(place)},
     )
 
 
 _GUEST_DIRECTORY = Path("/run/xenoovs/lab")
 
 
-def _cpu(place: Place) -> str:
+def cpu_of(place: Place) -> str:
+    """Return the number and the name of the processors of a machine."""
     lines = place.run(["cat", "/proc/cpuinfo"]).stdout.splitlines()
     cpus = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{len(cpus)} x {cpus[0]}" if cpus else "unknown"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xenoovs.measure.charts import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
+from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Interval

@@ -11,7 +11,7 @@ from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 from xenoovs.display import quantity
-from xenoovs.measure.charts import Axis, Bars, Box, Chart, ChartLine, ChartMark, Panel
+from xenoovs.measure.chart import Axis, Bars, Box, Chart, ChartLine, ChartMark, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

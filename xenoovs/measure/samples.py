@@ -9,6 +9,8 @@ Points, by experiment:
     latency   split ("70/30": shares of the first two backends), base_load (share of the rate of the run's basis, 0..1)
     loss      frame_bytes, offered_share (of the rate of the run's basis; 1.5 is half as much again)
     echo      bytes (of the message), offload ("on", "off", "unchanged"), target ("backend", "dpu")
+    completion  case ("alone", "elephant", "later", "dead", "reverse", "steady"), flows (of each sender), bytes (of each
+              flow), load (of the elephant, as a share of the rate of a link), design ("ecmp", "seed", "blocks")
     designs   design ("masked", "masked_long_first", "longest_match", "dp_hash", "hash_source", "learn", "conntrack",
               "ipvs"),
               clients (source addresses)
@@ -40,6 +42,9 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
               base_offered_pps, base_sent, base_received, base_received_by_backend, base_loss_share
     loss      the counts alone
     echo      rtt_us (list: one for each message, connection open), mean_us, median_us
+    completion  completion_s (of the slowest flow; the time limit where one did not end), flow_s (list: of each that
+              ended), flows and completed (of all senders), disturbed_path (number of its spine, from 1);
+              seed: probed (flows), probes, timeouts
     designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
               (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow)

@@ -6,10 +6,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from xenoovs.measure.bed import Bed
+from xenoovs.measure.bed import AnyBed
 from xenoovs.measure.samples import Point, Run, RunWriter, Sample, Value, point_key, utc_text
+
+AnyBedT = TypeVar("AnyBedT", bound=AnyBed)
+BedT = TypeVar("BedT", bound=AnyBed, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Measurement:
     suspect: tuple[str, ...] = ()
 
 
-class Experiment(Protocol):
+class Experiment(Protocol[BedT]):
     """One experiment: what it varies, and how it measures one point.
 
     Attributes:
@@ -37,16 +40,16 @@ class Experiment(Protocol):
     options: Mapping[str, str | int | float | bool]
     point_s: float
 
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+    def prepare(self, bed: BedT) -> Mapping[str, Value]:
         """Measure once what the points refer to, and return it; it is stored as the basis of the run.
 
         A resumed run uses the stored one, and this is not called.
         """
 
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+    def warm_up(self, bed: BedT, basis: Mapping[str, Value]) -> None:
         """Run the load for a moment before the first point of a session, so that no point pays for cold caches."""
 
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+    def measure(self, bed: BedT, point: Point, basis: Mapping[str, Value]) -> Measurement:
         """Measure one point once.
 
         Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was before. Raises MeasureError when no
@@ -82,8 +85,8 @@ def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
 
 
 def carry_out(
-    experiment: Experiment,
-    bed: Bed,
+    experiment: Experiment[AnyBedT],
+    bed: AnyBedT,
     writer: RunWriter,
     *,
     progress: Callable[[RunProgress], None],

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
-from xenoovs.measure.charts import Chart, ChartLine, bytes_text, chart_of, compare, subtitle_of
+from xenoovs.measure.chart import Chart, ChartLine
+from xenoovs.measure.charts import bytes_text, chart_of, compare, subtitle_of
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps
@@ -126,7 +127,7 @@ def test_two_runs_are_compared_with_an_interval() -> None:
 
 
 def test_an_experiment_without_a_picture_is_left_out() -> None:
-    assert chart_of([recorded("completion", [{"flows": 1}], lambda _point, _number: {})], [""]) is None
+    assert chart_of([recorded("dreams", [{"flows": 1}], lambda _point, _number: {})], [""]) is None
 
 
 def test_every_published_figure_has_a_source_with_a_name() -> None:

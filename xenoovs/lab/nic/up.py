@@ -44,8 +44,8 @@ def up(
     check_ports(topology)
     check_root(probe_host())
     check_needs()
-    with new_lab(topology, directory=directory, nic=True) as lab:
-        return _build(balancer, lab, guest=guest, progress=progress)
+    with new_lab(topology, directory=directory, nic=True) as place:
+        return _build(balancer, Lab(place, topology), guest=guest, progress=progress)
 
 
 def check_ports(topology: Topology) -> None:

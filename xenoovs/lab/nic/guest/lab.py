@@ -26,9 +26,10 @@ def main() -> int:
     name, module = sys.argv[1:]
     try:
         balancer = parse_config(sys.stdin.buffer.read(), file="config", for_lab=True)
-        with new_lab(plan_topology(name, balancer)) as lab:
-            (lab.directory / CONFIG).write_text(render_config(balancer))
-            GuestLabBuilder(lab, balancer, _print_progress, module=module).build()
+        topology = plan_topology(name, balancer)
+        with new_lab(topology) as place:
+            (place / CONFIG).write_text(render_config(balancer))
+            GuestLabBuilder(Lab(place, topology), balancer, _print_progress, module=module).build()
     except XenoovsError as error:
         print(error, file=sys.stderr)
         return 1

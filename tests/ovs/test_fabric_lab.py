@@ -1,0 +1,159 @@
+"""A fabric lab: source ports choose spines, each machine can be entered, a spine dies and recovers, nothing stays."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.lab_support import lab_name, links, remains
+from xenoovs.errors import LabError
+from xenoovs.lab.fabric.build import up
+from xenoovs.lab.fabric.plan import SOURCE_PORTS, FabricShape
+from xenoovs.lab.fabric.status import fabric_status, restore, silence
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab, open_lab
+from xenoovs.lab.lifecycle import down
+from xenoovs.measure.bridge_flows import replace_flows
+from xenoovs.measure.fabric_bed import open_fabric_bed
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+NOTHING: dict[str, object] = {"namespaces": [], "mounts": [], "processes": (), "files": []}
+PLAIN = "in_port=p0 actions=output:pf0hpf\nin_port=pf0hpf actions=output:p0\n"
+
+_SEND = """
+import socket, sys
+from itertools import product
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    for number in range(int(sys.argv[2])):
+        sock.sendto(b"x", (sys.argv[1], 10000 + number))
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
+    directory, name = tmp_path_factory.mktemp("lab"), lab_name("fabric")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        made = up(name, FabricShape(paths=3, senders=2), directory=directory)
+        try:
+            yield made
+        finally:
+            down(name, directory=directory)
+
+
+def test_up_and_down_leave_nothing_behind(tmp_path: Path) -> None:
+    name, before = lab_name("f"), links()
+    lab = up(name, FabricShape(paths=2), directory=tmp_path)
+    # Two hosts, two DPUs, two leaves, two spines, the elephant; two processes of each Open vSwitch.
+    assert len(lab.fabric.namespaces) == 9
+    removed = down(name, directory=tmp_path)
+    assert (removed.namespaces, removed.processes, removed.directories) == (9, 4, 1)
+    assert remains(name, tmp_path) == NOTHING
+    assert links() == before
+
+
+_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from xenoovs.lab.fabric.build import up
+from xenoovs.lab.fabric.plan import FabricShape
+
+def die(what, done, total):
+    if what == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+up(sys.argv[1], FabricShape(paths=2), directory=Path(sys.argv[2]), progress=die)
+"""
+
+
+@pytest.mark.parametrize("step", ["links", "Open vSwitch", "ready"])
+def test_down_removes_what_a_killed_up_has_made(tmp_path: Path, step: str) -> None:
+    name = lab_name("fk")
+    argv = [sys.executable, "-c", _PROGRAM, name, str(tmp_path), step]
+    assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
+    assert down(name, directory=tmp_path).anything
+    assert remains(name, tmp_path) == NOTHING
+
+
+def test_flows_of_a_host_are_spread_over_all_spines_and_use_the_source_ports(lab: FabricLab) -> None:
+    fabric = lab.fabric
+    with open_fabric_bed(lab.name) as bed:
+        for pair in bed.pairs:
+            replace_flows(pair.dpu, fabric.bridge, PLAIN)
+        before = {spine: _forwarded(lab, spine) for spine in fabric.spines}
+        bed.senders[1].host.run(sys.executable, "-c", _SEND, fabric.receiver.overlay_ip, "300")
+        flows = bed.senders[1].dpu.run("ovs-appctl", "dpctl/dump-flows", "-m").stdout
+    seen = [_forwarded(lab, spine) - before[spine] for spine in fabric.spines]
+    # The host has 64 source ports; nothing is answered, as no program listens there (ICMP errors are inside too).
+    assert min(seen) > 0
+    assert sum(seen) >= 300
+    first, last = SOURCE_PORTS
+    ports = {int(word) for part in flows.split("udp(src=")[1:] if (word := part.partition("/")[0].partition(",")[0])}
+    assert all(first <= port <= last for port in ports if port)
+
+
+def _forwarded(lab: FabricLab, spine: str) -> int:
+    """Packets that a spine has sent to the second leaf."""
+    text = run(["ip", "-n", lab.fabric.namespace(spine), "-s", "-j", "link", "show", "leafb"]).stdout
+    return int(json.loads(text)[0]["stats64"]["tx"]["packets"])
+
+
+def test_a_spine_fails_and_recovers(lab: FabricLab) -> None:
+    assert fabric_status(lab).state == "up"
+    silence(lab, "spine2")
+    states = {machine.name: machine.state for machine in fabric_status(lab).machines}
+    assert [name for name, state in states.items() if state != "up"] == ["spine2"]
+    assert fabric_status(lab).state == "failing"
+    assert restore(lab, lab.fabric.spines) == ("spine2",)
+    assert fabric_status(lab).state == "up"
+    with pytest.raises(LabError, match="has no spine 'spine9'; it has spine1, spine2, spine3"):
+        silence(lab, "spine9")
+
+
+def test_a_command_on_a_dpu_uses_its_switch(lab: FabricLab) -> None:
+    seen = [_said(lab, site.dpu, "ovs-vsctl", "get", "bridge", "ovsbr1", "datapath-id") for site in lab.fabric.sites]
+    assert len(set(seen)) == 3
+    assert _said(lab, "hosta2", "ip", "-br", "address", "show", "vxlan0").split()[2] == "192.168.233.2/24"
+
+
+def _said(lab: FabricLab, machine: str, *argv: str) -> str:
+    said = finish(start("lab", "exec", "--lab", lab.name, "--on", machine, "--", *argv))
+    assert said.status == 0, said.err
+    return said.out.strip()
+
+
+def test_commands_say_what_a_fabric_is_and_has(lab: FabricLab, xenoovs: CommandLine) -> None:
+    with pytest.raises(LabError, match="is a fabric with 3 switches"):
+        open_lab(lab.name)
+    said = xenoovs("lab", "status", "--lab", lab.name, "-o", "json")
+    assert said.status == 0, said.err
+    machines = [machine["name"] for machine in json.loads(said.out)["machines"]]
+    assert machines[:5] == ["hosta1", "dpua1", "hosta2", "dpua2", "leafa"]
+    said = xenoovs("lab", "exec", "--lab", lab.name, "--on", "dpua7", "--", "true")
+    assert (said.status, said.out) == (1, "")
+    assert "has no machine 'dpua7'" in said.err
+    said = xenoovs("lab", "fail", "spine1", "--how", "link", "--lab", lab.name)
+    assert "a spine of a fabric fails as `--how silent`" in said.err
+    said = xenoovs("lab", "up", "--paths", "3", "--lab", "other")
+    assert said.status == 64
+    assert "--paths is for --topology fabric." in said.err
+
+
+def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
+    for shape, message in (
+        (FabricShape(paths=1), "--paths 1 is outside of 2 to 16"),
+        (FabricShape(senders=17), "--senders 17 is outside of 1 to 16"),
+        (FabricShape(rate_bps=5), "at least 1mbit"),
+        (FabricShape(buffer_bytes=5), "at least 3kb"),
+    ):
+        with pytest.raises(LabError, match=message):
+            up("never", shape, directory=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,115 @@
+"""A shortened run of the completion experiment: counts, never times."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.lab_support import lab_name
+from tests.patience import eventually
+from xenoovs.lab.fabric.build import up
+from xenoovs.lab.fabric.plan import FabricShape
+from xenoovs.lab.fabric.status import fabric_status
+from xenoovs.lab.host import processes_in
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
+from xenoovs.lab.lifecycle import down
+from xenoovs.measure.completion import CompletionCase, CompletionExperiment, Scene
+from xenoovs.measure.fabric_bed import open_fabric_bed, prepared
+from xenoovs.measure.routing_designs import RoutingDesign
+from xenoovs.measure.samples import Value
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+FLOWS, BYTES = 10, 20_000
+FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
+    directory, name = tmp_path_factory.mktemp("lab"), lab_name("fct")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        made = up(name, FabricShape(), directory=directory)
+        try:
+            yield made
+        finally:
+            down(name, directory=directory)
+
+
+def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, Value]:
+    with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
+        experiment = CompletionExperiment((), repeats=1, txrehash=False, seed=1)
+        return dict(experiment.measure(bed, scene.point(design), {}).values)
+
+
+@pytest.mark.parametrize("design", [RoutingDesign.ECMP, RoutingDesign.SEED])
+@pytest.mark.parametrize(
+    "case", [CompletionCase.ALONE, CompletionCase.ELEPHANT, CompletionCase.LATER, CompletionCase.REVERSE]
+)
+def test_every_flow_ends_by_every_design(lab: FabricLab, design: RoutingDesign, case: CompletionCase) -> None:
+    values = _measured(lab, Scene(case, FLOWS, BYTES, 0.0 if case is CompletionCase.ALONE else 1.2), design)
+    assert (values["flows"], values["completed"]) == (FLOWS, FLOWS)
+    flow_s = values["flow_s"]
+    assert isinstance(flow_s, list)
+    assert len(flow_s) == FLOWS
+    assert values["completion_s"] == max(flow_s)
+    assert values["disturbed_path"] in (1, 2, 3, 4)
+    if design is RoutingDesign.SEED:
+        # Flows that share one of the 64 source ports of the host are one for the DPU; each of those has four probes.
+        probed, probes = values["probed"], values["probes"]
+        assert isinstance(probed, int)
+        assert 1 <= probed <= FLOWS
+        assert probes == 4 * probed
+
+
+def test_a_dead_spine_forwards_again_afterwards(lab: FabricLab) -> None:
+    values = _measured(lab, Scene(CompletionCase.DEAD, 2, 1_000, 0.0), RoutingDesign.ECMP)
+    assert values["flows"] == 2
+    assert fabric_status(lab).state == "up"
+
+
+def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:
+    ovs = lab.ovs("dpua1")
+    run(["ovs-ofctl", "add-flow", "ovsbr1", FOREIGN], env=ovs.env)
+    before = _flows(lab)
+    _measured(lab, Scene(CompletionCase.ALONE, 1, 1_000, 0.0), RoutingDesign.SEED)
+    assert _flows(lab) == before
+    assert "cookie=0x77" in before
+
+
+def _flows(lab: FabricLab) -> str:
+    argv = ["ovs-ofctl", "--no-stats", "--names", "dump-flows", "ovsbr1"]
+    return run(argv, env=lab.ovs("dpua1").env).stdout
+
+
+def test_a_killed_run_is_undone_and_resumed(lab: FabricLab, tmp_path: Path, xenoovs: CommandLine) -> None:
+    options = ("--lab", lab.name, "--out", tmp_path, "--cases", "elephant", "--designs", "ecmp,seed")
+    small = ("--flows", "2", "--bytes", "2kb", "--repeats", "2")
+    before = _flows(lab)
+    process = start("measure", "completion", *options, *small)
+    eventually(lambda: _stored(tmp_path) >= 1, "a sample is stored")
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    eventually(lambda: _flows(lab) == before, "the flows are restored")
+    hosts = [lab.fabric.namespace(name) for name in ("hosta1", "hostb1", "elephant")]
+    eventually(lambda: not any(map(processes_in, hosts)), "the programs end")
+    said = xenoovs("measure", "completion", *options, *small, "--resume", "-o", "json")
+    assert said.status == 0, said.err
+    samples = json.loads(said.out)["samples"]
+    # Two designs with an elephant, and the undisturbed time; twice.
+    assert sorted((s["point"]["case"], s["point"]["design"], s["repeat"]) for s in samples) == [
+        *(("alone", "ecmp", repeat) for repeat in (0, 1)),
+        *(("elephant", "ecmp", repeat) for repeat in (0, 1)),
+        *(("elephant", "seed", repeat) for repeat in (0, 1)),
+    ]
+    assert all(sample["values"]["completed"] == 2 for sample in samples)
+
+
+def _stored(directory: Path) -> int:
+    return sum(len(file.read_bytes().splitlines()) for file in directory.glob("*/samples.jsonl"))

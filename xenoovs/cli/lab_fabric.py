@@ -1,0 +1,151 @@
+"""`xenoovs lab` for a fabric lab: its options, its status, commands on its machines, elephants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+import click
+
+from xenoovs.cli.defaults import CONFIG_VARIABLE
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+from xenoovs.cli.options import Command, OutputFormat, data_rate, data_size
+from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.errors import LabError, counted, did_you_mean
+from xenoovs.lab.fabric import build, status
+from xenoovs.lab.fabric.plan import FabricShape, elephant_net
+from xenoovs.lab.host import Progress, check_root, probe_host
+from xenoovs.lab.lab import FabricLab, open_fabric
+
+_DEFAULTS = FabricShape()
+
+
+def fabric_options(command: Command) -> Command:
+    """Add the options of a fabric, which the command gets as `paths`, `senders`, `rate_bps` and `buffer_bytes`."""
+    options: list[Callable[..., Any]] = [
+        click.option(
+            "--topology",
+            type=click.Choice(["balancer", "fabric"]),
+            default="balancer",
+            show_default=True,
+            help="balancer: clients, a bridge, backends. fabric: hosts with DPUs at two leaves, a spine for each path.",
+        ),
+        click.option("--paths", type=int, metavar="N", help="Spines of a fabric, 2 to 16.  [default: 4]"),
+        click.option("--senders", type=int, metavar="N", help="Hosts at its first leaf, 1 to 16.  [default: 1]"),
+        click.option(
+            "--rate", "rate_bps", type=data_rate, metavar="RATE", help="Of each path and sender.  [default: 40mbit]"
+        ),
+        click.option(
+            "--buffer",
+            "buffer_bytes",
+            type=data_size,
+            metavar="SIZE",
+            help="Queue before each path, in kb of 1000 bytes.  [default: 100kb]",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
+    """Return the shape that the options give; None: the lab is no fabric. Raises click.UsageError."""
+    named = {name: value for name, value in given.items() if value is not None}
+    if topology == "fabric":
+        return FabricShape(**named)
+    if named:
+        option = next(iter(named)).removesuffix("_bps").removesuffix("_bytes")
+        raise click.UsageError(f"--{option} is for --topology fabric.")
+    return None
+
+
+def up(name: str, shape: FabricShape, *, output: OutputFormat, progress: Progress) -> None:
+    """Build a fabric lab and say what to do next. Raises LabError."""
+    lab = build.up(name, shape, progress=progress)
+    configs = {site.dpu: str(lab.config(site.dpu)) for site in lab.fabric.sites}
+    if output is OutputFormat.JSON:
+        print_json({"lab": name, "topology": "fabric", **asdict(shape), "configs": configs})
+        return
+    echo(f"lab {name} is up: {counted(shape.senders, 'sender')}, {shape.paths} paths, a DPU with Open vSwitch each")
+    echo(f"next: xenoovs lab exec --lab {name} --on dpua1 -- xenoovs apply; its config: {configs['dpua1']}")
+
+
+def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
+    """Show which machines of a fabric lab work. Return the exit status. Raises LabError."""
+    found = status.fabric_status(lab)
+    if output is OutputFormat.JSON:
+        print_json({**asdict(found), "state": found.state, "healthy": found.is_healthy})
+        return EXIT_OK if found.is_healthy else EXIT_DIFFERS
+    echo(f"lab {lab.name} in {found.directory}\nbridge of each DPU: {found.bridge}\n")
+    rows = [[each.name, each.namespace, each.address or "-", _colored(each.state)] for each in found.machines]
+    print_table(["MACHINE", "NAMESPACE", "ADDRESS", "STATE"], rows)
+    return EXIT_OK if found.is_healthy else EXIT_DIFFERS
+
+
+def _colored(state: str) -> str:
+    return click.style(state, fg="green" if state == "up" else "red")
+
+
+def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
+    """Let a spine swallow every packet. `how` is what the user gave. Raises LabError."""
+    check_root(probe_host())
+    if how != "silent":
+        raise LabError(f"a spine of a fabric fails as `--how silent`, not {how}: its links stay up, and nothing passes")
+    status.silence(lab, spine)
+    output.show(
+        lambda: {"lab": lab.name, "spine": spine, "failure": how},
+        lambda: echo(f"{spine} swallows all packets\nnext: xenoovs lab heal {spine} --lab {lab.name}"),
+    )
+
+
+def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
+    """Let one spine, or all of them, forward again. Raises LabError."""
+    check_root(probe_host())
+    healed = status.restore(lab, lab.fabric.spines if spine is None else (spine,))
+    said = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
+    output.show(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(said))
+
+
+def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
+    """Become a command on a machine of a fabric lab; on a DPU it uses that DPU's Open vSwitch. Raises LabError."""
+    check_root(probe_host())
+    lab = open_fabric(name)
+    machines = lab.fabric.machines
+    if machine not in machines:
+        raise LabError(f"lab {name} has no machine {machine!r}.{did_you_mean(machine, machines)}")
+    environment = {**os.environ, **lab.marks}
+    if any(site.dpu == machine for site in lab.fabric.sites):
+        environment |= {**lab.ovs(machine).env, CONFIG_VARIABLE: str(lab.config(machine))}
+    sys.stdout.flush()
+    namespace = lab.fabric.namespace(machine)
+    os.execvpe("ip", ["ip", "netns", "exec", namespace, *argv], environment)  # noqa: S606, S607 - what the user typed
+
+
+@click.command("elephant")
+@click.argument("path", type=click.IntRange(1))
+@click.option(
+    "--load",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=1.2,
+    show_default=True,
+    help="Rate, as a share of the rate of a path: above 1 its queue stays full.",
+)
+@click.option("--reverse", is_flag=True, help="Send from the second leaf to the first: only answers are late.")
+@click.option("--for", "for_s", metavar="SECONDS", type=click.FloatRange(0), help="End after this time.")
+@click.option("--lab", "name", required=True, metavar="NAME", help="Name of the fabric lab.")
+def elephant_command(path: int, *, load: float, reverse: bool, for_s: float | None, name: str) -> None:
+    """Send an elephant over one PATH of a fabric lab, 1 to the number of its spines. Ctrl-C ends it.
+
+    \b
+    Example:
+      xenoovs lab elephant 2 --lab fabric
+    """
+    lab = open_fabric(name)
+    status.find_spine(lab, f"spine{path}")
+    address = elephant_net("leafb" if reverse else "leafa", path).replace(".0/24", ".2")
+    rate_bps = load * lab.fabric.shape.rate_bps
+    program = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{rate_bps}"]
+    enter(name, "elephant", [*program, *([f"{for_s}"] if for_s is not None else [])])

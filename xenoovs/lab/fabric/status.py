@@ -1,0 +1,113 @@
+"""What of a fabric lab works: its machines, the Open vSwitch of each DPU, the spines; and how a spine fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from xenoovs.errors import LabError
+from xenoovs.lab.fabric.faults import SILENT_QUEUE, forward_lines, silence_lines
+from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
+from xenoovs.lab.lab import FabricLab, sole_owner
+
+
+@dataclass(frozen=True, slots=True)
+class FabricMachine:
+    """A machine of a fabric lab.
+
+    Attributes:
+        address: Of its first device that has one; of a DPU empty.
+        state: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`.
+        db: Database of a DPU's Open vSwitch; empty: it is no DPU.
+    """
+
+    name: str
+    namespace: str
+    address: str
+    state: str
+    db: str
+
+
+@dataclass(frozen=True, slots=True)
+class FabricStatus:
+    """What of a fabric lab works."""
+
+    name: str
+    directory: str
+    bridge: str
+    machines: tuple[FabricMachine, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.state == "up"
+
+    @property
+    def state(self) -> str:
+        """`up`; `failing`: only spines that `lab fail` made fail do not work; else `damaged`."""
+        states = {machine.state for machine in self.machines}
+        if states <= {"up"}:
+            return "up"
+        return "failing" if states <= {"up", _SILENT} else "damaged"
+
+
+_SILENT = "swallows all packets"
+
+
+def fabric_status(lab: FabricLab) -> FabricStatus:
+    """Return what of a fabric lab works. Raises LabError without root."""
+    check_root(probe_host())
+    present = namespaces_of(lab.name)
+    machines = tuple(_machine(lab, name, is_there=lab.fabric.namespace(name) in present) for name in _in_order(lab))
+    return FabricStatus(lab.name, str(lab.directory), lab.fabric.bridge, machines)
+
+
+def _in_order(lab: FabricLab) -> list[str]:
+    """Return the machines in the order of a packet's way."""
+    fabric, far = lab.fabric, lab.fabric.receiver
+    near = [name for site in fabric.senders for name in (site.host, site.dpu)]
+    return [*near, "leafa", *fabric.spines, "leafb", far.dpu, far.host, "elephant"]
+
+
+def _machine(lab: FabricLab, name: str, *, is_there: bool) -> FabricMachine:
+    fabric = lab.fabric
+    is_dpu = any(site.dpu == name for site in fabric.sites)
+    address = next((here.ip for here, _ in fabric.ports_of(name) if here.address), "")
+    state = "up"
+    if not is_there:
+        state = "missing"
+    elif is_dpu and len(lab.ovs(name).pids()) < 2:
+        state = "Open vSwitch does not run"
+    elif name in fabric.spines and _is_silent(lab, name):
+        state = _SILENT
+    return FabricMachine(name, fabric.namespace(name), address, state, lab.ovs(name).db if is_dpu else "")
+
+
+def _is_silent(lab: FabricLab, spine: str) -> bool:
+    argv = ["tc", "-j", "qdisc", "show"]
+    found = json.loads(LabNetns(lab.marks).execute(lab.fabric.namespace(spine), argv).stdout or "[]")
+    return any(queue["kind"] == SILENT_QUEUE for queue in found)
+
+
+def silence(lab: FabricLab, spine: str) -> None:
+    """Let a spine swallow every packet. Raises LabError for a name that is none of a spine."""
+    _set_queues(lab, spine, silence_lines(lab.fabric, find_spine(lab, spine)))
+
+
+def restore(lab: FabricLab, spines: tuple[str, ...]) -> tuple[str, ...]:
+    """Let spines forward again. Return those that did not. Raises LabError for a name that is none of a spine."""
+    silent = tuple(name for name in spines if _is_silent(lab, find_spine(lab, name)))
+    for name in silent:
+        _set_queues(lab, name, forward_lines(lab.fabric, name))
+    return silent
+
+
+def _set_queues(lab: FabricLab, spine: str, lines: str) -> None:
+    with sole_owner(lab.directory):
+        LabNetns(lab.marks).execute(lab.fabric.namespace(spine), ["tc", "-batch", "-"], stdin=lines)
+
+
+def find_spine(lab: FabricLab, spine: str) -> str:
+    """Return the name of a spine. Raises LabError where the lab has none of that name."""
+    if spine not in lab.fabric.spines:
+        raise LabError(f"lab {lab.name} has no spine {spine!r}; it has {', '.join(lab.fabric.spines)}")
+    return spine

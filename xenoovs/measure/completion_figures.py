@@ -1,0 +1,106 @@
+"""What a run of the completion experiment says: the figures of each design in each scene."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from xenoovs.measure.completion import CompletionCase, Scene
+from xenoovs.measure.routing_designs import RoutingDesign
+from xenoovs.measure.samples import Point, Sample
+from xenoovs.measure.verdict import number
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFigures:
+    """The figures of one design in one scene.
+
+    Attributes:
+        times_s: Completion time of each sample; the time limit where a flow did not end.
+        undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None: not measured.
+        ecmp_s: Median of ECMP in the same scene; None: not measured.
+        completed, flows: Flows that ended, and all, of all samples.
+        moves: Median of the blocks that moved in a sample; None: the design has none.
+        emptied_s: Median of the times until a path had no block; None: that did not happen in any sample.
+    """
+
+    design: str
+    times_s: tuple[float, ...]
+    undisturbed_s: float | None
+    ecmp_s: float | None
+    completed: int
+    flows: int
+    moves: float | None
+    emptied_s: float | None
+
+    @property
+    def least_s(self) -> float:
+        return min(self.times_s)
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.times_s)
+
+    @property
+    def greatest_s(self) -> float:
+        return max(self.times_s)
+
+    @property
+    def mean_s(self) -> float:
+        return statistics.fmean(self.times_s)
+
+    @property
+    def gain(self) -> float | None:
+        """Median of ECMP, divided by that of this design."""
+        return None if self.ecmp_s is None else self.ecmp_s / self.median_s
+
+
+def figures_of(points: Iterable[Point], samples: Iterable[Sample]) -> dict[Scene, tuple[CompletionFigures, ...]]:
+    """Return the figures of all scenes and designs that have samples, in the order of the points."""
+    groups = defaultdict[tuple[Scene, str], list[Sample]](list)
+    for sample in samples:
+        groups[Scene.of(sample.point), str(sample.point["design"])].append(sample)
+    trusted = {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
+    order = dict.fromkeys((Scene.of(point), str(point["design"])) for point in points)
+    found = defaultdict[Scene, list[CompletionFigures]](list)
+    for key in order:
+        if key in trusted:
+            found[key[0]].append(_figures(key[1], trusted[key], _reference(trusted, key[0])))
+    return {scene: tuple(figures) for scene, figures in found.items()}
+
+
+_Reference = tuple[float | None, float | None]
+
+
+def _reference(groups: dict[tuple[Scene, str], list[Sample]], scene: Scene) -> _Reference:
+    """Return the medians of ECMP without a disturbance, and in this scene."""
+    alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
+    ecmp = RoutingDesign.ECMP.value
+    return _median(groups.get((alone, ecmp), ()), "completion_s"), _median(
+        groups.get((scene, ecmp), ()), "completion_s"
+    )
+
+
+def _figures(design: str, samples: Sequence[Sample], reference: _Reference) -> CompletionFigures:
+    undisturbed_s, ecmp_s = reference
+    return CompletionFigures(
+        design,
+        times_s=tuple(_values(samples, "completion_s")),
+        undisturbed_s=undisturbed_s,
+        ecmp_s=ecmp_s,
+        completed=int(sum(_values(samples, "completed"))),
+        flows=int(sum(_values(samples, "flows"))),
+        moves=_median(samples, "moves"),
+        emptied_s=_median(samples, "emptied_s"),
+    )
+
+
+def _values(samples: Iterable[Sample], key: str) -> list[float]:
+    return [value for sample in samples if (value := number(sample.values, key)) is not None]
+
+
+def _median(samples: Iterable[Sample], key: str) -> float | None:
+    values = _values(samples, key)
+    return statistics.median(values) if values else None
