@@ -1,0 +1,301 @@
+"""Which blocks of a remote move to which path. Pure: time and chance are handed in.
+
+Constants are those of measurements in a network of 40 Mbit/s links with 20 ms of buffer, and of a simulation
+(docs/explanation/adaptive-routing.md). Choosing the best path makes a herd: here a block goes to the emptier of two
+random good paths, by the blocks that this sender has there ("power of two choices", M. Mitzenmacher, 2001).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+from xenoovs.agent.paths.score import PathState, Record
+
+DECIDE_S = 0.05
+"""Between two decisions: five rounds at 10 ms, half of a window."""
+
+RISE = 2
+"""Decisions in a row above the limit until a path is bad. One alone is often a burst of the senders themselves."""
+
+_AT_ONCE = 3
+"""Margins above which one decision is enough."""
+
+HOLD_S = 0.3
+"""A block moves at most once in this time: what it does to a queue is seen only after a window and a decision."""
+
+RESTORE_S = 1.0
+"""How long a path is good until blocks come back."""
+
+MAX_RESTORE_S = 60.0
+"""To which that time is doubled, each time a path turns bad soon after blocks came back."""
+
+PROBATION_S = 10.0
+"""How soon that is: within it, the path turned bad because of the blocks."""
+
+_RESTORE_PARTS = 8
+"""The part of the difference in blocks, between the fullest path and this one, that comes back in one decision."""
+
+
+class Chance(Protocol):
+    """A source of random choices: random.Random."""
+
+    def choice(self, seq: Sequence[int], /) -> int: ...
+    def sample(self, population: Sequence[int], k: int) -> list[int]: ...
+
+
+class MoveReason(Enum):
+    """Why a block moves."""
+
+    FAILED = "failed"
+    CONGESTED = "congested"
+    RESTORED = "restored"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShift:
+    """A block (its number) that goes from one path to another (their indices)."""
+
+    block: int
+    old: int
+    new: int
+    reason: MoveReason
+
+
+@dataclass(frozen=True, slots=True)
+class PathVerdict:
+    """What is decided about one path.
+
+    Attributes:
+        state: Its state.
+        over: Decisions in a row in which it was above the limit.
+        good_since_s: When it last became good; None: it is not.
+        restore_s: How long it has to be good until blocks come back.
+        was_out: Whether it was bad or failed before it became good.
+    """
+
+    state: PathState = PathState.UNKNOWN
+    over: int = 0
+    good_since_s: float | None = None
+    restore_s: float = RESTORE_S
+    was_out: bool = False
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it is neither bad nor failed."""
+        return self.state not in (PathState.BAD, PathState.FAILED)
+
+    def is_waiting(self, now_s: float) -> bool:
+        """Return whether it is good, and not for long enough to get blocks back."""
+        return self.good_since_s is not None and now_s < self.good_since_s + self.restore_s
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is decided about a remote.
+
+    Attributes:
+        paths: By path.
+        moved_s: When each block moved last, by its number; blocks that never did are not in it.
+    """
+
+    paths: tuple[PathVerdict, ...]
+    moved_s: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def unknown(cls, paths: int) -> Verdict:
+        """Return the verdict before the first round."""
+        return cls((PathVerdict(),) * paths)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no path is bad or failed."""
+        return all(path.is_in_use for path in self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the blocks of a remote are, and where they belong.
+
+    Attributes:
+        owners: The path of each block.
+        home: The path that each block has while all are good.
+        usable: Whether operators let each path carry traffic.
+    """
+
+    owners: tuple[int, ...]
+    home: tuple[int, ...]
+    usable: tuple[bool, ...]
+
+
+def judge(verdict: Verdict, record: Record, *, margin_us: float | None, now_s: float) -> Verdict:
+    """Return the new state of each path, by the last rounds.
+
+    Args:
+        verdict: Of the decision before.
+        record: Of the same paths.
+        margin_us: By how much a path may be slower than the best one; None: by what the rounds say (`auto`).
+        now_s: On a clock that never goes back.
+    """
+    if record.is_silent:
+        paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
+        return replace(verdict, paths=paths)
+    margin = record.auto_margin_us if margin_us is None else margin_us
+    scores = [None if path.is_silent else path.score for path in record.paths]
+    least = min((score for score in scores if score is not None), default=0.0)
+    paths = tuple(
+        _with_state(path, PathState.FAILED, now_s)
+        if found.is_silent
+        else _judged(path, score, _Limits(least, margin), now_s)
+        for path, found, score in zip(verdict.paths, record.paths, scores, strict=True)
+    )
+    return replace(verdict, paths=paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The least score of the remote and the margin, in microseconds. Where all are slow, more is allowed."""
+
+    least: float
+    margin: float
+
+    @property
+    def step(self) -> float:
+        return max(self.margin, self.least)
+
+
+def _judged(path: PathVerdict, score: float | None, limits: _Limits, now_s: float) -> PathVerdict:
+    if score is None:
+        return path
+    if score > limits.least + limits.step:
+        path = replace(path, over=path.over + 1)
+        is_bad = path.over >= RISE or score > limits.least + _AT_ONCE * limits.step
+        return _with_state(path, PathState.BAD, now_s) if is_bad else path
+    path = replace(path, over=0)
+    is_good = score < limits.least + limits.margin / 2 or path.state is PathState.UNKNOWN
+    return _with_state(path, PathState.GOOD, now_s) if is_good else path
+
+
+def _with_state(path: PathVerdict, state: PathState, now_s: float) -> PathVerdict:
+    if state is path.state:
+        return path
+    if state is PathState.GOOD:
+        return replace(path, state=state, good_since_s=now_s)
+    if state is PathState.UNKNOWN or not path.is_in_use:
+        return replace(path, state=state, good_since_s=None)
+    return replace(path, state=state, good_since_s=None, restore_s=_next_restore_s(path, now_s), was_out=True)
+
+
+def _next_restore_s(path: PathVerdict, now_s: float) -> float:
+    """Return how long a path that turns bad has to be good next time: twice as long if blocks came back just now."""
+    since_s = path.good_since_s
+    is_soon = path.was_out and since_s is not None and now_s < since_s + path.restore_s + PROBATION_S
+    return min(MAX_RESTORE_S, 2 * path.restore_s) if is_soon else RESTORE_S
+
+
+def shifts(
+    verdict: Verdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
+) -> tuple[BlockShift, ...]:
+    """Return the blocks that move now; at most one shift a block.
+
+    Without a good path, or with all paths alike, no block moves.
+    """
+    table = _Table(verdict, record, placement, chance, now_s)
+    if all(path.state is PathState.UNKNOWN for path in verdict.paths) and all(placement.usable):
+        return ()
+    found = [*table.leave()]
+    return tuple(found or table.restore())
+
+
+def moved(verdict: Verdict, found: Sequence[BlockShift], now_s: float) -> Verdict:
+    """Return the verdict after these shifts, which hold their blocks for a while."""
+    recent = {block: at_s for block, at_s in verdict.moved_s.items() if now_s < at_s + HOLD_S}
+    return replace(verdict, moved_s=recent | dict.fromkeys((shift.block for shift in found), now_s))
+
+
+class _Table:
+    """The blocks of a remote while shifts are chosen one by one."""
+
+    def __init__(
+        self, verdict: Verdict, record: Record, placement: Placement, chance: Chance, now_s: float
+    ) -> None:
+        self._verdict, self._record, self._chance, self._now_s = verdict, record, chance, now_s
+        self._placement, self._owners = placement, list(placement.owners)
+        self._counts = Counter(self._owners)
+
+    def leave(self) -> Iterator[BlockShift]:
+        """Yield the blocks that leave bad, failed and unusable paths."""
+        states = zip(self._verdict.paths, self._placement.usable, strict=True)
+        for path, (found, is_usable) in enumerate(states):
+            mine = self._blocks_of(path)
+            if not mine:
+                continue
+            if not is_usable:
+                yield from self._spread(mine, MoveReason.OPERATOR)
+            elif found.state is PathState.FAILED:
+                yield from self._spread(mine, MoveReason.FAILED)
+            elif found.state is PathState.BAD:
+                free = self._unheld(mine)
+                leaving = self._chance.sample(free, min(len(free), (len(mine) + 1) // 2))
+                yield from self._spread(leaving, MoveReason.CONGESTED)
+
+    def restore(self) -> Iterator[BlockShift]:
+        """Yield the blocks that come back to paths that are good for long enough, one path after the other."""
+        for path, found in enumerate(self._verdict.paths):
+            if not self._placement.usable[path] or found.state is not PathState.GOOD or found.is_waiting(self._now_s):
+                continue
+            most = max(self._counts.values(), default=0)
+            for _ in range(max(1, (most - self._counts[path]) // _RESTORE_PARTS)):
+                if (shift := self._restored(path)) is None:
+                    break
+                yield shift
+
+    def _restored(self, path: int) -> BlockShift | None:
+        """Return a block of the fullest path, if that has two more: rather one whose home is here."""
+        donor, most = max(self._counts.items(), key=lambda pair: (pair[1], -pair[0]))
+        if most - self._counts[path] < 2:
+            return None
+        free = self._unheld(self._blocks_of(donor))
+        own = [block for block in free if self._placement.home[block] == path]
+        return self._shift(self._chance.choice(own or free), path, MoveReason.RESTORED) if free else None
+
+    def _spread(self, blocks: Sequence[int], reason: MoveReason) -> Iterator[BlockShift]:
+        """Yield each block with the emptier of two random good paths; none without a good path."""
+        targets = self._targets(is_forced=reason is MoveReason.OPERATOR)
+        for block in blocks:
+            others = [path for path in targets if path != self._owners[block]]
+            if not others:
+                return
+            pair = self._chance.sample(others, min(2, len(others)))
+            yield self._shift(block, min(pair, key=self._fullness), reason)
+
+    def _targets(self, *, is_forced: bool) -> list[int]:
+        """Return the paths that may get blocks: good ones, those first that do not wait for their blocks.
+
+        An operator's order is obeyed without a good path too.
+        """
+        usable = [path for path, is_usable in enumerate(self._placement.usable) if is_usable]
+        good = [path for path in usable if self._verdict.paths[path].state is PathState.GOOD]
+        settled = [path for path in good if not self._verdict.paths[path].is_waiting(self._now_s)]
+        return settled or good or (usable if is_forced else [])
+
+    def _fullness(self, path: int) -> tuple[int, float, int]:
+        score = self._record.paths[path].score
+        return self._counts[path], 0.0 if score is None else score, path
+
+    def _blocks_of(self, path: int) -> list[int]:
+        return [block for block, owner in enumerate(self._owners) if owner == path]
+
+    def _unheld(self, blocks: Sequence[int]) -> list[int]:
+        moved_s = self._verdict.moved_s
+        return [block for block in blocks if block not in moved_s or self._now_s >= moved_s[block] + HOLD_S]
+
+    def _shift(self, block: int, new: int, reason: MoveReason) -> BlockShift:
+        old, self._owners[block] = self._owners[block], new
+        self._counts[old] -= 1
+        self._counts[new] += 1
+        return BlockShift(block, old, new, reason)

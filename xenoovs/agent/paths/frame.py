@@ -1,0 +1,187 @@
+"""Probes, answers and quotes of probes as bytes of Ethernet frames. Pure.
+
+A probe is what the tunnel itself sends, as far as the fabric looks: UDP to the tunnel's port, with the data's TOS. Behind
+it stands a tunnel header with a VNI that no tunnel has, so that a remote without reflector drops it silently. An answer has
+REFLECTED_PORT as both ports.
+
+Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve (RFC 8926, 3.4), ICMP (RFC 792).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from struct import Struct, unpack
+
+from xenoovs.model.tunnel import REFLECTED_PORT
+
+UNUSED_VNI = 0xFFFFFE
+"""Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""
+
+_GENEVE_PORT = 6081
+_ETHERNET = Struct("!6s6sH")
+_IPV4 = Struct("!BBHHHBBH4s4s")
+_UDP = Struct("!HHHH")
+_TUNNEL = Struct("!BBHI")
+_PAYLOAD = Struct("!IIQ")
+_ICMP = Struct("!BBH4x")
+
+_ETH_IPV4 = 0x0800
+_ICMP_PROTOCOL, _UDP_PROTOCOL = 1, 17
+_VERSION_4, _LEAST_HEADER = 4, 5
+_TIME_EXCEEDED, _TTL_EXPIRED = 11, 0
+_OFFSET_BITS = 0x1FFF
+_DEFAULT_TTL = 64
+_VXLAN_WITH_VNI = 0x08
+_ETHERNET_IN_GENEVE = 0x6558
+
+_IP_AT = _ETHERNET.size
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """From where to where the probes of one remote go.
+
+    Attributes:
+        source_mac, gateway_mac: 6 bytes each: of the agent's port, and of the router to the remote.
+        local, remote: Addresses of the two tunnel end points.
+        tunnel_port: UDP port of the tunnel.
+        tos: Of the data, 8 bits.
+    """
+
+    source_mac: bytes
+    gateway_mac: bytes
+    local: IPv4Address
+    remote: IPv4Address
+    tunnel_port: int
+    tos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a probe carries, and its answer has to carry too.
+
+    Attributes:
+        remote: Number of the remote, 32 bits.
+        sequence: Number of the probe, 32 bits.
+        nonce: 64 random bits: who has not seen the probe cannot answer it.
+    """
+
+    remote: int
+    sequence: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a probe. `tos`: as it came back; `source`: the remote's address."""
+
+    token: Token
+    source: IPv4Address
+    tos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A router's message that the TTL of a probe has expired.
+
+    Attributes:
+        router: Its address.
+        remote: Destination of the probe.
+        source_port: Of the probe.
+        ident: Identification of the probe's IPv4 header, 16 bits.
+    """
+
+    router: IPv4Address
+    remote: IPv4Address
+    source_port: int
+    ident: int
+
+
+def probe_frame(
+    addresses: Addresses, source_port: int, token: Token, *, ttl: int = _DEFAULT_TTL, ident: int = 0
+) -> bytes:
+    """Return the frame of a probe, 66 bytes. The UDP checksum is 0: none (RFC 768), as VXLAN has it (RFC 7348, 5)."""
+    head = (_GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN) + _PAYLOAD.pack(
+        token.remote, token.sequence, token.nonce
+    )
+    udp = _UDP.pack(source_port, addresses.tunnel_port, _UDP.size + len(head), 0)
+    length = _IPV4.size + len(udp) + len(head)
+    fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, length, ident, 0, ttl, _UDP_PROTOCOL
+    ends = addresses.local.packed, addresses.remote.packed
+    ip = _IPV4.pack(*fields, checksum(_IPV4.pack(*fields, 0, *ends)), *ends)
+    return _ETHERNET.pack(addresses.gateway_mac, addresses.source_mac, _ETH_IPV4) + ip + udp + head
+
+
+_VXLAN = _TUNNEL.pack(_VXLAN_WITH_VNI, 0, 0, UNUSED_VNI << 8)
+_GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
+
+
+def checksum(data: bytes) -> int:
+    """Return the Internet checksum (RFC 1071) of an even number of bytes."""
+    total = sum(unpack(f"!{len(data) // 2}H", data))
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def parse_answer(frame: bytes) -> Answer | None:
+    """Return the answer that a frame is; None: it is another frame, or is not whole."""
+    ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
+    if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
+        return None
+    source_port, port, length, _ = _UDP.unpack_from(frame, ip.body)
+    if (source_port, port) != (REFLECTED_PORT, REFLECTED_PORT):
+        return None
+    if length != _UDP.size + _TUNNEL.size + _PAYLOAD.size or ip.end != ip.body + length:
+        return None
+    token = Token(*_PAYLOAD.unpack_from(frame, ip.body + _UDP.size + _TUNNEL.size))
+    return Answer(token, ip.source, ip.tos)
+
+
+def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
+    """Return what a router says of a probe; None: it is another frame, or quotes no probe.
+
+    A router quotes the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6).
+    """
+    outer = _ipv4(frame, _IP_AT, _ICMP_PROTOCOL)
+    if outer is None or outer.end < outer.body + _ICMP.size:
+        return None
+    if _ICMP.unpack_from(frame, outer.body)[:2] != (_TIME_EXCEEDED, _TTL_EXPIRED):
+        return None
+    message = frame[outer.body : outer.end]
+    if checksum(message + bytes(len(message) % 2)) != 0:
+        return None
+    at = outer.body + _ICMP.size
+    inner = _ipv4(frame, at, _UDP_PROTOCOL, is_quote=True)
+    if inner is None or outer.end < inner.body + _UDP.size:
+        return None
+    source_port, port, _, _ = _UDP.unpack_from(frame, inner.body)
+    return Quote(outer.source, inner.destination, source_port, inner.ident) if port == tunnel_port else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ipv4:
+    """An IPv4 header. `body`, `end`: where its payload begins and ends in the frame."""
+
+    tos: int
+    ident: int
+    source: IPv4Address
+    destination: IPv4Address
+    body: int
+    end: int
+
+
+def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _Ipv4 | None:
+    """Return the IPv4 header there; None: there is none of this protocol. A quote may be cut behind 8 bytes."""
+    if len(frame) < at + _IPV4.size or (at == _IP_AT and _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4):
+        return None
+    first, tos, length, ident, offset, _, found, _, source, destination = _IPV4.unpack_from(frame, at)
+    body = at + (first & 0xF) * 4
+    if first >> 4 != _VERSION_4 or first & 0xF < _LEAST_HEADER or found != protocol or offset & _OFFSET_BITS:
+        return None
+    if len(frame) < body or at + length < body or (not is_quote and len(frame) < at + length):
+        return None
+    # Routers change the TTL before they quote a header, and not all mend its checksum.
+    if not is_quote and checksum(frame[at:body]) != 0:
+        return None
+    return _Ipv4(tos, ident, IPv4Address(source), IPv4Address(destination), body, at + length)
