@@ -27,11 +27,12 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import AnnouncementView, LazySnapshot, PortView, Runtime, Snapshot
+from xenoovs.agent.snapshot import AnnouncementView, LazySnapshot, PortView, RemoteView, Runtime, Snapshot
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import (
     AdvertisedRefused,
     AgentState,
+    BlocksPlaced,
     Effect,
     OverrideExpired,
     PortsChanged,
@@ -43,7 +44,7 @@ from xenoovs.agent.state import (
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory
-from xenoovs.decision.decision import BackendName, DesiredState
+from xenoovs.decision.decision import BackendName, Blocks, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import (
@@ -126,6 +127,7 @@ class Agent:
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
+        remotes: Returns the remotes of tunnels that are probed, and their paths.
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
         check_request: Raises RequestRefused while another controller decides about the bridge.
@@ -157,6 +159,7 @@ class Agent:
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
         self.announcements: Callable[[], tuple[AnnouncementView, ...]] = tuple
+        self.remotes: Callable[[], tuple[RemoteView, ...]] = tuple
         self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
         self.check_request: Callable[[], None] = lambda: None
@@ -292,6 +295,34 @@ class Agent:
                 return None
         return await self.next_round()
 
+    def place(self, service: str, blocks: Blocks | None) -> None:
+        """Give the blocks of a remote to these paths, in the next round, which begins at once.
+
+        Args:
+            service: The name of the remote's service.
+            blocks: Owned by its paths; None: they stay where they are.
+        """
+        self.store.dispatch(BlocksPlaced(service, blocks))
+        self._is_urgent = True
+        self.request_round()
+
+    async def pin(self, remote: str, path: str | None) -> Outcome:
+        """Leave all blocks of a remote on one path; None: end that. Return the outcome of the next round.
+
+        Raises:
+            RequestRefused: It could not be saved, or another controller is master. Nothing changes.
+        """
+        self.check_request()
+        async with self._change():
+            await self.reloader.pin(remote, path)
+        return await self.next_round()
+
+    async def set_moves_paused(self, *, paused: bool) -> bool:
+        """Pause or resume moves of blocks between paths. Return False if that was so already. Raises as `pin`."""
+        self.check_request()
+        async with self._change():
+            return await self.reloader.set_moves_paused(paused=paused)
+
     async def adopt(self, runtime: Runtime) -> None:
         """Adopt the overrides and the pause that were set at another controller, from the next round on."""
         async with self._change():
@@ -331,6 +362,11 @@ class Agent:
             problem = str(error)
         self.report.drains_measured(problem)
         return busy_s
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether this agent, and no other controller, decides about the bridge."""
+        return self._decides()
 
     def _decides(self) -> bool:
         try:

@@ -26,7 +26,7 @@ from xenoovs.agent.overrides import (
 from xenoovs.agent.report import Report
 from xenoovs.agent.rollback import Checkpoint, changed_services, roll_back, take_checkpoint
 from xenoovs.agent.runtime_file import RuntimeFile
-from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.snapshot import Override, PathPin, Runtime
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
@@ -261,11 +261,31 @@ class Reloader:
         info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed", **withdrawn)
         return True
 
+    async def pin(self, remote: str, path: str | None) -> None:
+        """Set or end the pin of a remote. Raises RequestRefused."""
+        before = self._store.state.runtime
+        others = tuple(pin for pin in before.pins if pin.remote != remote)
+        runtime = replace(before, pins=others if path is None else (*others, PathPin(remote, path)))
+        await self._save_request(runtime)
+        self._store.dispatch(RuntimeChanged(runtime))
+        info("pin ended" if path is None else "pinned", remote=remote, **({} if path is None else {"path": path}))
+
+    async def set_moves_paused(self, *, paused: bool) -> bool:
+        """Pause or resume moves of blocks between paths. Return False if that was so already. Raises RequestRefused."""
+        before = self._store.state.runtime
+        if before.are_moves_paused is paused:
+            return False
+        runtime = replace(before, are_moves_paused=paused)
+        await self._save_request(runtime)
+        self._store.dispatch(RuntimeChanged(runtime))
+        info("moves of blocks paused until `xenoovs paths resume`" if paused else "moves of blocks resumed")
+        return True
+
     def adopt(self, runtime: Runtime) -> None:
         """Adopt the overrides and the pause that were set at another controller."""
         before = self._store.state.runtime
         self._engine.is_held = runtime.is_paused
-        pause = replace(before, is_paused=runtime.is_paused, is_withdrawn=runtime.is_withdrawn)
+        pause = replace(runtime, overrides=before.overrides)
         self._store.dispatch(RuntimeChanged(pause))
         self._set_overrides(merge(runtime.overrides, self.config.balancer))
         if self._store.state.runtime != before:

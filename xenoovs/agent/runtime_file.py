@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.snapshot import Override, PathPin, Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
 
@@ -27,6 +27,8 @@ MAX_SIZE_BYTES = 1 << 20
 _WEIGHT = r"[0-9]{1,30}(\.[0-9]{1,9}|/0*[1-9][0-9]{0,30})?"
 _KEYS = frozenset(("service", "backend", "weight", "configured", "since_s"))
 _MORE_KEYS = frozenset(("until_s", "maintenance"))
+_MAX_NAME = 128
+_MORE_PARTS = frozenset(("withdrawn", "clocks", "pins", "moves_paused"))
 _MAX_TIME_S = 1 << 40
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -112,7 +114,9 @@ def render_runtime(runtime: Runtime) -> str:
     ]
     clocks = {"clocks": _clocks()} if any(override.until_s is not None for override in runtime.overrides) else {}
     withdrawn = {"withdrawn": True} if runtime.is_withdrawn else {}
-    document = {"version": 1, "paused": runtime.is_paused, **withdrawn, **clocks, "overrides": rows}
+    pins = {"pins": [{"remote": pin.remote, "path": pin.path} for pin in runtime.pins]} if runtime.pins else {}
+    moves = {"moves_paused": True} if runtime.are_moves_paused else {}
+    document = {"version": 1, "paused": runtime.is_paused, **withdrawn, **clocks, **pins, **moves, "overrides": rows}
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -131,21 +135,35 @@ def parse_runtime(data: bytes) -> Runtime:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    if not isinstance(document, dict) or set(document) - {"withdrawn", "clocks"} != {"version", "paused", "overrides"}:
+    if not isinstance(document, dict) or set(document) - _MORE_PARTS != {"version", "paused", "overrides"}:
         raise ValueError("its keys are not exactly version, paused and overrides")
     if (
         document["version"] != 1
         or not isinstance(document["paused"], bool)
         or not isinstance(document.get("withdrawn", False), bool)
+        or not isinstance(document.get("moves_paused", False), bool)
+        or not isinstance(document.get("pins", []), list)
         or not isinstance(document["overrides"], list)
     ):
-        raise ValueError("version is not 1, paused or withdrawn not true or false, or overrides not a list")
+        raise ValueError("version is not 1, a state not true or false, or overrides or pins not a list")
     overrides = tuple(map(_override, document["overrides"]))
     if len({(override.service, override.backend) for override in overrides}) < len(overrides):
         raise ValueError("two overrides are for one backend")
     if any(override.until_s is not None for override in overrides):
         overrides = _on_this_clock(overrides, document.get("clocks"))
-    return Runtime(overrides, document["paused"], document.get("withdrawn", False))
+    pins = tuple(map(_pin, document.get("pins", [])))
+    if len({pin.remote for pin in pins}) < len(pins):
+        raise ValueError("two pins are for one remote")
+    are_paused = document.get("moves_paused", False)
+    return Runtime(overrides, document["paused"], document.get("withdrawn", False), pins, are_paused)
+
+
+def _pin(row: object) -> PathPin:
+    if not isinstance(row, Mapping) or set(row) != {"remote", "path"}:
+        raise ValueError("the keys of a pin are not exactly remote and path")
+    if not all(isinstance(name, str) and 0 < len(name) < _MAX_NAME for name in row.values()):
+        raise ValueError("remote or path is not a name")
+    return PathPin(row["remote"], row["path"])
 
 
 def _on_this_clock(overrides: tuple[Override, ...], saved: object) -> tuple[Override, ...]:

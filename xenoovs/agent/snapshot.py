@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import cache
@@ -287,6 +287,96 @@ class AnnouncementView:
     problem: str = ""
 
 
+class PathState(Enum):
+    """What probes say of a path.
+
+    `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`: silent, while others answer.
+    `unknown`: no path answers, or there were too few rounds.
+    """
+
+    GOOD = "good"
+    BAD = "bad"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PathView:
+    """One path to a remote. Times of answers are in seconds.
+
+    Attributes:
+        name: `p1`, `p2` and so on, or the uplink.
+        port: UDP source port of its probes and, where that selects the path, of its packets.
+        hops: The routers on it, separated by commas, `*` for one that is silent; empty: unknown.
+        state: By the last rounds.
+        excess_s: How much later than the best path it answers, the median of the last rounds; null: unknown.
+        worst_excess_s: The same, of the slowest of the last rounds.
+        answer_s: Its last answer time, there and back.
+        lost: Part of its probes that were lost since the agent started, 0..1.
+        blocks: Number of its blocks.
+        restore_s: How long it has to be good until blocks come back.
+        bytes: Sent by it, hardware and software, since the first offload sample; null: not counted.
+        bps: Bits a second between the last two offload samples; null: not counted.
+    """
+
+    name: str
+    port: int
+    hops: str
+    state: PathState
+    excess_s: float | None
+    worst_excess_s: float | None
+    answer_s: float | None
+    lost: float
+    blocks: int
+    restore_s: float
+    bytes: int | None = None
+    bps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteView:
+    """One remote of a tunnel, and the paths to it.
+
+    Attributes:
+        name: Of the tunnel and the remote: `rack7/b`.
+        address: Of its end of the tunnel.
+        paths: In the order of the config.
+        is_unknown: Whether no path answers, so that its blocks stay.
+        rounds: Rounds of probes since the agent started.
+        interval_s: Time between two rounds.
+        margin_s: By how much a path may be slower than the best one.
+        forged: Answers that belong to no probe.
+        tos: Type of service of the last answer; null: there was none.
+        tos_sent: Type of service of the probes.
+        moves: Blocks that moved since the agent started, by reason: failed, congested, restored, operator.
+        last_move: The last blocks that moved together, and why; empty: none did.
+        last_move_s: When that was.
+        pinned: The only path that an operator lets carry traffic; empty: all may.
+        problem: Why it is not probed now; empty: it is.
+    """
+
+    name: str
+    address: str
+    paths: tuple[PathView, ...]
+    is_unknown: bool
+    rounds: int
+    interval_s: float
+    margin_s: float
+    forged: int = 0
+    tos: int | None = None
+    tos_sent: int = 0
+    moves: Mapping[str, int] = field(default_factory=dict)
+    last_move: str = ""
+    last_move_s: float | None = None
+    pinned: str = ""
+    problem: str = ""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether some path has failed."""
+        return any(path.state is PathState.FAILED for path in self.paths)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event of the log.
@@ -337,6 +427,19 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class PathPin:
+    """All blocks of a remote stay on one path, whatever its state is.
+
+    Attributes:
+        remote: Name of the tunnel and of the remote: `rack7/b`.
+        path: Name of the path.
+    """
+
+    remote: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """What operators set at run time.
 
@@ -344,11 +447,15 @@ class Runtime:
         overrides: At most one for each backend.
         is_paused: Whether the bridge is left as it is.
         is_withdrawn: Whether no VIP is announced during the pause.
+        pins: At most one for each remote.
+        are_moves_paused: Whether blocks of remotes stay on their paths.
     """
 
     overrides: tuple[Override, ...] = ()
     is_paused: bool = False
     is_withdrawn: bool = False
+    pins: tuple[PathPin, ...] = ()
+    are_moves_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +490,8 @@ class Snapshot:
         problems: Parts of the config that are not on the bridge, while all else is.
         probes_late_s: How late health checks are sent; 0 while they are on time.
         announcements: The VIPs that are to be announced; empty without `announce` in the config.
+        remotes: The remotes of tunnels; empty without `tunnels` with probes in the config.
+        are_moves_paused: Whether blocks of remotes stay on their paths.
     """
 
     bridge: str
@@ -412,6 +521,8 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     probes_late_s: float = 0.0
     announcements: tuple[AnnouncementView, ...] = ()
+    remotes: tuple[RemoteView, ...] = ()
+    are_moves_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

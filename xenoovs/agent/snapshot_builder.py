@@ -189,6 +189,8 @@ def _without_services(agent: Agent) -> Snapshot:
         rolls_back_to=reloader.goes_back_to,
         probes_late_s=agent.scheduler.late_s,
         announcements=agent.announcements(),
+        remotes=agent.remotes(),
+        are_moves_paused=agent.state.runtime.are_moves_paused,
     )
 
 

@@ -31,7 +31,7 @@ from xenoovs.agent.health import (
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decide import require_decidable
-from xenoovs.decision.decision import BackendName, DesiredState
+from xenoovs.decision.decision import BackendName, Blocks, DesiredState
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 
@@ -95,6 +95,7 @@ class AgentState:
         slow_starts: The slow starts as of the last `Tick`.
         policy: Makes the weights in use.
         refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
+        placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
             are.
     """
@@ -110,6 +111,7 @@ class AgentState:
     policy: WeightPolicy = advertised_weights
     refused: Mapping[str, str] = field(default_factory=dict)
     without_maintenance: tuple[Service, ...] = ()
+    placed: Mapping[str, Blocks] = field(default_factory=dict)
 
     @property
     def judged(self) -> tuple[Service, ...]:
@@ -172,11 +174,19 @@ class AdvertisedRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class BlocksPlaced:
+    """The blocks of a remote belong to these paths from now on. `blocks`: None: to those that have them."""
+
+    service: str
+    blocks: Blocks | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A round begins. Backends that went down since the last one are ejected together."""
 
 
-Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | Tick
+Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | BlocksPlaced | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +225,9 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return _ticked(expired, now_s), effects
         case AdvertisedRefused(reasons):
             return _weighted(replace(state, refused=reasons)), ()
+        case BlocksPlaced(service, blocks):
+            others = {name: placed for name, placed in state.placed.items() if name != service}
+            return replace(state, placed=others if blocks is None else others | {service: blocks}), ()
         case PortsChanged(down):
             return replace(state, ports_down=down), ()
         case RuntimeChanged(runtime):
@@ -243,7 +256,7 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
     """
     if state.in_use is not state.balancer:
         require_weights(state.balancer, state.in_use)
-    return DesiredState(state.in_use, state.ejected, state.ramps(now_s))
+    return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed)
 
 
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:

@@ -26,6 +26,10 @@ from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.metrics.metric import Detail
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
+from xenoovs.agent.paths.mover import Mover
+from xenoovs.agent.paths.port import ProbePort
+from xenoovs.agent.paths.ports import SourcePorts
+from xenoovs.agent.paths.views import remote_views
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.snapshot import PortView
@@ -44,9 +48,11 @@ from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.host import PortState
 from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
+from xenoovs.switch.vswitchd import find_process, same_namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +230,9 @@ def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Opti
 async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, options: Options) -> Agent:
     config, loop, neighbours = one.bridge.config, asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
-    reached = reach(one.bridge.uplinks, neighbours.resolve)
+    source_ports = SourcePorts()
+    reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
+    source_ports.switch = reached.engine.switch
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
     if reached.mastership is not None and one.runtime is not None:
         runtime = SharedRuntimeFile(one.runtime, reached.mastership)
@@ -240,8 +248,19 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
         agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     if not options.once:
+        mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
+        agent.remotes = partial(remote_views, mover)
+        agent.add_task(mover.run)
         Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
     return agent
+
+
+def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = False) -> ProbePort:
+    """Open a packet socket in the network namespace of Open vSwitch, which has the devices. Raises OSError."""
+    process = find_process(endpoint)
+    is_elsewhere = process is not None and not same_namespace(process)
+    netns = f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
+    return ProbePort(device, netns=netns, is_listener=is_listener)
 
 
 def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:

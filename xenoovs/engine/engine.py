@@ -161,6 +161,11 @@ class Engine:
         """What the last round left on the bridge."""
         return None if self._memory is None else self._memory.target.program
 
+    @property
+    def decided(self) -> Decision | None:
+        """Who has which clients by the last round; None: there was none."""
+        return None if self._memory is None else self._memory.target.decision
+
     def forget(self) -> None:
         """Believe the flows of the bridge at the next round, as after a restart."""
         self._memory = None

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from xenoovs.agent.paths.score import PathState, Record
+from xenoovs.agent.paths.score import Record
+from xenoovs.agent.snapshot import PathState
 
 DECIDE_S = 0.05
 """Between two decisions: five rounds at 10 ms, half of a window."""
@@ -220,9 +221,7 @@ def moved(verdict: Verdict, found: Sequence[BlockShift], now_s: float) -> Verdic
 class _Table:
     """The blocks of a remote while shifts are chosen one by one."""
 
-    def __init__(
-        self, verdict: Verdict, record: Record, placement: Placement, chance: Chance, now_s: float
-    ) -> None:
+    def __init__(self, verdict: Verdict, record: Record, placement: Placement, chance: Chance, now_s: float) -> None:
         self._verdict, self._record, self._chance, self._now_s = verdict, record, chance, now_s
         self._placement, self._owners = placement, list(placement.owners)
         self._counts = Counter(self._owners)
@@ -255,9 +254,9 @@ class _Table:
                 yield shift
 
     def _restored(self, path: int) -> BlockShift | None:
-        """Return a block of the fullest path, if that has two more: rather one whose home is here."""
+        """Return a block of the fullest path for one that has fewer than at home: rather one whose home is here."""
         donor, most = max(self._counts.items(), key=lambda pair: (pair[1], -pair[0]))
-        if most - self._counts[path] < 2:
+        if self._counts[path] >= self._placement.home.count(path) or most - self._counts[path] < 2:
             return None
         free = self._unheld(self._blocks_of(donor))
         own = [block for block in free if self._placement.home[block] == path]

@@ -60,6 +60,12 @@ class Search:
         """Whether any router answered."""
         return any(self._found.values())
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether probes of a distance at which some router answered have no quote yet."""
+        answering = {ttl for routers in self._found.values() for ttl in routers}
+        return any(answering - routers.keys() for routers in self._found.values()) or not answering
+
     def routers(self, port: int) -> Routers:
         """Return the routers that answered for a port."""
         return self._found.get(port, {})

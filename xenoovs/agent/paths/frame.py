@@ -98,19 +98,23 @@ class Quote:
     ident: int
 
 
-def probe_frame(
-    addresses: Addresses, source_port: int, token: Token, *, ttl: int = _DEFAULT_TTL, ident: int = 0
-) -> bytes:
-    """Return the frame of a probe, 66 bytes. The UDP checksum is 0: none (RFC 768), as VXLAN has it (RFC 7348, 5)."""
-    head = (_GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN) + _PAYLOAD.pack(
-        token.remote, token.sequence, token.nonce
-    )
-    udp = _UDP.pack(source_port, addresses.tunnel_port, _UDP.size + len(head), 0)
-    length = _IPV4.size + len(udp) + len(head)
-    fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, length, ident, 0, ttl, _UDP_PROTOCOL
+def probe_head(addresses: Addresses, source_port: int, *, ttl: int = _DEFAULT_TTL, ident: int = 0) -> bytes:
+    """Return all of a probe's frame but what `payload` gives, 50 bytes.
+
+    The UDP checksum is 0: none (RFC 768), as VXLAN has it (RFC 7348, 5).
+    """
+    tunnel = _GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN
+    size = _UDP.size + len(tunnel) + _PAYLOAD.size
+    fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, _IPV4.size + size, ident, 0, ttl, _UDP_PROTOCOL
     ends = addresses.local.packed, addresses.remote.packed
     ip = _IPV4.pack(*fields, checksum(_IPV4.pack(*fields, 0, *ends)), *ends)
-    return _ETHERNET.pack(addresses.gateway_mac, addresses.source_mac, _ETH_IPV4) + ip + udp + head
+    ethernet = _ETHERNET.pack(addresses.gateway_mac, addresses.source_mac, _ETH_IPV4)
+    return ethernet + ip + _UDP.pack(source_port, addresses.tunnel_port, size, 0) + tunnel
+
+
+def payload(token: Token) -> bytes:
+    """Return the last 16 bytes of a probe."""
+    return _PAYLOAD.pack(token.remote, token.sequence, token.nonce)
 
 
 _VXLAN = _TUNNEL.pack(_VXLAN_WITH_VNI, 0, 0, UNUSED_VNI << 8)
@@ -157,6 +161,16 @@ def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
         return None
     source_port, port, _, _ = _UDP.unpack_from(frame, inner.body)
     return Quote(outer.source, inner.destination, source_port, inner.ident) if port == tunnel_port else None
+
+
+def parse_next_hop_mac(frame: bytes, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
+    """Return the destination MAC of a tunnel packet to this remote; None: it is another frame."""
+    ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
+    if ip is None or ip.destination != remote or ip.end < ip.body + _UDP.size:
+        return None
+    is_tunnel = _UDP.unpack_from(frame, ip.body)[1] == tunnel_port
+    # The lowest bit marks a group (IEEE 802, 8.2.2).
+    return frame[:6] if is_tunnel and not frame[0] & 1 else None
 
 
 @dataclass(frozen=True, slots=True)

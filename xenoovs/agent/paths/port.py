@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from xenoovs.agent.probe.sockets import RECEIVE_BYTES, SO_RCVBUFFORCE, in_namespace, naming_device
 
-_ETH_IPV4 = 0x0800
+_ETH_IPV4, _ETH_ALL = 0x0800, 0x0003
+"""linux/if_ether.h. A device of Open vSwitch shows its frames only to sockets for all protocols: the datapath takes
+them before others get them (__netif_receive_skb_core() in net/core/dev.c)."""
 _SO_TIMESTAMPNS = 35
 """asm-generic/socket.h: SO_TIMESTAMPNS_OLD; Python does not name it."""
 _TIMESPEC = Struct("@qq")
@@ -38,9 +40,18 @@ class ProbePort:
         mac: Of the device, 6 bytes.
     """
 
-    def __init__(self, device: str, *, netns: str | None = None) -> None:
-        """Open it. `netns`: where the device is, by name or path. Raises OSError, EPERM without CAP_NET_RAW."""
-        self._socket = in_namespace(netns, lambda: _open(device))
+    def __init__(self, device: str, *, netns: str | None = None, is_listener: bool = False) -> None:
+        """Open it.
+
+        Args:
+            device: Its name.
+            netns: Where it is, by name or path; None: here.
+            is_listener: Read all frames of a device that the datapath has.
+
+        Raises:
+            OSError: EPERM without CAP_NET_RAW, or there is no such device.
+        """
+        self._socket = in_namespace(netns, lambda: _open(device, _ETH_ALL if is_listener else _ETH_IPV4))
         self.mac: bytes = self._socket.getsockname()[4]
 
     def fileno(self) -> int:
@@ -58,10 +69,8 @@ class ProbePort:
             OSError: The device is gone, or has no link.
         """
         sent_us = now_us()
-        try:
+        with suppress(BlockingIOError, InterruptedError):
             self._socket.send(frame)
-        except (BlockingIOError, InterruptedError):
-            pass
         return sent_us
 
     def received(self, *, most: int = 1024) -> Iterator[Frame]:
@@ -88,11 +97,11 @@ def _stamp_us(ancillary: list[tuple[int, int, bytes]]) -> float:
     return now_us()
 
 
-def _open(device: str) -> socket.socket:
+def _open(device: str, protocol: int) -> socket.socket:
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     with naming_device(device, sock):
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         with suppress(PermissionError):
             sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
-        sock.bind((device, _ETH_IPV4))
+        sock.bind((device, protocol))
     return sock

@@ -48,11 +48,11 @@ class Rounds:
         tos: The TOS of the last answer; None: there was none.
     """
 
-    def __init__(self, number: int, remote: IPv4Address, *, timeout_us: float) -> None:
-        """Begin without rounds. `number`: of the remote, 32 bits."""
+    def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
+        """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""
         self.forged = 0
         self.tos: int | None = None
-        self._number, self._remote, self._timeout_us = number, remote, timeout_us
+        self._number, self._source, self._timeout_us = number, source, timeout_us
         self._waiting: dict[int, _Waiting] = {}
         self._open: list[_Round] = []
         self._sequence = 0
@@ -78,7 +78,7 @@ class Rounds:
     def answered(self, answer: Answer, *, received_us: float) -> bool:
         """Count an answer, if it is one to a probe that waits. Return whether it is."""
         waiting = self._waiting.get(answer.token.sequence)
-        if waiting is None or waiting.nonce != answer.token.nonce or answer.source != self._remote:
+        if waiting is None or waiting.nonce != answer.token.nonce or answer.source != self._source:
             self.forged += 1
             return False
         del self._waiting[answer.token.sequence]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 Answers = Sequence[float | None]
 """The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""
@@ -29,19 +28,6 @@ _CALM_ROUNDS = 64
 _DEVIATIONS = 8
 _LEAST_MARGIN_US = 20.0
 """Some ten packets of 9 kB at 100 Gbit/s; noise of time stamps of the kernel is below it on an idle machine."""
-
-
-class PathState(Enum):
-    """What probes say of a path.
-
-    good: as fast as the best one. bad: slower by more than the margin. failed: silent, while others answer. unknown:
-    no path answers, or there were too few rounds.
-    """
-
-    GOOD = "good"
-    BAD = "bad"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +57,10 @@ class PathRecord:
         """Whether so many probes were lost that the path has failed."""
         return self.lost_in_row >= FAILED_AFTER
 
-    def quantile(self, part: float) -> float | None:
-        """Return the excess below which `part` (0..1) of the last ones lie; None: there is none."""
-        ordered = sorted(self.excesses)
-        return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None
+    @property
+    def worst(self) -> float | None:
+        """The largest of the last excesses, in microseconds; None: there were too few rounds."""
+        return max(self.excesses) if len(self.excesses) == WINDOW else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""The loop of adaptive routing: probes all remotes of an agent, decides about their blocks, and places them.
+
+A move is a change of what the bridge is to be, as any other: the agent's next round, an urgent one, makes it. So no
+round ever reverts a move, a pause holds it back, and it works by either way to the switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from heapq import heapify, heapreplace
+from typing import TYPE_CHECKING
+
+from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement
+from xenoovs.agent.paths.devices import Devices, NextHopMacs, OpenPort
+from xenoovs.agent.paths.frame import parse_answer, parse_quote
+from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
+from xenoovs.agent.paths.moves import describe_moves, log_states, placement_of
+from xenoovs.agent.paths.pace import Pace
+from xenoovs.agent.paths.port import Frame
+from xenoovs.agent.paths.ports import SourcePorts
+from xenoovs.agent.paths.remote import ProbedRemote, after_shifts, blocks_of, paths_of
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.remote import remotes_of
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+
+_LEAST_SLEEP_S = 0.0005
+
+
+class Mover:
+    """Adaptive routing of one agent, beside its rounds.
+
+    Attributes:
+        remotes: Those that are probed, by the names of their services.
+        devices: The packet sockets.
+        pace: How much longer the intervals are than configured.
+    """
+
+    def __init__(self, agent: Agent, source_ports: SourcePorts, open_port: OpenPort) -> None:
+        """Bind it to an agent. `open_port`: opens a packet socket where the devices of the bridge are."""
+        self.remotes: dict[str, ProbedRemote] = {}
+        self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), Pace()
+        self.lookout = Lookout(self)
+        self._agent, self.source_ports = agent, source_ports
+        self._followed: Balancer | None = None
+        self._due: list[tuple[float, str]] = []
+        self._decide_s = 0.0
+        self._numbers: dict[int, ProbedRemote] = {}
+
+    @property
+    def agent(self) -> Agent:
+        return self._agent
+
+    async def run(self) -> None:
+        """Probe and decide until cancelled."""
+        try:
+            while True:
+                pause_s = self._step()
+                await asyncio.sleep(max(_LEAST_SLEEP_S, pause_s))
+        finally:
+            await self.lookout.stop()
+            self.devices.close()
+            self.macs.close()
+
+    def placement(self, remote: ProbedRemote) -> Placement | None:
+        """Return where the blocks of a remote are, and where they belong; None: the bridge has none yet."""
+        return placement_of(self._agent, remote)
+
+    def interval_s(self, remote: ProbedRemote) -> float:
+        """Return the time between two rounds of a remote."""
+        return remote.probe.interval_ms / 1000 * self.pace.factor
+
+    def gateway(self, remote: ProbedRemote) -> bytes | None:
+        """Return the MAC that probes to a remote are sent to, 6 bytes; None: it is not known yet."""
+        configured = remote.probe.gateway
+        if configured is not None:
+            return configured.value.to_bytes(6, "big")
+        tunnel = remote.tunnel
+        return self.macs.find(tunnel.host_port, remote.remote.address, tunnel_port=tunnel.dst_port)
+
+    def _step(self) -> float:
+        """Do all that is due, and return the seconds until more is."""
+        begun_s, now_s = time.thread_time(), self._agent.clock.now_s()
+        self._follow(now_s)
+        for frame in self.devices.received(now_s):
+            self._receive(frame)
+        probes = sum(self._probe_due(now_s))
+        if now_s >= self._decide_s:
+            self._decide_s = now_s + DECIDE_S
+            self.macs.listen()
+            self.lookout.look(now_s)
+            for remote in self.remotes.values():
+                self._decide(remote, now_s)
+        self.pace.measured(probes=probes, busy_s=time.thread_time() - begun_s)
+        next_s = min(self._decide_s, self._due[0][0]) if self._due else self._decide_s
+        return next_s - self._agent.clock.now_s()
+
+    def _follow(self, now_s: float) -> None:
+        """Probe the remotes of the config in use. Those whose paths stay the same keep their record."""
+        balancer = self.source_ports.known(self._agent.config.balancer)
+        if balancer == self._followed:
+            return
+        self._followed, before, self.remotes = balancer, self.remotes, {}
+        for number, (tunnel, remote, service) in enumerate(remotes_of(balancer), start=1):
+            if tunnel.probe is None:
+                continue
+            paths, old = paths_of(tunnel, remote, service), before.get(service.name)
+            same = old is not None and (old.tunnel, old.remote, old.paths) == (tunnel, remote, paths)
+            probed = old if same and old is not None else ProbedRemote(number, tunnel, remote, service, paths)
+            if old is not None and not same and [p.name for p in old.paths] != [p.name for p in paths]:
+                self._agent.place(service.name, None)
+            self.remotes[service.name] = probed
+        self._numbers = {remote.number: remote for remote in self.remotes.values()}
+        probed_ones = [remote for remote in self.remotes.values() if remote.paths]
+        self.pace.plan((len(remote.paths), remote.probe.interval_ms / 1000) for remote in probed_ones)
+        # Spread over an interval, so that not all remotes are probed at one moment.
+        parts = ((number / len(probed_ones), remote) for number, remote in enumerate(probed_ones))
+        self._due = [(now_s + part * self.interval_s(remote), remote.service.name) for part, remote in parts]
+        heapify(self._due)
+
+    def _receive(self, frame: Frame) -> None:
+        answer = parse_answer(frame.data)
+        if answer is not None:
+            remote = self._numbers.get(answer.token.remote)
+            if remote is not None:
+                remote.rounds.answered(answer, received_us=frame.received_us)
+            return
+        for port in {remote.tunnel.dst_port for remote in self.remotes.values()}:
+            if (quote := parse_quote(frame.data, tunnel_port=port)) is not None:
+                self.lookout.quoted(quote)
+
+    def _probe_due(self, now_s: float) -> Iterator[int]:
+        """Send the rounds that are due, and yield the number of probes of each. What is late is not made up for."""
+        while self._due and self._due[0][0] <= now_s:
+            due_s, name = self._due[0]
+            remote = self.remotes[name]
+            heapreplace(self._due, (max(due_s + self.interval_s(remote), now_s), name))
+            remote.count_rounds()
+            yield self._probe(remote, now_s)
+
+    def _probe(self, remote: ProbedRemote, now_s: float) -> int:
+        gateway, device = self.gateway(remote), remote.probe.port
+        port = self.devices.port(device, now_s)
+        if port is None or gateway is None:
+            remote.count_silence()
+            return 0
+        try:
+            remote.send_round(port, gateway)
+        except OSError as error:
+            self.devices.failed(device, error, now_s)
+            return 0
+        return len(remote.paths)
+
+    def _decide(self, remote: ProbedRemote, now_s: float) -> None:
+        before = remote.verdict
+        placement = self.placement(remote)
+        found = remote.decide(placement, is_paused=self._agent.state.runtime.are_moves_paused, now_s=now_s)
+        if log_states(remote, before, remote.verdict):
+            self.lookout.request(remote.service.name, at_s=now_s + AFTER_FAILURE_S)
+        if found and placement is not None:
+            self._move(remote, placement, found, now_s)
+
+    def _move(self, remote: ProbedRemote, placement: Placement, found: tuple[BlockShift, ...], now_s: float) -> None:
+        if not self._agent.is_deciding:
+            return
+        remote.note_moves(found, now_s=now_s)
+        remote.last_move = describe_moves(remote, found)
+        names = [path.name for path in remote.paths]
+        self._agent.place(remote.service.name, blocks_of(after_shifts(placement.owners, found), names))

@@ -1,0 +1,80 @@
+"""Where the blocks of a remote are on the bridge, and what is logged about them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xenoovs.agent.log import info, warn
+from xenoovs.agent.paths.decide import BlockShift, Placement, Verdict
+from xenoovs.agent.paths.remote import LastMove, ProbedRemote, owners_of
+from xenoovs.agent.snapshot import PathState
+from xenoovs.decision.decision import Blocks
+from xenoovs.display import span
+from xenoovs.errors import counted
+from xenoovs.model.balancer import service_ids
+from xenoovs.model.remote import every_service
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+
+
+def placement_of(agent: Agent, remote: ProbedRemote) -> Placement | None:
+    """Return where the blocks of a remote are, or are about to be; None: the bridge has none yet, or others."""
+    decided = agent.engine.decided
+    if decided is None or not remote.paths:
+        return None
+    service, names = remote.service, [path.name for path in remote.paths]
+    ids = service_ids(each.claim for each in every_service(agent.config.balancer))
+    found = dict(decided.services).get(ids.get(service.claim, 0))
+    if found is None:
+        return None
+    count = remote.tunnel.blocks
+    active: Blocks = agent.state.placed.get(service.name, found.active)
+    owners, home = owners_of(active, names, count), owners_of(found.home, names, count)
+    if owners is None or home is None:
+        return None
+    pin = next((pin.path for pin in agent.state.runtime.pins if pin.remote == service.name), None)
+    return Placement(owners, home, tuple(pin not in names or name == pin for name in names))
+
+
+def describe_moves(remote: ProbedRemote, found: Sequence[BlockShift]) -> LastMove:
+    """Log the blocks that move together, and return the same for people."""
+    names, parts = [path.name for path in remote.paths], list[str]()
+    for (old, reason), blocks in Counter((shift.old, shift.reason) for shift in found).items():
+        targets = sorted({names[shift.new] for shift in found if (shift.old, shift.reason) == (old, reason)})
+        info(
+            "blocks moved",
+            remote=remote.service.name,
+            blocks=blocks,
+            path=names[old],
+            to=",".join(targets),
+            reason=reason.value,
+        )
+        parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
+    return LastMove("; ".join(parts), time.time())
+
+
+def log_states(remote: ProbedRemote, before: Verdict, after: Verdict) -> bool:
+    """Log paths whose state has changed. Return whether one has failed."""
+    states = [path.state for path in after.paths]
+    was_unknown = any(path.state is PathState.UNKNOWN for path in before.paths)
+    name = remote.service.name
+    if states and all(state is PathState.UNKNOWN for state in states):
+        if not was_unknown:
+            warn("remote does not answer; its blocks stay", remote=name, rounds=remote.record.silent_rounds)
+        return False
+    for path, old, new, record in zip(remote.paths, before.paths, after.paths, remote.record.paths, strict=True):
+        if old.state is new.state:
+            continue
+        score = "-" if record.score is None else span(record.score / 1e6)
+        if new.state is PathState.FAILED:
+            warn("path failed", remote=name, path=path.name, lost_in_row=record.lost_in_row)
+        elif new.state is PathState.BAD:
+            warn("path is congested", remote=name, path=path.name, excess=score, margin=span(remote.margin_us / 1e6))
+        elif new.state is PathState.GOOD:
+            info("path is good", remote=name, path=path.name, excess=score, was=old.state.value)
+    states_before = [path.state for path in before.paths]
+    return any(new is PathState.FAILED and old is not new for old, new in zip(states_before, states, strict=True))

@@ -1,0 +1,182 @@
+"""One remote that is probed: its rounds, what they say, and where its blocks are."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from random import Random
+
+from xenoovs.agent.paths.decide import BlockShift, Placement, Verdict, judge, moved, shifts
+from xenoovs.agent.paths.frame import Addresses, payload, probe_head
+from xenoovs.agent.paths.port import ProbePort, now_us
+from xenoovs.agent.paths.rounds import Rounds
+from xenoovs.agent.paths.score import Record
+from xenoovs.decision.decision import Blocks
+from xenoovs.model.balancer import RemoteName, Service
+from xenoovs.model.next_hop import SourcePort, ToAddress
+from xenoovs.model.remote import probe_source_ports
+from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote
+from xenoovs.partition.block import Block
+
+_ONE_PORT = DYNAMIC_PORTS.first
+"""Source port of all probes whose path is selected by their address."""
+
+_CHANCE = Random()  # noqa: S311 - it balances load
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedPath:
+    """A path, by what its probes have that others have not.
+
+    Attributes:
+        name: Of the backend that it is.
+        source_port: Of its probes.
+        address: Destination of its probes.
+    """
+
+    name: str
+    source_port: int
+    address: IPv4Address
+
+
+@dataclass(frozen=True, slots=True)
+class LastMove:
+    """The last blocks that moved together. `at_s`: UTC."""
+
+    text: str
+    at_s: float
+
+
+class ProbedRemote:
+    """Rounds, scores and blocks of one remote. For one thread.
+
+    Attributes:
+        record: What the last rounds say.
+        verdict: The state of each path.
+        moves: Blocks that moved, by reason.
+        last_move: None: none did.
+        hops: The routers of each path by its source port, as text, where they are known.
+    """
+
+    def __init__(
+        self, number: int, tunnel: HostTunnel, remote: Remote, service: Service, paths: Sequence[ProbedPath]
+    ) -> None:
+        """Begin without rounds. `number`: tells the answers of remotes apart, 32 bits."""
+        if tunnel.probe is None:
+            raise ValueError(f"tunnel {tunnel.name} is not probed")
+        self.number, self.tunnel, self.remote, self.service = number, tunnel, remote, service
+        self.probe: PathProbe = tunnel.probe
+        self.paths = tuple(paths)
+        # `reflect: l2` leaves the addresses of a probe as they are.
+        source = tunnel.local if tunnel.reflect is Reflect.L2 else remote.address
+        self.rounds = Rounds(number, source, timeout_us=tunnel.probe.timeout_ms * 1000)
+        self.record, self.verdict = Record.empty(len(paths)), Verdict.unknown(len(paths))
+        self.moves = Counter[str]()
+        self.last_move: LastMove | None = None
+        self.hops: dict[int, str] = {}
+        self._heads: tuple[bytes, tuple[bytes, ...]] | None = None
+        self._decided_rounds = 0
+
+    @property
+    def name(self) -> RemoteName:
+        return self.tunnel.name, self.remote.name
+
+    @property
+    def margin_us(self) -> float:
+        """By how much a path may be slower than the best one."""
+        return self.record.auto_margin_us if self.tunnel.margin_us is None else float(self.tunnel.margin_us)
+
+    def send_round(self, port: ProbePort, gateway: bytes) -> None:
+        """Send one probe on each path, in random order. Raises OSError: the device is gone."""
+        heads = self._heads_for(port.mac, gateway)
+        self.rounds.begin(len(self.paths), now_us=now_us())
+        for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
+            nonce = int.from_bytes(os.urandom(8), "big")
+            token = self.rounds.probe(index, nonce=nonce)
+            self.rounds.sent(token, sent_us=port.send(heads[index] + payload(token)))
+
+    def count_rounds(self) -> None:
+        """Take the rounds that are finished into the record."""
+        for finished in self.rounds.finished(now_us=now_us()):
+            self.record = self.record.after(finished.answers, is_calm=self.verdict.is_calm)
+
+    def count_silence(self) -> None:
+        """Count a round that could not be sent as one without answers."""
+        self.record = self.record.after((None,) * len(self.paths))
+
+    def decide(self, placement: Placement | None, *, is_paused: bool, now_s: float) -> tuple[BlockShift, ...]:
+        """Return the blocks that move now. `placement`: where they are; None: the bridge has none yet."""
+        if self.record.rounds == self._decided_rounds:
+            return ()
+        self._decided_rounds = self.record.rounds
+        self.verdict = judge(self.verdict, self.record, margin_us=self.tunnel.margin_us, now_s=now_s)
+        if placement is None or is_paused:
+            return ()
+        return self.planned(placement, now_s=now_s)
+
+    def planned(self, placement: Placement, *, now_s: float) -> tuple[BlockShift, ...]:
+        """Return the blocks that would move by the states of now."""
+        return shifts(self.verdict, self.record, placement, _CHANCE, now_s=now_s)
+
+    def note_moves(self, found: Sequence[BlockShift], *, now_s: float) -> None:
+        """Hold the blocks that have moved."""
+        self.verdict = moved(self.verdict, found, now_s)
+        self.moves.update(shift.reason.value for shift in found)
+
+    def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
+        """Return from where to where the probes of a path go. `path`: its address."""
+        tunnel = self.tunnel
+        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.probe.tos)
+
+    def _heads_for(self, mac: bytes, gateway: bytes) -> tuple[bytes, ...]:
+        key = mac + gateway
+        if self._heads is None or self._heads[0] != key:
+            heads = (probe_head(self.addresses(mac, gateway, each.address), each.source_port) for each in self.paths)
+            self._heads = key, tuple(heads)
+        return self._heads[1]
+
+
+def owners_of(blocks: Blocks, paths: Sequence[str], count: int) -> tuple[int, ...] | None:
+    """Return the path (index) of each of `count` blocks, a power of two; None: some block has none of these paths."""
+    numbers = {name: number for number, name in enumerate(paths)}
+    found: list[int | None] = [None] * count
+    for block, owner in blocks.rows:
+        if 1 << block.depth > count:
+            return None
+        for value in range(block.value, count, 1 << block.depth):
+            found[value] = numbers.get(owner)
+    whole = [owner for owner in found if owner is not None]
+    return tuple(whole) if len(whole) == count else None
+
+
+def blocks_of(owners: Sequence[int], paths: Sequence[str]) -> Blocks:
+    """Return the blocks of these owners, in the fewest flows; the inverse of `owners_of`."""
+    depth = len(owners).bit_length() - 1
+    return Blocks.of((Block(value, depth), paths[owner]) for value, owner in enumerate(owners))
+
+
+def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[int, ...]:
+    """Return the owners after these shifts."""
+    changed = list(owners)
+    for shift in found:
+        changed[shift.block] = shift.new
+    return tuple(changed)
+
+
+def paths_of(tunnel: HostTunnel, remote: Remote, service: Service) -> tuple[ProbedPath, ...]:
+    """Return the paths of a remote that are known, as they are probed."""
+    by_uplink = iter(probe_source_ports(tunnel)) if tunnel.paths.by is PathSelector.UPLINK else iter(())
+    found = list[ProbedPath]()
+    for backend in service.backends:
+        match backend.next_hop:
+            case SourcePort(source_port):
+                if source_port:
+                    found.append(ProbedPath(backend.name, source_port, remote.address))
+            case ToAddress(address):
+                found.append(ProbedPath(backend.name, _ONE_PORT, address))
+            case _:
+                found.append(ProbedPath(backend.name, next(by_uplink), remote.address))
+    return tuple(found)
