@@ -13,8 +13,11 @@ from xenoovs.agent.snapshot import (
     Event,
     LazySnapshot,
     Override,
+    PathState,
+    PathView,
     PortView,
     Rate,
+    RemoteView,
     ServiceView,
     Snapshot,
     Traffic,
@@ -51,6 +54,33 @@ def blocks_of(service: str) -> tuple[BlockView, ...]:
 def lazy_snapshot(shown: Snapshot | None = None) -> LazySnapshot:
     """At an agent that has this snapshot, by default the one below."""
     return LazySnapshot(lambda: shown or snapshot(), blocks_of)
+
+
+def remote() -> RemoteView:
+    """A remote with four paths: one is congested, one has failed."""
+    states = (PathState.GOOD, PathState.BAD, PathState.FAILED, PathState.GOOD)
+    paths = tuple(
+        PathView(
+            name=f"p{number}",
+            port=50_000 + number,
+            hops=f"10.0.0.1,10.0.{number}.1,10.0.9.1",
+            state=state,
+            excess_s=None if state is PathState.FAILED else 0.02 if state is PathState.BAD else 1e-5 * number,
+            worst_excess_s=0.1 if state is PathState.FAILED else 0.021,
+            answer_s=0.004,
+            lost=0.25 if state is PathState.FAILED else 0.001,
+            blocks={PathState.GOOD: 31, PathState.BAD: 2, PathState.FAILED: 0}[state],
+            restore_s=2.0,
+            bytes=1_000_000 * number,
+            bps=8_000_000.0 * number,
+        )
+        for number, state in enumerate(states, start=1)
+    )
+    moves = {"failed": 16, "congested": 14, "restored": 0}
+    last = "8 blocks p2 to p1, p4: congested"
+    return RemoteView(
+        "rack7/b", "192.168.200.1", paths, False, 1200, 0.01, 0.005, 3, 0x20, 0x20, moves, last, NOW_S - 12.0
+    )
 
 
 def _backend(number: int, state: BackendState, *, weight: int, **more: Any) -> BackendView:

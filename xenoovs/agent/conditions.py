@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from xenoovs.agent.rows import hw_share
-from xenoovs.agent.snapshot import AnnouncementView, Override, ServiceView, Snapshot
+from xenoovs.agent.snapshot import AnnouncementView, Override, PathState, ServiceView, Snapshot
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import counted, first_names, worded
 
@@ -57,6 +57,8 @@ def headline(snapshot: Snapshot) -> Notice:
         return "clients at backups", "warn"
     if any(how == "bad" for _, how in _unannounced(snapshot)):
         return "VIPs are not announced", "bad"
+    if any(_about_paths(snapshot)):
+        return "paths are failed or unknown", "warn"
     if snapshot.probes_late_s:
         return "health checks are late", "warn"
     if snapshot.is_paused:
@@ -93,6 +95,7 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
         yield "starting: the bridge has not been compared with the config yet", "warn"
     yield from _on_backups(snapshot)
     yield from _unannounced(snapshot)
+    yield from _about_paths(snapshot)
     if snapshot.probes_late_s:
         late = duration(snapshot.probes_late_s)
         yield f"health checks are {late} late: backends that go down or come up are noticed that much later", "warn"
@@ -112,6 +115,12 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
         yield from ((text, "warn") for text in _about_agents(service))
     for override in snapshot.overrides:
         yield _override(override, snapshot.now_s), "note"
+    if snapshot.are_moves_paused:
+        yield "moves of blocks between paths are paused; `xenoovs paths resume` ends it", "note"
+    for remote in snapshot.remotes:
+        if remote.pinned:
+            undo = f"`xenoovs paths unpin {remote.name}` reverts it"
+            yield f"remote {remote.name}: pinned to {remote.pinned}; {undo}", "note"
     for service in snapshot.services:
         if service.draining:
             blocks = counted(service.draining, "block")
@@ -207,6 +216,18 @@ def _unannounced(snapshot: Snapshot) -> Iterator[Notice]:
             vips[view.problem, "warn" if view.peers is None else "bad"].append(view.vip)
     for (text, how), names in vips.items():
         yield f"{worded(len(names), 'VIP', 'VIPs')} {first_names(names, most=_MAX_VIPS)}: {text}", how
+
+
+def _about_paths(snapshot: Snapshot) -> Iterator[Notice]:
+    silent = [remote for remote in snapshot.remotes if remote.problem]
+    for remote in silent[:_MAX_SERVICES]:
+        yield f"remote {remote.name}: {remote.problem}; its blocks stay", "warn"
+    if len(silent) > _MAX_SERVICES:
+        yield f"{len(silent) - _MAX_SERVICES} more remotes do not answer; `xenoovs paths list` says why", "warn"
+    failed = [(remote, paths) for remote in snapshot.remotes if (paths := remote.paths_in(PathState.FAILED))]
+    if failed:
+        names = [f"{remote.name} ({', '.join(paths)})" for remote, paths in failed]
+        yield f"failed paths carry no blocks: {first_names(names, most=_MAX_SERVICES)}", "warn"
 
 
 def _announced(view: AnnouncementView) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from random import uniform
+from typing import TYPE_CHECKING
 
 from xenoovs import __version__
 from xenoovs.agent.bridge_watch import BridgeWatch
@@ -23,6 +24,7 @@ from xenoovs.agent.log import info
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.overrides import OverrideRequest
+from xenoovs.agent.paths.views import remote_views
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
@@ -57,6 +59,9 @@ from xenoovs.errors import (
     ToleranceUnreachable,
     XenoovsError,
 )
+
+if TYPE_CHECKING:
+    from xenoovs.agent.paths.mover import Mover
 
 _POLL_S = 0.2
 """Between two checks of the config file and of the bridge's socket, each one stat(2)."""
@@ -127,7 +132,7 @@ class Agent:
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
-        remotes: Returns the remotes of tunnels that are probed, and their paths.
+        mover: Chooses the paths of tunnels; None: it was not started.
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
         check_request: Raises RequestRefused while another controller decides about the bridge.
@@ -159,7 +164,7 @@ class Agent:
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
         self.announcements: Callable[[], tuple[AnnouncementView, ...]] = tuple
-        self.remotes: Callable[[], tuple[RemoteView, ...]] = tuple
+        self.mover: Mover | None = None
         self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
         self.check_request: Callable[[], None] = lambda: None
@@ -294,6 +299,10 @@ class Agent:
             if not await self.reloader.set_paused(paused=paused, withdraw=withdraw):
                 return None
         return await self.next_round()
+
+    def remotes(self) -> tuple[RemoteView, ...]:
+        """Return the remotes of tunnels that are probed, and their paths; within the event loop of the agent."""
+        return () if self.mover is None else remote_views(self.mover)
 
     def place(self, service: str, blocks: Blocks | None) -> None:
         """Give the blocks of a remote to these paths, in the next round, which begins at once.

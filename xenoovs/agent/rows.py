@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from xenoovs.agent.snapshot import BackendState, BackendView, Rate, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, BackendView, PathState, Rate, RemoteView, ServiceView, Snapshot
 from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 
@@ -129,6 +129,60 @@ def service_facts(service: ServiceView) -> Iterator[str]:
         yield f"megaflows {seen}/{service.megaflows_predicted}"
     if service.draining:
         yield f"{counted(service.draining, 'block')} draining"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRow:
+    """One remote of a tunnel, as text.
+
+    Attributes:
+        paths: Good paths of all.
+        state: `good`, or what its worst paths are; `silent` if none answers.
+        blocks: On each path, in their order.
+        excess: The largest excess of a path that answers.
+        moves: Blocks moved so far.
+        last_move: How long ago, and which; `-`: none.
+    """
+
+    name: str
+    paths: str
+    state: str
+    blocks: str
+    excess: str
+    moves: str
+    last_move: str
+
+    @property
+    def cells(self) -> list[str]:
+        """All of it, in the order of REMOTE_HEADERS."""
+        return [self.name, self.state, self.paths, self.blocks, self.excess, self.moves, self.last_move]
+
+
+REMOTE_HEADERS = ("REMOTE", "STATE", "GOOD", "BLOCKS", "EXCESS", "MOVES", "LAST MOVE")
+
+
+def remote_rows(snapshot: Snapshot) -> Iterator[RemoteRow]:
+    """Yield all remotes in the order of the config."""
+    return (_remote_row(remote, snapshot.now_s) for remote in snapshot.remotes)
+
+
+def _remote_row(remote: RemoteView, now_s: float) -> RemoteRow:
+    worst = next(
+        (s for s in (PathState.FAILED, PathState.BAD, PathState.UNKNOWN) if remote.paths_in(s)), PathState.GOOD
+    )
+    excesses = [
+        path.excess_s for path in remote.paths if path.excess_s is not None and path.state is not PathState.FAILED
+    ]
+    ago = "" if remote.last_move_s is None else f"{duration(now_s - remote.last_move_s)} ago: "
+    return RemoteRow(
+        name=remote.name,
+        paths=f"{len(remote.paths_in(PathState.GOOD))}/{len(remote.paths)}",
+        state="silent" if remote.problem else worst.value,
+        blocks="/".join(str(path.blocks) for path in remote.paths) or "-",
+        excess=span(max(excesses)) if excesses else "-",
+        moves=str(sum(remote.moves.values())),
+        last_move=f"{ago}{remote.last_move}" or "-",
+    )
 
 
 @dataclass(frozen=True, slots=True)

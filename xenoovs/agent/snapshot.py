@@ -287,6 +287,10 @@ class AnnouncementView:
     problem: str = ""
 
 
+MOVE_REASONS = ("failed", "congested", "restored", "operator")
+"""Why blocks of remotes move between paths."""
+
+
 class PathState(Enum):
     """What probes say of a path.
 
@@ -371,10 +375,28 @@ class RemoteView:
     pinned: str = ""
     problem: str = ""
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether some path has failed."""
-        return any(path.state is PathState.FAILED for path in self.paths)
+    def paths_in(self, state: PathState) -> tuple[str, ...]:
+        """Return the names of the paths in this state."""
+        return tuple(path.name for path in self.paths if path.state is state)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """Blocks that would move now.
+
+    Attributes:
+        remote: Name of the tunnel and the remote.
+        path: The path that they are on.
+        to: The path that they would go to.
+        blocks: How many.
+        reason: failed, congested, restored or operator.
+    """
+
+    remote: str
+    path: str
+    to: str
+    blocks: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import ProbePort
 from xenoovs.agent.paths.ports import SourcePorts
-from xenoovs.agent.paths.views import remote_views
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.snapshot import PortView
@@ -248,9 +247,8 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
         agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     if not options.once:
-        mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
-        agent.remotes = partial(remote_views, mover)
-        agent.add_task(mover.run)
+        agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
+        agent.add_task(agent.mover.run)
         Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
     return agent
 

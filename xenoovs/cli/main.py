@@ -87,6 +87,7 @@ GROUPS = {
         "reset": "Reset a backend to what the config says.",
         "pause": "Pause reconciliation; keep monitoring.",
         "resume": "Resume reconciliation.",
+        "paths": "Show and steer the paths of tunnels.",
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
     },

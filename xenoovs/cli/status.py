@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.agent.conditions import notices
-from xenoovs.agent.rows import BackendRow, backend_rows
+from xenoovs.agent.rows import REMOTE_HEADERS, BackendRow, backend_rows, remote_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, find_places
 from xenoovs.cli.defaults import environment_config, find_config
@@ -62,6 +62,7 @@ _AGENT_HEADERS = [
 _AGENT_SPARE = tuple(
     _AGENT_HEADERS.index(name) for name in ("LAST CHANGE", "CHANGES", "BLOCKS", "BPS", "TARGET", "PPS", "IN HW")
 )
+_REMOTE_SPARE = tuple(REMOTE_HEADERS.index(name) for name in ("LAST MOVE", "MOVES", "EXCESS"))
 _COLOURS = {
     BackendState.UP: "green",
     BackendState.DOWN: "red",
@@ -82,7 +83,13 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
     """
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
-    print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 12), spare=_AGENT_SPARE)
+    if snapshot.services or not snapshot.remotes:
+        print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 12), spare=_AGENT_SPARE)
+    if snapshot.remotes:
+        if snapshot.services:
+            echo()
+        rows = (list(map(printable, row.cells)) for row in remote_rows(snapshot))
+        print_table(list(REMOTE_HEADERS), rows, right=(2, 4, 5), spare=_REMOTE_SPARE)
     for index, (text, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()

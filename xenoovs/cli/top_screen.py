@@ -8,8 +8,8 @@ from enum import Enum
 from unicodedata import east_asian_width
 
 from xenoovs.agent.conditions import headline, troubles
-from xenoovs.agent.rows import BackendRow, backend_rows, service_facts, totals_of
-from xenoovs.agent.snapshot import BackendState, ServiceView, Snapshot
+from xenoovs.agent.rows import BackendRow, backend_rows, remote_rows, service_facts, totals_of
+from xenoovs.agent.snapshot import BackendState, PathState, ServiceView, Snapshot
 from xenoovs.display import duration, printable
 
 # Lines: text with the names of styles.
@@ -175,6 +175,8 @@ def _asked(view: View, key: str, row: BackendRow) -> View:
 
 
 MIN_WIDTH = 80
+_MAX_REMOTES = 6
+"""Remotes of tunnels that are shown; `xenoovs paths list` shows all."""
 _BAR_WIDTH = 20
 _BAR_FROM = 112
 _MIN_REASON = 12
@@ -296,6 +298,11 @@ def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
     up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, style), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
+    for row in [*remote_rows(snapshot)][:_MAX_REMOTES]:
+        text = (
+            f"{row.name}  {row.state}, {row.paths} paths good, blocks {row.blocks}, {row.moves} moves  {row.last_move}"
+        )
+        yield ((one_column(text), "plain" if row.state == PathState.GOOD.value else "warn"),)
     for text, how in troubles(snapshot):
         yield ((one_column(text), how),)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.snapshots import lazy_snapshot, snapshot
+from tests.snapshots import lazy_snapshot, remote, snapshot
 from xenoovs.agent.metrics.exposition import Timings, exposition
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric
 from xenoovs.agent.metrics.table import METRICS
@@ -24,7 +24,12 @@ def in_trouble() -> Snapshot:
     """A snapshot in which also what is rare has a value."""
     vips = (AnnouncementView("192.0.2.10", is_announced=True, peers=2),)
     return replace(
-        snapshot(), confirm_by_s=1.0, last_error='it is\nnot "there"', config_problem="bad", announcements=vips
+        snapshot(),
+        confirm_by_s=1.0,
+        last_error='it is\nnot "there"',
+        config_problem="bad",
+        announcements=vips,
+        remotes=(remote(),),
     )
 
 

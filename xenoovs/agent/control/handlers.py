@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,14 +20,20 @@ from xenoovs.agent.control.schemas import (
     EmptyRequest,
     EventList,
     EventsQuery,
+    MovePlan,
     PauseRequest,
+    PinRequest,
+    RemoteList,
+    RemoteRequest,
     Status,
     TimedRequest,
     WeightRequest,
 )
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
-from xenoovs.agent.servers import find_backend, find_service
+from xenoovs.agent.paths.views import planned_moves
+from xenoovs.agent.servers import find_backend, find_service, unknown
+from xenoovs.agent.snapshot import RemoteView
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError, counted
@@ -91,6 +98,45 @@ async def resume(agent: Agent, _: EmptyRequest) -> Done:
     return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
 
 
+async def paths(agent: Agent, _: object) -> RemoteList:
+    return RemoteList(agent.remotes(), agent.state.runtime.are_moves_paused, time.time())
+
+
+async def paths_plan(agent: Agent, _: object) -> MovePlan:
+    return MovePlan(() if agent.mover is None else tuple(planned_moves(agent.mover)))
+
+
+async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
+    remote = find_remote(agent, asked.remote)
+    names = [path.name for path in remote.paths]
+    if asked.path is not None and asked.path not in names:
+        raise unknown("path", asked.path, names, f"remote {asked.remote}")
+    await agent.pin(asked.remote, asked.path)
+    if asked.path is None:
+        return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
+    return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until `xenoovs paths unpin`")
+
+
+async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
+    chosen = agent.remotes() if asked.remote is None else (find_remote(agent, asked.remote),)
+    found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
+    if not found:
+        raise RequestRefused(
+            "no paths are looked for: the config has no remote with `discover: ttl`", status=409, code="not_discovered"
+        )
+    return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` tells what was found")
+
+
+async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
+    state = "paused" if await agent.set_moves_paused(paused=True) else "paused already"
+    return Done(f"moves are {state}: probes go on, and blocks stay on their paths until `xenoovs paths resume`")
+
+
+async def paths_resume(agent: Agent, _: EmptyRequest) -> Done:
+    is_new = await agent.set_moves_paused(paused=False)
+    return Done("moves are resumed" if is_new else "moves are not paused")
+
+
 async def confirm(agent: Agent, _: EmptyRequest) -> Done:
     if not agent.reloader.confirm():
         raise RequestRefused("no change waits to be confirmed", status=409, code="nothing_waits")
@@ -110,10 +156,25 @@ HANDLERS: dict[str, Handler] = {
         reset,
         pause,
         resume,
+        paths,
+        paths_plan,
+        paths_pin,
+        paths_discover,
+        paths_pause,
+        paths_resume,
         confirm,
     )
 }
 """By the names of their routes."""
+
+
+def find_remote(agent: Agent, name: str) -> RemoteView:
+    """Return a remote that is probed. Raises RequestRefused that names the nearest ones."""
+    views = agent.remotes()
+    found = next((view for view in views if view.name == name), None)
+    if found is None:
+        raise unknown("remote", name, (view.name for view in views), "the config")
+    return found
 
 
 async def _override(agent: Agent, action: OverrideAction, asked: BackendRequest) -> Done:

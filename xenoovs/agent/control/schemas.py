@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 
-from xenoovs.agent.snapshot import BlockView, Event, Snapshot
+from xenoovs.agent.snapshot import BlockView, Event, PlannedMove, RemoteView, Snapshot
 from xenoovs.config import values
 from xenoovs.config.values import Number, show
 from xenoovs.errors import RequestRefused
@@ -25,6 +25,7 @@ MAX_BLOCKS = 1_000
 """In one answer; a service may have 65,536."""
 _MAX_DIGITS = 15
 _SERVER = r"^[0-9A-Za-z._:%-]{1,63}$"
+_REMOTE = r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$"
 _MAX_S = 366 * 86_400
 """After which a request may end by itself: a year."""
 
@@ -49,6 +50,12 @@ def _seconds(value: object) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not 1 <= number <= _MAX_S:
         raise ValueError(f"{show(value)} is not a time from 1 to {_MAX_S} seconds")
     return float(number)
+
+
+def _remote(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_REMOTE, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not the name of a tunnel and a remote, such as rack7/b")
+    return value
 
 
 WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 0})]
@@ -106,6 +113,30 @@ class PauseRequest(_Request):
     """`withdraw`: withdraw all announced VIPs for the time of the pause."""
 
     withdraw: Annotated[bool, values.flag] = False
+
+
+class RemoteRequest(_Request):
+    """One remote of a tunnel, or all.
+
+    Attributes:
+        remote: Names of the tunnel and the remote, such as `rack7/b`; left out: all remotes.
+    """
+
+    remote: Annotated[str | None, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})] = (
+        None
+    )
+
+
+class PinRequest(_Request):
+    """One remote of a tunnel, and the only path that is to carry its traffic.
+
+    Attributes:
+        remote: Names of the tunnel and the remote, such as `rack7/b`.
+        path: Name of the path; left out: all paths may carry traffic again.
+    """
+
+    remote: Annotated[str, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})]
+    path: Annotated[str | None, values.name] = None
 
 
 class EmptyRequest(_Request):
@@ -187,6 +218,28 @@ class BlockList:
     blocks: tuple[BlockView, ...]
     total: int
     next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteList:
+    """The remotes of tunnels, and their paths.
+
+    Attributes:
+        remotes: In the order of the config; those without probes are left out.
+        are_moves_paused: Whether their blocks stay on their paths.
+        now_s: When this was read, UTC.
+    """
+
+    remotes: tuple[RemoteView, ...]
+    are_moves_paused: bool
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """The blocks that the next decision would move."""
+
+    moves: tuple[PlannedMove, ...]
 
 
 @dataclass(frozen=True, slots=True)

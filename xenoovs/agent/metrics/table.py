@@ -8,10 +8,21 @@ from xenoovs import __version__
 from xenoovs.agent.conditions import unanswered
 from xenoovs.agent.metrics.metric import Detail, Kind, Metric, Sample
 from xenoovs.agent.rows import hw_share
-from xenoovs.agent.snapshot import BackendState, BackendView, BlockView, Counted, ServiceView, Snapshot, Traffic
+from xenoovs.agent.snapshot import (
+    MOVE_REASONS,
+    BackendState,
+    BackendView,
+    BlockView,
+    Counted,
+    PathView,
+    RemoteView,
+    ServiceView,
+    Snapshot,
+    Traffic,
+)
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
-_SERVICE, _BACKEND = ("service",), ("service", "backend")
+_SERVICE, _BACKEND, _PATH = ("service",), ("service", "backend"), ("remote", "path")
 _WORK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _LATENCY_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -76,6 +87,51 @@ def _by_path(
                     yield (service.name, backend.name, "unknown"), unknown(backend.counted)
 
     return Metric(name, _C, text, "offload samples, else flow counters", (*_BACKEND, "path"), unit, read)
+
+
+def _of_path(
+    name: str, kind: Kind, text: str, origin: str, number: Callable[[PathView], float | None], *, unit: str = ""
+) -> Metric:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for remote in snapshot.remotes:
+            for path in remote.paths:
+                value = number(path)
+                if value is not None:
+                    yield (remote.name, path.name), float(value)
+
+    return Metric(name, kind, text, origin, _PATH, unit, read)
+
+
+def _of_remote(
+    name: str, kind: Kind, text: str, origin: str, number: Callable[[RemoteView], float | None], *, unit: str = ""
+) -> Metric:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for remote in snapshot.remotes:
+            value = number(remote)
+            if value is not None:
+                yield (remote.name,), float(value)
+
+    return Metric(name, kind, text, origin, ("remote",), unit, read)
+
+
+def _excesses(snapshot: Snapshot) -> Iterator[Sample]:
+    for remote in snapshot.remotes:
+        for path in remote.paths:
+            for quantile, value in (("0.5", path.excess_s), ("1", path.worst_excess_s)):
+                if value is not None:
+                    yield (remote.name, path.name, quantile), value
+
+
+def _path_states(snapshot: Snapshot) -> Iterator[Sample]:
+    for remote in snapshot.remotes:
+        for path in remote.paths:
+            yield (remote.name, path.name, path.state.value), 1.0
+
+
+def _moves(snapshot: Snapshot) -> Iterator[Sample]:
+    for remote in snapshot.remotes:
+        for reason in MOVE_REASONS:
+            yield (remote.name, reason), float(remote.moves.get(reason, 0))
 
 
 def _build_info(_: Snapshot) -> Iterator[Sample]:
@@ -447,6 +503,91 @@ METRICS = (
         "offload samples",
         lambda s: s.sampled_s,
         unit="s",
+    ),
+    Metric(
+        "xenoovs_path_state",
+        _G,
+        "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
+        "probes of paths",
+        (*_PATH, "state"),
+        read=_path_states,
+    ),
+    Metric(
+        "xenoovs_path_excess_seconds",
+        _G,
+        "How much later than the best path it answers, in the last nine rounds: the median (0.5) and the largest (1).",
+        "probes of paths",
+        (*_PATH, "quantile"),
+        unit="s",
+        read=_excesses,
+    ),
+    _of_path(
+        "xenoovs_path_answer_seconds",
+        _G,
+        "Its last answer time, there and back; only the differences between paths say something of a path.",
+        "probes of paths",
+        lambda v: v.answer_s,
+        unit="s",
+    ),
+    _of_path(
+        "xenoovs_path_lost_ratio",
+        _G,
+        "Part of its probes (0-1) without an answer in time since the agent started.",
+        "probes of paths",
+        lambda v: v.lost,
+    ),
+    _of_path("xenoovs_path_blocks", _G, "Blocks of the host's packets on it.", "the flows", lambda v: v.blocks),
+    _of_path(
+        "xenoovs_path_bytes_total",
+        _C,
+        "Bytes of the host sent by it; absent before the first offload sample.",
+        "offload samples, else flow counters",
+        lambda v: v.bytes,
+        unit="B",
+    ),
+    Metric(
+        "xenoovs_path_moves_total",
+        _C,
+        "Blocks that moved between the paths to a remote, by reason: failed, congested, restored, operator.",
+        "decisions about paths",
+        ("remote", "reason"),
+        read=_moves,
+    ),
+    _of_remote(
+        "xenoovs_remote_unknown",
+        _G,
+        "1 while no path to the remote answers: its blocks stay.",
+        "probes of paths",
+        lambda v: v.is_unknown or bool(v.problem),
+    ),
+    _of_remote(
+        "xenoovs_remote_forged_answers_total",
+        _C,
+        "Answers to probes that no probe waits for: forged, repeated, or far too late.",
+        "probes of paths",
+        lambda v: v.forged,
+    ),
+    _of_remote(
+        "xenoovs_probe_rounds_total",
+        _C,
+        "Rounds of probes to the remote, one probe on each path.",
+        "probes of paths",
+        lambda v: v.rounds,
+    ),
+    _of_remote(
+        "xenoovs_probe_interval_seconds",
+        _G,
+        "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
+        "probes of paths",
+        lambda v: v.interval_s,
+        unit="s",
+    ),
+    _of_agent(
+        "xenoovs_path_moves_paused",
+        _G,
+        "1 while moves of blocks between paths are paused.",
+        "`xenoovs paths pause`",
+        lambda s: s.are_moves_paused,
     ),
     Metric(
         "xenoovs_block_verdict",

@@ -1,8 +1,8 @@
 """Source ports that the fabric hashes to different paths, found by probes whose TTL expires on the way. Pure.
 
-As traceroute does it, and CLOVE for paths (N. Katta et al., "Clove", CoNEXT 2017, 3.1): a router that drops a probe says
-so by ICMP, and quotes its source port. Two ports are on different paths if at some distance different routers answered
-for them. A router that is silent, or limits its ICMP, therefore makes no difference that is none: it only hides some.
+As traceroute does it, and CLOVE (N. Katta et al., "Clove", CoNEXT 2017, 3.1): a router that drops a probe says so by
+ICMP, and quotes its source port. Two ports are on different paths if at some distance different routers answered for
+them. A router that is silent, or limits its ICMP, therefore makes no difference that is none: it only hides some.
 """
 
 from __future__ import annotations
@@ -61,6 +61,17 @@ class Search:
         return any(self._found.values())
 
     @property
+    def has_gap(self) -> bool:
+        """Whether all routers at some distance are silent, so that paths that differ there look alike."""
+        return any(not any(ttl in found for found in self._found.values()) for ttl in self._distances)
+
+    @property
+    def _distances(self) -> set[int]:
+        """The distances up to the farthest router that answered."""
+        farthest = max((ttl for routers in self._found.values() for ttl in routers), default=0)
+        return {ttl for ttl in DISTANCES if ttl <= farthest}
+
+    @property
     def has_missing(self) -> bool:
         """Whether probes of a distance at which some router answered have no quote yet."""
         answering = {ttl for routers in self._found.values() for ttl in routers}
@@ -105,8 +116,8 @@ class Search:
         kept, doubled = list[int](), list[int]()
         for port in ports:
             routers = self.routers(port)
-            is_whole = len(routers) == max(map(len, self._found.values()))
-            is_double = bool(routers) and is_whole and any(routers == self.routers(other) for other in kept)
+            is_whole = bool(routers) and routers.keys() == self._distances
+            is_double = is_whole and any(routers == self.routers(other) for other in kept)
             (doubled if is_double else kept).append(port)
         return tuple(doubled)
 

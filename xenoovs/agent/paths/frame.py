@@ -1,8 +1,8 @@
 """Probes, answers and quotes of probes as bytes of Ethernet frames. Pure.
 
-A probe is what the tunnel itself sends, as far as the fabric looks: UDP to the tunnel's port, with the data's TOS. Behind
-it stands a tunnel header with a VNI that no tunnel has, so that a remote without reflector drops it silently. An answer has
-REFLECTED_PORT as both ports.
+A probe is what the tunnel sends, as far as the fabric looks: UDP to the tunnel's port, with the TOS of data. Behind it
+stands a tunnel header with a VNI that no tunnel has, so that a remote without reflector drops it silently. An
+answer has REFLECTED_PORT as both ports.
 
 Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve (RFC 8926, 3.4), ICMP (RFC 792).
 """
@@ -123,7 +123,7 @@ _GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
 
 def checksum(data: bytes) -> int:
     """Return the Internet checksum (RFC 1071) of an even number of bytes."""
-    total = sum(unpack(f"!{len(data) // 2}H", data))
+    total = sum(map(int, unpack(f"!{len(data) // 2}H", data)))
     total = (total >> 16) + (total & 0xFFFF)
     return ~(total + (total >> 16)) & 0xFFFF
 

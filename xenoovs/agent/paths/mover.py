@@ -19,7 +19,7 @@ from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
 from xenoovs.agent.paths.moves import describe_moves, log_states, placement_of
 from xenoovs.agent.paths.pace import Pace
 from xenoovs.agent.paths.port import Frame
-from xenoovs.agent.paths.ports import SourcePorts
+from xenoovs.agent.paths.ports import SourcePorts, is_sought
 from xenoovs.agent.paths.remote import ProbedRemote, after_shifts, blocks_of, paths_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.remote import remotes_of
@@ -68,6 +68,14 @@ class Mover:
     def placement(self, remote: ProbedRemote) -> Placement | None:
         """Return where the blocks of a remote are, and where they belong; None: the bridge has none yet."""
         return placement_of(self._agent, remote)
+
+    def discover(self, service: str) -> bool:
+        """Look for the paths of a remote soon. Return whether it has paths that are looked for."""
+        remote = self.remotes.get(service)
+        if remote is None or not is_sought(remote.tunnel):
+            return False
+        self.lookout.request(service)
+        return True
 
     def interval_s(self, remote: ProbedRemote) -> float:
         """Return the time between two rounds of a remote."""

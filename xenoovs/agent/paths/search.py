@@ -17,6 +17,9 @@ _NO_TOKEN = Token(0, 0, 0)
 _GAP_S = 0.002
 """Between two probes: 144 of them take a third of a second, and no router gets a burst."""
 
+_LEAST_PATHS = 2
+"""One path is what silent spines look like; ports that may share a path do no harm."""
+
 Send = Callable[[bytes], object]
 
 
@@ -43,9 +46,10 @@ class PathSearch:
         search = await self._ask((*keep, *_candidates()), lambda asked: len(asked.differing(count, keep=keep)) >= count)
         found = search.differing(count, keep=keep)
         name = f"{self.tunnel.name}/{self.remote.name}"
-        if not search.has_answers:
-            warn("no router answered probes of paths; source ports are chosen without them", remote=name)
-            return any_source_ports(self.tunnel, self.remote)
+        if len(found) < _LEAST_PATHS or (len(found) < count and search.has_gap):
+            warn("routers are silent; source ports are chosen without them", remote=name, found=len(found))
+            others = (port for port in any_source_ports(self.tunnel, self.remote) if port not in found)
+            return (*found, *others)[:count]
         if len(found) < count:
             warn("fewer paths than configured", remote=name, found=len(found), configured=count)
         # Ports in use keep their places, and so the names of their paths.

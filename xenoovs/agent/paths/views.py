@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.paths.remote import ProbedRemote
-from xenoovs.agent.snapshot import PathState, PathView, RemoteView
+from xenoovs.agent.snapshot import PathState, PathView, PlannedMove, RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.paths.mover import Mover
@@ -82,3 +83,15 @@ def _path(remote: ProbedRemote, index: int, blocks: int, sample: OffloadSample) 
 
 def _seconds(microseconds: float | None) -> float | None:
     return None if microseconds is None else microseconds / 1e6
+
+
+def planned_moves(mover: Mover) -> Iterator[PlannedMove]:
+    """Yield the blocks that the next decision would move, for each remote, path, target and reason together."""
+    for remote in mover.remotes.values():
+        placement = mover.placement(remote)
+        if placement is None:
+            continue
+        names = [path.name for path in remote.paths]
+        found = remote.planned(placement, now_s=mover.agent.clock.now_s())
+        for (old, new, reason), blocks in Counter((each.old, each.new, each.reason) for each in found).items():
+            yield PlannedMove(remote.service.name, names[old], names[new], blocks, reason.value)

@@ -14,7 +14,7 @@ from aiohttp import web
 from xenoovs.agent.conditions import hardware_share, headline, notices, unanswered
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
-from xenoovs.agent.rows import totals_of
+from xenoovs.agent.rows import REMOTE_HEADERS, remote_rows, totals_of
 from xenoovs.agent.snapshot import BackendState, BlockView, Event, LazySnapshot, ServiceView, Snapshot
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
@@ -42,6 +42,7 @@ def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) 
         _facts(snapshot),
         *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
+        _remotes(snapshot),
         _events(snapshot.events),
     )
 
@@ -84,6 +85,18 @@ def _facts(snapshot: Snapshot) -> Markup:
         for name, value, under in facts
     )
     return element("dl", *tiles, class_="facts")
+
+
+def _remotes(snapshot: Snapshot) -> Markup | None:
+    if not snapshot.remotes:
+        return None
+    head = element("tr", *(element("th", name.lower()) for name in REMOTE_HEADERS))
+    rows = (
+        element("tr", *(element("td", cell) for cell in row.cells), class_=row.state) for row in remote_rows(snapshot)
+    )
+    table = element("table", element("thead", head), element("tbody", *rows))
+    title = element("h2", "Tunnels", element("small", "one line a remote; `xenoovs paths list` shows each path"))
+    return element("section", title, element("div", table, class_="scroll"), class_="card remotes")
 
 
 def _events(events: tuple[Event, ...]) -> Markup:

@@ -1,0 +1,175 @@
+"""`xenoovs paths`: the paths of tunnels, what probes say of them, and where the blocks are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from xenoovs.agent.snapshot import PathState
+from xenoovs.cli.agent_client import Where, agent_command, ask, change
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK, GuessingGroup
+from xenoovs.cli.options import OutputFormat, duration
+from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
+from xenoovs.display import duration as shown_duration
+from xenoovs.display import percent, printable, quantity, span
+from xenoovs.errors import counted
+
+_HEADERS = ["REMOTE", "PATH", "STATE", "BLOCKS", "EXCESS", "WORST", "LOST", "BPS", "PORT", "HOPS"]
+_SPARE = tuple(_HEADERS.index(name) for name in ("HOPS", "WORST", "BPS", "PORT"))
+_COLOURS = {
+    PathState.GOOD.value: "green",
+    PathState.BAD.value: "yellow",
+    PathState.FAILED.value: "red",
+    PathState.UNKNOWN.value: "cyan",
+}
+_remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
+
+
+@click.group("paths", cls=GuessingGroup)
+def paths_command() -> None:
+    """Show and steer the paths of tunnels.
+
+    The agent probes every path to each remote of `tunnels` in the config. It moves blocks of the host's packets away
+    from paths that are congested or dead.
+    """
+
+
+@click.option("--watch", is_flag=True, help="Repeat until interrupted.")
+@click.option(
+    "--interval", "interval_s", type=duration, default="1s", show_default=True, metavar="TIME", help="Of --watch."
+)
+@agent_command("list")
+def list_command(*, watch: bool, interval_s: float, where: Where, output: OutputFormat) -> int:
+    """Show each path, what probes say of it, and its blocks.
+
+    EXCESS: how much later than the best path it answers, the median of the last nine rounds; WORST: the largest of
+    them. LOST: part of its probes since the agent started. PORT: source port that selects it. HOPS: routers on it.
+
+    Exit status 2: a path has failed, or a remote does not answer.
+    """
+    while True:
+        found = ask(where, "paths")
+        if watch:
+            clear_terminal()
+        if output is OutputFormat.JSON:
+            print_json(found)
+        else:
+            _show(found)
+        if not watch:
+            return EXIT_OK if all(map(_is_well, found["remotes"])) else EXIT_DIFFERS
+        time.sleep(interval_s)
+
+
+@click.argument("remote", metavar="[TUNNEL/REMOTE]", required=False)
+@agent_command("discover")
+def discover_command(*, remote: str | None, where: Where, output: OutputFormat) -> int:
+    """Look for the source ports of paths again, of one remote or of all.
+
+    Paths in use stay, unless two of them are one. For tunnels with `discover: ttl`.
+    """
+    return change(where, output, "paths/discover", {} if remote is None else {"remote": remote})
+
+
+@click.argument("path", metavar="PATH")
+@_remote_argument
+@agent_command("pin")
+def pin_command(*, remote: str, path: str, where: Where, output: OutputFormat) -> int:
+    """Leave all blocks of a remote on PATH, whatever its state is, until `xenoovs paths unpin`.
+
+    The pin stays over restarts of the agent.
+    """
+    return change(where, output, "paths/pin", {"remote": remote, "path": path})
+
+
+@_remote_argument
+@agent_command("unpin")
+def unpin_command(*, remote: str, where: Where, output: OutputFormat) -> int:
+    """End the pin of a remote."""
+    return change(where, output, "paths/pin", {"remote": remote})
+
+
+@agent_command("pause")
+def pause_command(*, where: Where, output: OutputFormat) -> int:
+    """Pause moves of blocks between paths; keep probing.
+
+    Blocks stay where they are, also on a dead path, until `xenoovs paths resume`, also over restarts of the agent.
+    """
+    return change(where, output, "paths/pause")
+
+
+@agent_command("resume")
+def resume_command(*, where: Where, output: OutputFormat) -> int:
+    """Resume moves of blocks between paths."""
+    return change(where, output, "paths/resume")
+
+
+@agent_command("plan")
+def plan_command(*, where: Where, output: OutputFormat) -> int:
+    """Show the blocks that the next decision would move, also while moves are paused.
+
+    The target is one of two random good paths, so the next decision may choose others. Exit status 2: blocks would
+    move.
+    """
+    found = ask(where, "paths/plan")
+    if output is OutputFormat.JSON:
+        print_json(found)
+    elif not found["moves"]:
+        echo("no block would move")
+    for move in found["moves"] if output is OutputFormat.TEXT else ():
+        blocks = counted(move["blocks"], "block")
+        echo(f"{move['remote']}: {blocks} {move['path']} to {move['to']} ({move['reason']})")
+    return EXIT_DIFFERS if found["moves"] else EXIT_OK
+
+
+for _command in (
+    list_command, discover_command, pin_command, unpin_command, pause_command, resume_command, plan_command
+):  # fmt: skip
+    paths_command.add_command(_command)
+
+
+def _is_well(remote: Mapping[str, Any]) -> bool:
+    failed = any(path["state"] == PathState.FAILED.value for path in remote["paths"])
+    return not (failed or remote["is_unknown"] or remote["problem"])
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    """Print a table of all paths, and below it what is wrong and what moved last."""
+    if not found["remotes"]:
+        echo("no remote is probed: the config has no `tunnels` with `probe`")
+        return
+    rows = [_row(remote, path) for remote in found["remotes"] for path in remote["paths"]]
+    print_table(_HEADERS, rows, right=range(3, 9), spare=_SPARE)
+    echo()
+    for remote in found["remotes"]:
+        if remote["problem"]:
+            print_text(f"{remote['name']}: {remote['problem']}", fg="red")
+        if remote["pinned"]:
+            print_text(f"{remote['name']}: pinned to {remote['pinned']}; `xenoovs paths unpin` ends it", fg="cyan")
+        if remote["last_move"]:
+            ago = shown_duration(found["now_s"] - remote["last_move_s"])
+            total = sum(remote["moves"].values())
+            echo(f"{remote['name']}: {ago} ago {remote['last_move']}; {counted(total, 'move')} so far")
+    if found["are_moves_paused"]:
+        print_text("moves are paused: `xenoovs paths resume`", fg="yellow")
+
+
+def _row(remote: Mapping[str, Any], path: Mapping[str, Any]) -> list[str]:
+    return [
+        remote["name"],
+        path["name"],
+        click.style(path["state"], fg=_COLOURS.get(path["state"])),
+        str(path["blocks"]),
+        _time(path["excess_s"]),
+        _time(path["worst_excess_s"]),
+        percent(path["lost"]),
+        quantity(path["bps"]),
+        str(path["port"]),
+        printable(path["hops"]) or "-",
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else span(seconds)
