@@ -70,6 +70,11 @@ class Report:
         if not services and not change.foreign and was_draining:
             # The next step of a drain, whose begin and end are logged.
             return
+        remotes = {made.service.name for made in change.program.services if made.service.is_remote}
+        is_of_paths = all(each.name in remotes and each.kind not in _EVENTS for each in services)
+        if services and is_of_paths and not change.foreign:
+            # Blocks between paths, of which the decision itself is logged.
+            return
         info("flows changed", bridge=bridge, flow_mods=change.difference.flow_mods, config=config)
         for service in services:
             self.moved[service.name] += float(service.moved)

@@ -349,7 +349,7 @@ class RemoteView:
         rounds: Rounds of probes since the agent started.
         interval_s: Time between two rounds.
         margin_s: By how much a path may be slower than the best one.
-        forged: Answers that belong to no probe.
+        forged: Answers that do not carry what was sent, or come from another address.
         tos: Type of service of the last answer; null: there was none.
         tos_sent: Type of service of the probes.
         moves: Blocks that moved since the agent started, by reason: failed, congested, restored, operator.

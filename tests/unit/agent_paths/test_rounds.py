@@ -59,6 +59,12 @@ def test_a_repeated_answer_counts_once() -> None:
     rounds, tokens = begun(0.0, 10.0)
     assert rounds.answered(answer(tokens[0]), received_us=500.0)
     assert not rounds.answered(answer(tokens[0]), received_us=501.0)
+    assert (rounds.forged, rounds.late) == (0, 1)
+
+
+def test_an_answer_to_a_probe_that_was_never_sent_is_forged() -> None:
+    rounds, tokens = begun(0.0)
+    assert not rounds.answered(answer(replace(tokens[0], sequence=tokens[0].sequence + 1)), received_us=5.0)
     assert rounds.forged == 1
 
 

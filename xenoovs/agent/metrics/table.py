@@ -563,7 +563,7 @@ METRICS = (
     _of_remote(
         "xenoovs_remote_forged_answers_total",
         _C,
-        "Answers to probes that no probe waits for: forged, repeated, or far too late.",
+        "Answers that do not carry what was sent, or come from another address.",
         "probes of paths",
         lambda v: v.forged,
     ),

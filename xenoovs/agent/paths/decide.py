@@ -8,7 +8,7 @@ random good paths, by the blocks that this sender has there ("power of two choic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -216,6 +216,14 @@ def moved(verdict: Verdict, found: Sequence[BlockShift], now_s: float) -> Verdic
     """Return the verdict after these shifts, which hold their blocks for a while."""
     recent = {block: at_s for block, at_s in verdict.moved_s.items() if now_s < at_s + HOLD_S}
     return replace(verdict, moved_s=recent | dict.fromkeys((shift.block for shift in found), now_s))
+
+
+def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[int, ...]:
+    """Return the owners after these shifts."""
+    changed = list(owners)
+    for shift in found:
+        changed[shift.block] = shift.new
+    return tuple(changed)
 
 
 class _Table:

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
-from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement
+from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement, after_shifts
 from xenoovs.agent.paths.devices import Devices, NextHopMacs, OpenPort
 from xenoovs.agent.paths.frame import parse_answer, parse_quote
 from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
-from xenoovs.agent.paths.moves import describe_moves, log_states, placement_of
+from xenoovs.agent.paths.moves import describe_moves, log_restored, log_states, placement_of
 from xenoovs.agent.paths.pace import Pace
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts, is_sought
-from xenoovs.agent.paths.remote import ProbedRemote, after_shifts, blocks_of, paths_of
+from xenoovs.agent.paths.remote import ProbedRemote, blocks_of, paths_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.remote import remotes_of
 
@@ -92,9 +92,9 @@ class Mover:
     def _step(self) -> float:
         """Do all that is due, and return the seconds until more is."""
         begun_s, now_s = time.thread_time(), self._agent.clock.now_s()
-        self._follow(now_s)
         for frame in self.devices.received(now_s):
             self._receive(frame)
+        self._follow(now_s)
         probes = sum(self._probe_due(now_s))
         if now_s >= self._decide_s:
             self._decide_s = now_s + DECIDE_S
@@ -170,6 +170,8 @@ class Mover:
             self.lookout.request(remote.service.name, at_s=now_s + AFTER_FAILURE_S)
         if found and placement is not None:
             self._move(remote, placement, found, now_s)
+        else:
+            log_restored(remote)
 
     def _move(self, remote: ProbedRemote, placement: Placement, found: tuple[BlockShift, ...], now_s: float) -> None:
         if not self._agent.is_deciding:

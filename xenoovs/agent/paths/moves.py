@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.paths.decide import BlockShift, Placement, Verdict
+from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, Verdict
 from xenoovs.agent.paths.remote import LastMove, ProbedRemote, owners_of
 from xenoovs.agent.snapshot import PathState
 from xenoovs.decision.decision import Blocks
@@ -41,20 +41,24 @@ def placement_of(agent: Agent, remote: ProbedRemote) -> Placement | None:
 
 
 def describe_moves(remote: ProbedRemote, found: Sequence[BlockShift]) -> LastMove:
-    """Log the blocks that move together, and return the same for people."""
+    """Log the blocks that leave paths together, and return all that move for people."""
     names, parts = [path.name for path in remote.paths], list[str]()
     for (old, reason), blocks in Counter((shift.old, shift.reason) for shift in found).items():
         targets = sorted({names[shift.new] for shift in found if (shift.old, shift.reason) == (old, reason)})
-        info(
-            "blocks moved",
-            remote=remote.service.name,
-            blocks=blocks,
-            path=names[old],
-            to=",".join(targets),
-            reason=reason.value,
-        )
+        if reason is not MoveReason.RESTORED:
+            facts = {"blocks": blocks, "path": names[old], "to": ",".join(targets), "reason": reason.value}
+            info("blocks moved", remote=remote.service.name, **facts)
         parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
+    # They come back a few in each decision; one event tells of all of them.
+    remote.restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
     return LastMove("; ".join(parts), time.time())
+
+
+def log_restored(remote: ProbedRemote) -> None:
+    """Log the blocks that have come back, when no more do."""
+    for path, blocks in remote.restored.items():
+        info("blocks came back", remote=remote.service.name, path=path, blocks=blocks)
+    remote.restored.clear()
 
 
 def log_states(remote: ProbedRemote, before: Verdict, after: Verdict) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from random import Random
@@ -58,6 +58,7 @@ class ProbedRemote:
         verdict: The state of each path.
         moves: Blocks that moved, by reason.
         last_move: None: none did.
+        restored: Blocks that come back just now, by path.
         hops: The routers of each path by its source port, as text, where they are known.
     """
 
@@ -77,6 +78,7 @@ class ProbedRemote:
         self.moves = Counter[str]()
         self.last_move: LastMove | None = None
         self.hops: dict[int, str] = {}
+        self.restored = Counter[str]()
         self._heads: tuple[bytes, tuple[bytes, ...]] | None = None
         self._decided_rounds = 0
 
@@ -156,14 +158,6 @@ def blocks_of(owners: Sequence[int], paths: Sequence[str]) -> Blocks:
     """Return the blocks of these owners, in the fewest flows; the inverse of `owners_of`."""
     depth = len(owners).bit_length() - 1
     return Blocks.of((Block(value, depth), paths[owner]) for value, owner in enumerate(owners))
-
-
-def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[int, ...]:
-    """Return the owners after these shifts."""
-    changed = list(owners)
-    for shift in found:
-        changed[shift.block] = shift.new
-    return tuple(changed)
 
 
 def paths_of(tunnel: HostTunnel, remote: Remote, service: Service) -> tuple[ProbedPath, ...]:

@@ -44,13 +44,14 @@ class Rounds:
     """The rounds of one remote.
 
     Attributes:
-        forged: Frames that look like answers and answer no probe: forged, repeated, or far too late.
+        forged: Answers that do not carry what was sent, or come from elsewhere.
+        late: Answers to probes that no longer wait: repeated, or after the time-out.
         tos: The TOS of the last answer; None: there was none.
     """
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
         """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""
-        self.forged = 0
+        self.forged = self.late = 0
         self.tos: int | None = None
         self._number, self._source, self._timeout_us = number, source, timeout_us
         self._waiting: dict[int, _Waiting] = {}
@@ -78,6 +79,9 @@ class Rounds:
     def answered(self, answer: Answer, *, received_us: float) -> bool:
         """Count an answer, if it is one to a probe that waits. Return whether it is."""
         waiting = self._waiting.get(answer.token.sequence)
+        if waiting is None and answer.token.sequence <= self._sequence:
+            self.late += 1
+            return False
         if waiting is None or waiting.nonce != answer.token.nonce or answer.source != self._source:
             self.forged += 1
             return False
