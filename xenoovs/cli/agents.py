@@ -231,7 +231,6 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
     await asyncio.to_thread(neighbours.settle, config.balancer)
     source_ports = SourcePorts()
     reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
-    source_ports.switch = reached.engine.switch
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
     if reached.mastership is not None and one.runtime is not None:
         runtime = SharedRuntimeFile(one.runtime, reached.mastership)

@@ -162,6 +162,11 @@ class Engine:
         return None if self._memory is None else self._memory.target.program
 
     @property
+    def balancer(self) -> Balancer | None:
+        """The config of the last round with all that was found for it, also source ports; None: there was none."""
+        return None if self._memory is None else self._memory.target.desired.balancer
+
+    @property
     def decided(self) -> Decision | None:
         """Who has which clients by the last round; None: there was none."""
         return None if self._memory is None else self._memory.target.decision

@@ -51,7 +51,7 @@ class Lookout:
             return
         self._task = self._search = None
         for name, remote in self._mover.remotes.items():
-            if not is_sought(remote.tunnel) or not self._mover.source_ports.is_read:
+            if not is_sought(remote.tunnel):
                 continue
             if now_s >= self._due_s.setdefault(name, now_s + _CHECK_S if remote.paths else now_s):
                 self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)

@@ -45,7 +45,8 @@ class Mover:
         self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), Pace()
         self.lookout = Lookout(self)
         self._agent, self.source_ports = agent, source_ports
-        self._followed: Balancer | None = None
+        self._seen: Balancer | None = None
+        self._followed: object = None
         self._due: list[tuple[float, str]] = []
         self._decide_s = 0.0
         self._numbers: dict[int, ProbedRemote] = {}
@@ -107,9 +108,13 @@ class Mover:
         return next_s - self._agent.clock.now_s()
 
     def _follow(self, now_s: float) -> None:
-        """Probe the remotes of the config in use. Those whose paths stay the same keep their record."""
-        balancer = self.source_ports.known(self._agent.config.balancer)
-        if balancer == self._followed:
+        """Probe the remotes of the last round. Those whose paths stay the same keep their record."""
+        balancer = self._agent.engine.balancer
+        if balancer is None or balancer is self._seen:
+            return
+        self._seen = balancer
+        what = balancer.tunnels, balancer.source_ports, balancer.uplinks
+        if what == self._followed:
             return
         self._followed, before, self.remotes = balancer, self.remotes, {}
         for number, (tunnel, remote, service) in enumerate(remotes_of(balancer), start=1):

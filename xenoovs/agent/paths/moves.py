@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 def placement_of(agent: Agent, remote: ProbedRemote) -> Placement | None:
     """Return where the blocks of a remote are, or are about to be; None: the bridge has none yet, or others."""
-    decided = agent.engine.decided
-    if decided is None or not remote.paths:
+    balancer, decided = agent.engine.balancer, agent.engine.decided
+    if balancer is None or decided is None or not remote.paths:
         return None
     service, names = remote.service, [path.name for path in remote.paths]
-    ids = service_ids(each.claim for each in every_service(agent.config.balancer))
+    ids = service_ids(each.claim for each in every_service(balancer))
     found = dict(decided.services).get(ids.get(service.claim, 0))
     if found is None:
         return None
