@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import cast
 
 import click
 
@@ -12,7 +13,7 @@ from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.cli.restart_ovs import RESTART_WARNING
 from xenoovs.display import span
 from xenoovs.measure.echo import OFFLOADS, echo_experiment, offload_restored
-from xenoovs.measure.samples import RecordedRun, point_key
+from xenoovs.measure.samples import RecordedRun, Sample, point_key
 
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
 
@@ -55,16 +56,21 @@ def echo_command(settings: MeasureSettings, offload: str, *, yes: bool) -> None:
 def _show(recorded: RecordedRun) -> None:
     rows = []
     for point in recorded.run.points:
-        found = [sample.values for sample in recorded.samples if point_key(sample.point) == point_key(point)]
-        means, medians = ([value for values in found if isinstance(value := values[key], float)] for key in _FIGURES)
+        found = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
         row = [_size(int(point["bytes"])), str(point["offload"]), str(point["target"])]
-        rows.append(
-            [*row, *(span(statistics.fmean(figures) / 1e6) if figures else "-" for figures in (means, medians))]
-        )
+        both = zip(*map(_figures, found), strict=True) if found else ()
+        rows.append([*row, *([span(statistics.fmean(figures) / 1e6) for figures in both] or ["-", "-"])])
     print_table(["BYTES", "OFFLOAD", "TARGET", "MEAN", "MEDIAN"], rows, right=(0, 3, 4))
+    if any(mean > _FAR * median for mean, median in map(_figures, recorded.samples)):
+        echo("where the mean is far above the median, a few messages were much slower than the others")
 
 
-_FIGURES = ("mean_us", "median_us")
+_FAR = 1.5
+
+
+def _figures(sample: Sample) -> tuple[float, float]:
+    """Return mean and median in microseconds."""
+    return cast(float, sample.values["mean_us"]), cast(float, sample.values["median_us"])
 
 
 def _size(count: int) -> str:

@@ -10,7 +10,7 @@ from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, Chart
 from xenoovs.measure.completion_chart import completion_chart
 from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
-from xenoovs.measure.samples import RecordedRun, Sample
+from xenoovs.measure.samples import BedKind, RecordedRun, Sample
 from xenoovs.measure.statistics import Interval, change, interval, median, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
@@ -170,10 +170,11 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
                 "of line rate",
                 "L1 Gbit/s",
                 "payload Gbit/s",
+                "forwarded by the NIC",
                 "repeats",
             ),
             tuple(rows),
-            frozenset(range(1, 10)),
+            frozenset(range(1, 11)),
         ),
         columns=2,
     )
@@ -182,7 +183,7 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
 def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Cell, ...]:
     throughput, forwarding = _mark(size, samples, "throughput_pps"), _mark(size, samples, "forwarding_pps")
     if throughput is None:
-        return (one.prefix.rstrip(": "), size, *([None] * 7), len(samples))
+        return (one.prefix.rstrip(": "), size, *([None] * 8), len(samples))
     pps = throughput.value.estimate
     return (
         one.prefix.rstrip(": "),
@@ -194,8 +195,18 @@ def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Ce
         pps / line_rate_pps(one.link_bps, size) if one.link_bps else None,
         pps * (size + WIRE_OVERHEAD_BYTES) * 8 / 1e9,
         pps * max(0, size - UDP_OVERHEAD_BYTES) * 8 / 1e9,
+        _offloaded_share(one, samples),
         len(samples),
     )
+
+
+def _offloaded_share(one: _RunSource, samples: Sequence[Sample]) -> float | None:
+    """Return which share of the packets the NIC forwarded; None: there is no NIC, or nobody asked Open vSwitch."""
+    counts = [(number(each.values, "offloaded_packets"), number(each.values, "matched")) for each in samples]
+    known = [(offloaded, matched) for offloaded, matched in counts if offloaded is not None and matched]
+    if one.run.run.kind is BedKind.LAB or not known:
+        return None
+    return min(1.0, sum(offloaded for offloaded, _ in known) / sum(matched for _, matched in known))
 
 
 # Latency over base load, for each split.
@@ -309,10 +320,11 @@ def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
                 "loss share",
                 "low",
                 "high",
+                "forwarded by the NIC",
                 "repeats",
             ),
             tuple(rows),
-            frozenset(range(1, 11)),
+            frozenset(range(1, 12)),
         ),
     )
 
@@ -333,6 +345,7 @@ def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sam
         found.estimate if found else None,
         found.low if found else None,
         found.high if found else None,
+        _offloaded_share(one, samples),
         len(samples),
     )
 
@@ -382,7 +395,8 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
         "TCP echo over the size of the message",
         (),
         (panel,),
-        "Time from the first byte of a message to the last byte of its echo, on an open connection.",
+        "Time from the first byte of a message to the last byte of its echo, on an open connection. Where the mean is "
+        "far above the median, a few messages were much slower than the others; published figures are means.",
         ChartTable(
             ("run", "target", "offload", "bytes", "mean us", "low", "high", "median us", "repeats"),
             tuple(rows),
@@ -449,7 +463,7 @@ def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
         for one in sources
         for (design, count), samples in one.groups("design", "clients").items()
     )
-    columns = ("run", "design", "clients", *(key for key, *_ in _DESIGN_FIGURES), "repeats")
+    columns = ("run", "design", "clients", *(key.replace("_", " ") for key, *_ in _DESIGN_FIGURES), "repeats")
     return Chart(
         "designs",
         "The same load through other designs of a balancer",

@@ -63,7 +63,7 @@ class EchoExperiment:
         return {}
 
     def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.measure(bed, self.points[0], basis)
+        self.measure(bed, {**self.points[0], "offload": "unchanged"}, basis)
 
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         set_offload(bed, str(point["offload"]))

@@ -53,6 +53,8 @@ _NUMBERED_ID = re.compile(r' id="[A-Za-z0-9.]+_[0-9]+"')
 """Of groups, to which nothing refers: all pictures of a page would have the same."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ((0, (1, 1.5)), (0, (5, 2)), (0, (7, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
+_BOX_PARTS = ("box: middle half of the answers, its line: median", "whiskers: from 1 % to 99 % of the answers")
+_REFERENCE_MARKERS = ("x", "+", "1", "*")
 _WIDTH_IN, _TITLE_IN, _LINE_IN = 8.8, 0.36, 0.2
 _DPI = 144
 _MIB = 1 << 20
@@ -167,6 +169,7 @@ def _labels(chart: Chart) -> list[str]:
     for panel in chart.panels:
         found += [line.label for line in panel.lines]
         found += [bars.label for bars in panel.bars if bars.label]
+        found += _BOX_PARTS if panel.boxes else ()
     return list(dict.fromkeys(found))
 
 
@@ -177,14 +180,25 @@ def _draw_legend(figure: Figure, chart: Chart, cells: Sequence[Axes], theme: The
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     known = {label: handles[label] for label in dict.fromkeys((*_labels(chart), *handles)) if label in handles}
-    if len(chart.runs) > 1 and any(panel.boxes for panel in chart.panels):
-        from matplotlib.patches import Patch
-
-        names = [subtitle.partition(":")[0] for subtitle in chart.subtitles]
-        known = {name: Patch(facecolor=theme.series[index % 7]) for index, name in enumerate(names)} | known
+    if any(panel.boxes for panel in chart.panels):
+        known = _box_handles(chart, theme) | known
     if known:
         columns = 3 if max(map(len, known)) < 24 else 2
         figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=columns, handlelength=2.6)
+
+
+def _box_handles(chart: Chart, theme: Theme) -> dict[str, Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    names = [subtitle.partition(":")[0] for subtitle in chart.subtitles] if len(chart.runs) > 1 else []
+    runs = {name: Patch(facecolor=theme.series[index % 7]) for index, name in enumerate(names)}
+    color = "none" if names else theme.series[0]
+    return {
+        **runs,
+        _BOX_PARTS[0]: Patch(facecolor=color, edgecolor=theme.ink, linewidth=0.9),
+        _BOX_PARTS[1]: Line2D([], [], color=theme.ink, linewidth=0.9),
+    }
 
 
 def _draw_panel(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool, is_shared: bool) -> None:
@@ -193,9 +207,9 @@ def _draw_panel(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool, is_sh
     if panel.bars:
         _draw_bars(panel, axes, theme, is_first=is_first)
         return
-    dashes = cycle(_DASHES)
+    references = cycle(zip(_DASHES, _REFERENCE_MARKERS, strict=True))
     for line in panel.lines:
-        _draw_line(line, panel, axes, theme, next(dashes) if line.color is None else None)
+        _draw_line(line, panel, axes, theme, next(references) if line.color is None else None)
     _draw_boxes(panel.boxes, panel, axes, theme)
     _set_axis(axes, "x", panel.x)
     _set_axis(axes, "y", panel.y)
@@ -230,15 +244,16 @@ def _scaled(values: Iterable[float], axis: Axis) -> list[float]:
     return [value / axis.unit for value in values]
 
 
-def _draw_line(line: ChartLine, panel: Panel, axes: Axes, theme: Theme, dash: Any) -> None:
+def _draw_line(line: ChartLine, panel: Panel, axes: Axes, theme: Theme, reference: Any) -> None:
     marks = sorted(line.marks, key=lambda mark: mark.x)
     if panel.y.is_log:
         # A logarithm has no place for zero.
         marks = [mark for mark in marks if mark.value.estimate > 0]
     x, y = _scaled((mark.x for mark in marks), panel.x), _scaled((mark.value.estimate for mark in marks), panel.y)
     if line.color is None:
-        marker = "x" if len(marks) < 10 and "published" in line.label else ""
-        axes.plot(x, y, color=theme.quiet, linewidth=1, linestyle=dash, marker=marker, markersize=4, label=line.label)
+        dash, shape = reference
+        marker = shape if len(marks) < 10 and "published" in line.label else ""
+        axes.plot(x, y, color=theme.quiet, linewidth=1, linestyle=dash, marker=marker, markersize=5, label=line.label)
         return
     color = theme.series[line.color % len(theme.series)]
     errors = [
@@ -302,7 +317,8 @@ def _draw_boxes(boxes: Sequence[Box], panel: Panel, axes: Axes, theme: Theme) ->
 def _draw_bars(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool) -> None:
     count, thick = len(panel.bars), 0.8 / len(panel.bars)
     positive = [mark.value.estimate for bars in panel.bars for mark in bars.marks.values() if mark.value.estimate > 0]
-    floor = min(positive, default=1.0) / 2 if panel.x.is_log else 0.0
+    # The power of ten below the shortest bar; less than one in a second is as good as none.
+    floor = 10.0 ** (math.ceil(math.log10(max(1.0, min(positive, default=1.0)))) - 1) if panel.x.is_log else 0.0
     for number, bars in enumerate(panel.bars):
         for row, category in enumerate(panel.categories):
             place = row + (number - (count - 1) / 2) * thick
@@ -314,8 +330,11 @@ def _draw_bars(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool) -> Non
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    if positive:
-        most = max(positive) / panel.x.unit
+    if not positive:
+        axes.set_xlim(0, 1)
+        axes.set_xticks([0])
+    else:
+        most = max(*positive, 2 * floor) / panel.x.unit
         if panel.x.is_log:
             axes.set_xscale("log")
             axes.set_xlim(floor / panel.x.unit, most * (2 * most * panel.x.unit / floor) ** 0.25)

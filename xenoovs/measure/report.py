@@ -220,7 +220,12 @@ def _verdicts(charts: Sequence[Chart]) -> Markup | None:
         "The three claims that the talk about XenoFlow tested. A claim is confirmed or refuted where a confidence "
         "interval of 95 % lies wholly on one side; the unit is the repeat, of which a verdict needs five."
     )
-    return element("section", element("h2", "Verdicts"), element("table", *rows), element("p", legend, class_="quiet"))
+    return element(
+        "section",
+        element("h2", "Verdicts"),
+        element("table", *rows, class_="verdicts"),
+        element("p", legend, class_="quiet"),
+    )
 
 
 def _sentence(text: str) -> str:
@@ -228,7 +233,11 @@ def _sentence(text: str) -> str:
 
 
 def _section(chart: Chart, picture: Markup) -> Markup:
-    figure = element("figure", picture, element("figcaption", " ".join((chart.caption, *chart.notes))))
+    figure = element(
+        "figure",
+        element("div", picture, class_="picture"),
+        element("figcaption", " ".join((chart.caption, *chart.notes))),
+    )
     return element(
         "section",
         element("h2", chart.title),

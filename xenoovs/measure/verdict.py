@@ -90,12 +90,15 @@ def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, float, str], ...]:
 
 _NO_LOSS = "no packet is lost below line rate"
 _LINE_RATE = "line rate at every packet size"
+_NO_LINE_RATE = "; the links have no rate, so that every load counts as below line rate"
 _LATENCY = "latency does not depend on load"
 
 
 def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
     """Refuted where the loss of a point is above 0; confirmed if no packet at all was lost."""
     below = [sample for sample in samples if _is_below_line_rate(sample, link_bps)]
+    if not samples:
+        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, _few([()]))
     if not below:
         return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, "no sample was below line rate.")
     points = by_point(below, "frame_bytes", "offered_share")
@@ -115,7 +118,8 @@ def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdic
         return ClaimVerdict(
             _NO_LOSS,
             ClaimOutcome.REFUTED,
-            f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}.",
+            f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}"
+            f"{_NO_LINE_RATE if link_bps is None else ''}.",
         )
     if few := _few(points.values()):
         return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, few)
@@ -136,7 +140,10 @@ def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None
         return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, "there is no sample.")
     if link_bps is None:
         return ClaimVerdict(
-            _LINE_RATE, ClaimOutcome.UNDECIDED, "the links have no rate that is known, so there is no line rate."
+            _LINE_RATE,
+            ClaimOutcome.UNDECIDED,
+            "the links have no rate, as those of labs and virtual machines, so there is no line rate: measure on "
+            "machines (--bed) whose links have one.",
         )
     reached = list[bool]()
     held_back = list[str]()
