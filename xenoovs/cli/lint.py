@@ -25,7 +25,6 @@ from xenoovs.cli.options import (
 from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
-    FlowRole,
     Offloadability,
     ProgramOffload,
     check_flows,
@@ -155,7 +154,8 @@ def lint_command(
     SW       in software: Open vSwitch cannot translate it
     DEPENDS  on more than the flow shows
 
-    Answers to ARP and neighbour discovery are software by design and not counted.
+    Answers to ARP and neighbour discovery are software by design and not counted. Nor are flows of other programs that
+    drop tagged packets, as OVN has them.
 
     Exit status 0: the NIC can take all flows, 2: not all, or its table is too small, 1: it could not check.
     """
@@ -243,7 +243,10 @@ def _show(lint: Lint, at_least: Offload) -> None:
             _show_evidence(reason.result)
     for each in lint.dump.flows if lint.dump is not None else ():
         if each.offload.badness >= at_least.badness:
-            echo(f"\n{click.style(f'{each.offload.value:8}', fg=_COLOUR[each.offload])} {render_flow(each.flow)}")
+            is_counted = each.role.carries_traffic
+            colour, note = _COLOUR[each.offload], "" if is_counted else f" (not counted: {each.role.value})"
+            head = click.style(f"{each.offload.value:8}", fg=colour if is_counted else "bright_black")
+            echo(f"\n{head} {render_flow(each.flow)}{note}")
             for result in each.results:
                 if result.offload.badness >= at_least.badness:
                     echo(f"  {result.offload.value}: {result.topic.what}")
@@ -297,7 +300,7 @@ def _document(lint: Lint, at_least: Offload) -> dict[str, object]:
                 {
                     "flow": render_flow(each.flow),
                     "verdict": each.offload.value,
-                    "counted": each.role is not FlowRole.RESOLUTION,
+                    "counted": each.role.carries_traffic,
                     "findings": [_result_document(reason.result) for reason in reasons((each,), at_least=at_least)],
                 }
                 for each in lint.dump.flows

@@ -19,7 +19,7 @@ from xenoovs.datapath.host import BridgeState, Unknown
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES, tunnel_port
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES, tunnel_ports
 from xenoovs.display import span
 from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
@@ -296,9 +296,7 @@ def ports_of(state: BridgeState, states: Iterable[BridgeState]) -> BridgePorts:
     """Return the ports of a bridge, with the tunnel ports of all bridges."""
     kinds = {port.type for port in state.ports}
     prefixes = tuple(prefix for kind, prefix in TUNNEL_DEVICES.items() if kind in kinds)
-    found = ((each.name, tunnel_port(port.type, port.options)) for each in states for port in each.ports)
-    tunnels = tuple((name, port) for name, port in found if port is not None)
-    return BridgePorts(frozenset(port.name for port in state.ports), prefixes, tunnels, state.name)
+    return BridgePorts(frozenset(port.name for port in state.ports), prefixes, tunnel_ports(states), state.name)
 
 
 def own_mask_of(program: Program) -> OwnMask:

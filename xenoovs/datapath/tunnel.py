@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from xenoovs.datapath.host import BridgeState
 from xenoovs.datapath.megaflow import Megaflow, attributes_of, parse_value
 
 TUNNEL_DEVICES = {
@@ -62,6 +63,12 @@ def tunnel_port(kind: str, options: Mapping[str, str]) -> TunnelPort | None:
     device = f"{device}{port}" if device.endswith("_") else device
     number = None if key == _FLOW or not key.isdecimal() else int(key)
     return TunnelPort(device, _option(options.get("remote_ip")), _option(options.get("local_ip")), number)
+
+
+def tunnel_ports(bridges: Iterable[BridgeState]) -> tuple[tuple[str, TunnelPort], ...]:
+    """Return the tunnel ports of all bridges, each with the name of its bridge."""
+    found = ((each.name, tunnel_port(port.type, port.options)) for each in bridges for port in each.ports)
+    return tuple((name, port) for name, port in found if port is not None)
 
 
 def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) -> str | None:

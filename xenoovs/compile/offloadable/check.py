@@ -5,6 +5,7 @@ It covers what Open vSwitch and the kernel's traffic control can do with them. T
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -83,12 +84,22 @@ def flow_topics(path: Iterable[Flow], *, groups: Mapping[int, OpenFlowGroup] = N
 
 
 class FlowRole(Enum):
-    """What a flow is for. RESOLUTION: ARP and neighbour discovery, a few packets a minute, in software by design."""
+    """What a flow is for.
+
+    RESOLUTION:  ARP and neighbour discovery, a few packets a minute, in software by design.
+    TAGGED_DROP: drops packets with a VLAN tag; packets of other flows have none, so it costs them nothing.
+    """
 
     CLASSIFY = "classify"
     BLOCK = "block"
     OTHER = "other traffic"
     RESOLUTION = "address resolution"
+    TAGGED_DROP = "dropped tagged packets"
+
+    @property
+    def carries_traffic(self) -> bool:
+        """Whether packets of clients depend on the verdict."""
+        return self not in (FlowRole.RESOLUTION, FlowRole.TAGGED_DROP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +125,12 @@ class ProgramOffload:
     @property
     def in_software(self) -> tuple[JudgedFlow, ...]:
         """Flows that carry traffic of clients and that the CPU certainly forwards."""
-        return tuple(each for each in self.flows if each.offload.is_software and each.role is not FlowRole.RESOLUTION)
+        return tuple(each for each in self.flows if each.offload.is_software and each.role.carries_traffic)
 
     @property
     def undetermined(self) -> tuple[JudgedFlow, ...]:
         """Flows that carry traffic of clients and whose verdict is DEPENDS."""
-        return tuple(
-            each for each in self.flows if each.offload is Offload.DEPENDS and each.role is not FlowRole.RESOLUTION
-        )
+        return tuple(each for each in self.flows if each.offload is Offload.DEPENDS and each.role.carries_traffic)
 
 
 def check_program(program: Program, *, profile: Profile, version: Version) -> ProgramOffload:
@@ -145,7 +154,7 @@ def check_flows(
             JudgedFlow(
                 flow,
                 None,
-                _role(flow) if is_ours(flow.cookie) else FlowRole.OTHER,
+                _role(flow) if is_ours(flow.cookie) else _foreign_role(flow),
                 judge(flow_topics((flow,), groups=groups), profile, version),
             )
             for flow in flows
@@ -220,6 +229,15 @@ def _role(flow: Flow) -> FlowRole:
     return FlowRole.RESOLUTION if is_arp or flow.match.get(Field.ICMP_TYPE) is not None else FlowRole.OTHER
 
 
+_TAG = re.compile(r"(?:dl_vlan(?!=0xffff\b)|dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", re.ASCII)
+"""Only packets with a VLAN tag meet them (ovs-fields(7)): dl_vlan=0xffff is none, 0x1000 of vlan_tci is one."""
+
+
+def _foreign_role(flow: Flow) -> FlowRole:
+    is_drop = not flow.actions and any(_TAG.match(condition) for condition in flow.match.foreign)
+    return FlowRole.TAGGED_DROP if is_drop else FlowRole.OTHER
+
+
 @dataclass(frozen=True, slots=True)
 class FlowReason:
     """One row of the table that applies to `count` flows of one service. `flow` and `result`: of the first of them."""
@@ -272,7 +290,7 @@ def count_by_service(judged: Iterable[JudgedFlow]) -> tuple[VerdictCounts, ...]:
 
 def describe(result: ProgramOffload) -> str:
     """Return one sentence on the flows that carry traffic."""
-    carrying = sum(each.role is not FlowRole.RESOLUTION for each in result.flows)
+    carrying = sum(each.role.carries_traffic for each in result.flows)
     software, depends = result.in_software, result.undetermined
     hardware = carrying - len(software) - len(depends)
     part = f"{hardware} of " if hardware < carrying else worded(carrying, "", "all ")

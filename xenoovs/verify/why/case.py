@@ -18,6 +18,7 @@ from xenoovs.datapath.host import (
 )
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
+from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
 from xenoovs.openflow.flow import Flow
 from xenoovs.verify.check import MegaflowState
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
@@ -162,9 +163,12 @@ class Case:
 
     @property
     def bridge(self) -> BridgeState | None:
-        """The bridge of the ingress port; None: unknown."""
+        """The bridge of the ingress port, also of a tunnel; None: unknown."""
         database = self.evidence.database
-        return None if database is None or self.in_port is None else database.bridge_of(self.in_port)
+        if database is None or self.in_port is None:
+            return None
+        owner = tunnel_owner(self.megaflow, tunnel_ports(database.bridges))
+        return database.bridge_of(self.in_port) or (None if owner is None else database.bridge(owner))
 
     @property
     def interface(self) -> PortState | None:

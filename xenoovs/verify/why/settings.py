@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.compile.offloadable.table import SOURCES
-from xenoovs.datapath.host import Feature
+from xenoovs.datapath.host import BridgeState, Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.verify.why.case import MINIFLOW, Case
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
@@ -80,7 +80,11 @@ def _datapath(case: Case) -> Iterator[Reason]:
             "userspace datapath: a NIC forwards only for ports of type dpdk or doca",
             (f"the dump has {MINIFLOW}, which the kernel's datapath never writes",),
         )
-    if bridge is None or port is None or bridge.datapath_type == "system" or port.type in _NIC_TYPES:
+    if bridge is None or bridge.datapath_type == "system" or (port is not None and port.type in _NIC_TYPES):
+        return
+    if port is None:
+        # A tunnel, whose packets arrive by a port of the same datapath.
+        yield from _tunnel_datapath(case, bridge)
         return
     yield Reason(
         Cause.SOFTWARE_DATAPATH,
@@ -89,6 +93,19 @@ def _datapath(case: Case) -> Iterator[Reason]:
         f"{bridge.datapath_type}; use datapath system with ports of a NIC, or ports of type dpdk or doca",
         (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}", f"interface {port.name}: type={port.type}"),
     )
+
+
+def _tunnel_datapath(case: Case, bridge: BridgeState) -> Iterator[Reason]:
+    bridges = () if case.evidence.database is None else case.evidence.database.bridges
+    types = {port.type for each in bridges if each.datapath_type == bridge.datapath_type for port in each.ports}
+    if not types & _NIC_TYPES:
+        yield Reason(
+            Cause.SOFTWARE_DATAPATH,
+            Likelihood.CERTAIN,
+            f"software datapath: {case.in_port} is a tunnel of datapath {bridge.datapath_type}, in which no port is of "
+            "type dpdk or doca",
+            (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}",),
+        )
 
 
 def _offload(case: Case) -> Iterator[Reason]:
