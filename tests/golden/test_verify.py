@@ -78,6 +78,27 @@ def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> 
     assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
 
 
+CHAINS = {
+    "ovn_recirculation": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovn_nat_in_tc": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovn_stateless_nat": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovn_ecmp_hash": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovn_ct_tuple": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovn_load_balancer": Conclusion.NOT_ALL_IN_HARDWARE,
+    "ovnk_ping": Conclusion.NOT_ALL_IN_HARDWARE,
+    "seed_geneve": Conclusion.NOTHING_SEEN,
+    "seed_geneve_without_command": Conclusion.CHECK_FAILED,
+}
+"""Dumps of `why`, whose README has their threads."""
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_report_on_chains_of_ovn(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    said = xenoovs("verify-offload", "--from-dump", HERE.parent / "why" / f"{name}.dump")
+    _compare(HERE / f"chains_{name}.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (CHAINS[name], "")
+
+
 @pytest.mark.parametrize("name", ["anomalies", "foreign_prefix"])
 def test_the_report_for_programs(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = CASES[name]

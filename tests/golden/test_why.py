@@ -25,6 +25,13 @@ CASES = {
     "dpdk_without_rte_flow": (2, ["refused-by-driver", "software-datapath"]),
     "dpdk_tunnel_push": (2, ["software-datapath", "unsupported-match"]),
     "dpdk_marked": (2, ["egress-not-on-eswitch"]),
+    "ovn_stateless_nat": (2, ["unsupported-action"]),
+    "ovn_ecmp_hash": (2, ["unsupported-action", "recirculation"]),
+    "ovn_ct_tuple": (2, ["unsupported-match"]),
+    "ovn_load_balancer": (2, ["software-datapath", "software-datapath", "recirculation", "recirculation"]),
+    "ovnk_ping": (2, ["unsupported-action"]),
+    "seed_geneve": (0, []),
+    "seed_geneve_without_command": (1, []),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
 }
 """Dump -> exit status, and the most likely cause of each megaflow."""

@@ -118,7 +118,7 @@ def test_a_load_balancer_makes_chains(ovn: Ovn, xenoovs: CommandLine) -> None:
     (first,) = [row for row in rows if row["reason"] == "first packet of a connection"]
     # Track, then out; and for the first packet: hash, translate, out.
     assert (there["chains"], there["megaflows"], there["out"]) == (1, 2, ["ul0"])
-    assert (first["judged"], first["megaflows"]) == (False, 3)
+    assert (first["judged"], first["chains"], first["megaflows"]) == (False, 1, 3)
     assert 0 < there["packets"] < _REQUESTS
     assert there["reason"].startswith("userspace datapath")
 

@@ -216,7 +216,7 @@ class _RowCounter:
                 # The packets of what is behind it are the same.
                 reason = OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
                 key = self._key(megaflow, state.verdict, reason, is_judged=False)
-                self._count(key, None if kind.is_judged else state, link.exits)
+                self._count(key, state if link.is_after_judged else None, link.exits)
             elif link.root == number:
                 reason = self._chain_reason(found, link)
                 keys[number] = key = self._key(megaflow, in_chain.verdict, reason, is_judged=True)

@@ -166,6 +166,7 @@ class Link:
         depth: number of hops from this one to `failing`.
         exits: ports by which its packets leave.
         is_judged: False also behind hops that are not judged, as behind the first packet of a connection.
+        is_after_judged: whether it is the first hop, or a judged one leads to it.
     """
 
     root: int
@@ -174,6 +175,7 @@ class Link:
     depth: int
     exits: frozenset[str]
     is_judged: bool
+    is_after_judged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ class _Ahead:
     is_judged: bool
     root: int
     failing: int | None
+    is_after_judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ def link_chains(hops: Sequence[Hop]) -> tuple[Link, ...]:
     ahead = _look_ahead(hops, graph)
     rests = _look_behind(hops, graph, [found.is_judged for found in ahead])
     return tuple(
-        Link(found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged)
+        Link(found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged, found.is_after_judged)
         for found, rest in zip(ahead, rests, strict=True)
     )
 
@@ -222,7 +225,8 @@ def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[_Ahead]:
                 groups[group] = _Ahead(any(found[each].is_judged for each in leading), found[leading[0]].root, first)
         if hop.recirc_id and group in groups:
             shared = groups[group]
-            found[number] = replace(shared, is_judged=hop.is_judged and shared.is_judged)
+            is_judged = hop.is_judged and shared.is_judged
+            found[number] = replace(shared, is_judged=is_judged, is_after_judged=shared.is_judged)
         done.add(number)
     return found
 

@@ -13,6 +13,12 @@ from xenoovs.datapath.parse import split_actions
 _REPLY_INVALID, _NAT = 0x08 | 0x10, 0x40 | 0x80
 """OVS_CS_F_REPLY_DIR, OVS_CS_F_INVALID; OVS_CS_F_SRC_NAT, OVS_CS_F_DST_NAT (include/uapi/linux/openvswitch.h)."""
 
+_ESTABLISHED = 0x02
+"""OVS_CS_F_ESTABLISHED."""
+
+_TUPLE = re.compile(r"set\((?:ipv[46]\((?:[^)]*,)?(?:src|dst)=|(?:tcp|udp)\()", re.ASCII)
+"""What connections are looked up by."""
+
 _PORTS = ("tcp", "udp")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
 _HEAD = re.compile(r"([a-z_0-9]+)\((.*)\)", re.ASCII | re.DOTALL)
@@ -25,10 +31,27 @@ def megaflow_topics(megaflow: Megaflow, *, internal_ports: Collection[str] = ())
     """Yield the topics of what a megaflow matches and does. `internal_ports`: those of type internal."""
     uses = [*_keys(megaflow.keys), *_actions(megaflow, internal_ports)]
     yield from uses
+    yield from _tracked(megaflow)
     outputs = sum(use.topic.startswith("output") for use in uses)
     yield from combinations(
         uses, outputs=outputs, actions=len(megaflow.actions), match_bytes=_match_bytes(megaflow.keys)
     )
+
+
+def _tracked(megaflow: Megaflow) -> Iterator[TopicUse]:
+    """Yield what connection tracking makes of the rest of a megaflow."""
+    names = {key.name for key in megaflow.keys}
+    state = megaflow.key("ct_state") or ""
+    is_established = "+est" in state or bool(_NUMBER.match(state) and _number(state) & _ESTABLISHED)
+    if is_established and names & {"icmp", "icmpv6"}:
+        yield TopicUse("ct-of-icmp", f"ct_state({state})")
+    written = None
+    for text in megaflow.actions:
+        if _TUPLE.match(text):
+            written = text
+        elif text.startswith("ct(") and written is not None:
+            yield TopicUse("set-before-ct", f"{written},{text}")
+            return
 
 
 def _keys(keys: tuple[Key, ...], *, tags: int = 0) -> Iterator[TopicUse]:
