@@ -28,7 +28,7 @@ CASES = {
     "ovn_stateless_nat": (2, ["unsupported-action"]),
     "ovn_ecmp_hash": (2, ["unsupported-action", "recirculation"]),
     "ovn_ct_tuple": (2, ["unsupported-match"]),
-    "ovn_load_balancer": (2, ["software-datapath", "software-datapath", "recirculation", "recirculation"]),
+    "ovn_load_balancer": (2, ["recirculation", "unsupported-match", "recirculation", "recirculation"]),
     "ovnk_ping": (2, ["unsupported-action"]),
     "seed_geneve": (0, []),
     "seed_geneve_without_command": (1, []),

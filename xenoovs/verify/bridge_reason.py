@@ -60,7 +60,9 @@ class ReasonFinder:
 
     def _by_table(self, megaflow: Megaflow, verdict: Verdict) -> str:
         ports = {port for port in (megaflow.in_port or "", *megaflow.actions) if port in self.internal_ports}
-        found = check_megaflow(megaflow, Profile.TC, self.version, internal_ports=ports)
+        is_userspace = any(name == _MINIFLOW for name, _ in megaflow.extra)
+        profile = Profile.DPDK if is_userspace else Profile.TC
+        found = check_megaflow(megaflow, profile, self.version, internal_ports=ports)
         found = tuple(one for one in found if explains(one, verdict))
         certain = next((one for one in found if one.offload.is_software), None)
         if certain is not None:
