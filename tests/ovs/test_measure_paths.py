@@ -166,7 +166,8 @@ def test_pairs_find_the_cable_that_two_paths_share(
     (tmp_path / "my.yaml").write_text(text)
     weights = {each.name: each.weight for each in load_config(tmp_path / "my.yaml").services[0].backends}
     assert weights == plan["weights"]
-    assert weights["c"] >= max(weights["a"], weights["b"])
+    # One cable for two of them, and one of the same rate for the third.
+    assert 0.7 < (weights["a"] + weights["b"]) / weights["c"] < 1.4
     assert left_over(lab) == []
 
 

@@ -53,7 +53,8 @@ class PathTrial:
     """What came of a load on a path.
 
     Attributes:
-        sent, received: Frames of the whole load, at the interfaces of its ends.
+        sent, received: Frames of the whole load, at the interfaces of its ends. More than were sent are not received:
+            these are frames of other kinds.
         sent_pps, received_pps: Rates while all loads ran.
         seconds_s: How long these rates were counted.
         suspect: Why it may be wrong.
@@ -68,8 +69,8 @@ class PathTrial:
 
     @property
     def lost(self) -> int:
-        """Frames that did not arrive; not below 0."""
-        return max(0, self.sent - self.received)
+        """Frames that did not arrive."""
+        return self.sent - self.received
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ def _trials(
             suspect.append(f"a counter or the clock of {sender} or {receiver} went back: it wrapped, or was set")
         yield PathTrial(
             max(0, sent),
-            max(0, received),
+            max(0, min(sent, received)),
             max(0.0, part * _rate(window.first[sender].tx, window.last[sender].tx, took)),
             max(0.0, _rate(window.first[receiver].rx, window.last[receiver].rx, seconds_s)),
             max(0.0, seconds_s),
