@@ -219,7 +219,7 @@ def _show_measured(found: MeasuredPaths) -> None:
     print_table(headers, [_path_row(path) for path in found.paths], right=(2, 3, 4, 5), spare=(5,))
     for path in found.paths:
         if not path.is_full:
-            print_text(f"{path.end} lost nothing: it may carry more than the generator sent", fg="yellow")
+            print_text(f"{path.end} lost nothing: it may carry more than was sent", fg="yellow")
     if not found.pairs:
         return
     echo()

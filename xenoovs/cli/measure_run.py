@@ -318,8 +318,8 @@ def _unfinished(out: Path, run: Run) -> Path:
         before, now = getattr(newest.run, what), getattr(run, what)
         if _comparable(before) != _comparable(now):
             raise MeasureError(
-                f"{newest.directory} was begun with {_described(what, before)}, now it is {_described(what, now)}: use "
-                f"the same again ({' '.join(newest.run.command)}), or leave out --resume to begin a new run"
+                f"{newest.directory} was begun with {_difference(what, before, now)}: use the same again "
+                f"({' '.join(newest.run.command)}), or leave out --resume to begin a new run"
             )
     return newest.directory
 
@@ -330,10 +330,17 @@ def _comparable(value: object) -> object:
     return value
 
 
+def _difference(what: str, before: object, now: object) -> str:
+    """Return what a run was begun with and what it is now; a whole config or bed is not shown."""
+    if what in ("config", "bed"):
+        return f"another {what}"
+    return f"{_described(what, before)}, now it is {_described(what, now)}"
+
+
 def _described(what: str, value: object) -> str:
     if what in ("quick", "seed", "repeats", "datapath"):
         return f"{what} {value}"
     if what == "options":
         options = cast("dict[str, Plain]", value)
         return "options " + (", ".join(f"{key} {option}" for key, option in options.items()) or "of none")
-    return f"another {what}" if what != "points" else f"{len(cast('tuple[Point, ...]', value))} points"
+    return f"{len(cast('tuple[Point, ...]', value))} points"

@@ -110,7 +110,7 @@ def _undecided(found: MeasuredPaths) -> Iterator[str]:
             yield f"{pair.name} is undecided: {pair.reason}."
     for path in found.paths:
         if not path.is_full:
-            yield f"{path.end} lost nothing: it may carry more than the generator sent."
+            yield f"{path.end} lost nothing: it may carry more than was sent."
 
 
 def _rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:

@@ -235,7 +235,7 @@ def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: _Unit) -> I
     yield f"# latency_us: median round trip without load. cpu: cores of the switch for 1 {unit.name}."
     for path in paths:
         if not path.is_full:
-            yield f"# {path.end.path} lost nothing: it may carry more than the generator sent."
+            yield f"# {path.end.path} lost nothing: it may carry more than was sent."
     yield "version: 1"
     yield f"unit: {unit.name}"
     yield "paths:"

@@ -341,7 +341,8 @@ def _draw_bars(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool) -> Non
             _set_axis(axes, "x", panel.x)
             axes.xaxis.set_major_formatter(lambda value, _position: quantity(value))
         else:
-            # Room for the number after the longest bar.
+            # Room for the number after the longest bar, or after its interval.
+            most = max(mark.value.high for bars in panel.bars for mark in bars.marks.values()) / panel.x.unit
             axes.set_xlim(0, max([most * 1.28, *(place * 1.14 / panel.x.unit for place, _ in panel.x.ticks)]))
             if panel.x.ticks:
                 _set_axis(axes, "x", panel.x)

@@ -167,4 +167,4 @@ def test_a_pair_that_is_undecided_says_why_and_a_path_that_is_not_full_too() -> 
     assert "fips2 + fips3 is undecided: 3 repeats that can be trusted, and a verdict needs 5." in made.notes
     whole = paths_run({"fips2": 300e3})
     lossless = replace(whole, samples=tuple(replace(s, values={**s.values, "loss_share": 0.0}) for s in whole.samples))
-    assert "fips2 lost nothing: it may carry more than the generator sent." in chart(lossless).notes
+    assert "fips2 lost nothing: it may carry more than was sent." in chart(lossless).notes
