@@ -51,5 +51,6 @@ def _example(entry: dict[str, Any]) -> Example:
         protocol=Protocol(entry["protocol"]).number(family_of(source)),
         sport=entry.get("type", entry.get("sport", 40000)),
         dport=entry.get("port", 0),
+        tos=entry.get("tos", 0),
     )
     return Example(packet, entry.get("backend"), entry.get("other"))

@@ -29,7 +29,7 @@ def bridge(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
 @pytest.fixture
 def dpu(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
     """Bridge ovsbr1 with every port that the cases of flows/ name."""
-    with dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0")) as made:
+    with dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0", "xoar0")) as made:
         yield made
 
 

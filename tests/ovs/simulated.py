@@ -24,7 +24,7 @@ def packet_text(packet: Packet) -> str:
     family, kind = ("0x0800", "ipv4") if packet.family is Family.IPV4 else ("0x86dd", "ipv6")
     l4 = _L4_KEY[packet.protocol]
     names = ("type", "code") if l4.startswith("icmp") else ("src", "dst")
-    life = "tos=0,ttl=64" if kind == "ipv4" else "tclass=0,hlimit=64"
+    life = f"tos={packet.tos},ttl=64" if kind == "ipv4" else f"tclass={packet.tos},hlimit=64"
     label = "" if kind == "ipv4" else "label=0,"
     return (
         f"in_port(1),packet_type(ns=0,id=0),eth(src={packet.dl_src},dst={packet.dl_dst}),eth_type({family}),"

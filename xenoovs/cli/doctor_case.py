@@ -17,7 +17,7 @@ from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Flow, decode_cookie, is_foreign
+from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.devices import read_backend
@@ -131,7 +131,7 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         cookie = decode_cookie(flow.cookie)
         if cookie is not None and cookie.service:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
-    all_foreign = tuple(flow for flow in foreign if is_foreign(flow.cookie))
+    all_foreign = tuple(_as_varying(flow) for flow in foreign if is_foreign(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
     passed = tuple(
         flow
@@ -141,6 +141,16 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
     cost = _cost(balancer, program, passed) if passed else NOT_READ
     varying = _varying(balancer, program, passed) if isinstance(cost, Unknown) else ()
     return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying)
+
+
+def _as_varying(flow: Flow) -> Flow:
+    """Return a flow whose condition on the type of service is not simulated: the sampled packets have only one."""
+    tos = flow.match.get(Field.NW_TOS)
+    if tos is None:
+        return flow
+    others = (condition for condition in flow.match.masked if condition is not tos)
+    foreign = (*flow.match.foreign, f"nw_tos={tos.value}")
+    return replace(flow, key=replace(flow.key, match=match_of(others, in_port=flow.match.in_port, foreign=foreign)))
 
 
 def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _place(
     usable = [name for name in _names(service) if name in _weighted(service) - ejected]
     if not usable:
         return ServiceDecision(service.key, Blocks(), Blocks())
-    home, width = Blocks.of_assignment(_fewest(service).assignment, _names(service)), service.key.max_width
+    home, width = _even_homes(service), service.key.max_width
     if placed is None and before is not None:
         placed = _inherited(service, before.active)
     if placed is None or placed.depth > width or not placed.owners & set(usable):
@@ -148,6 +148,12 @@ def _place(
     return ServiceDecision(
         service.key, home, Blocks.of((block_at(position, 1, width), owner) for position, owner in enumerate(units))
     )
+
+
+def _even_homes(service: Service) -> Blocks:
+    """Return equal shares in the order of the paths, so that flows show which source port is that of which path."""
+    paths, width = [name for name in _names(service) if name in _weighted(service)], service.key.max_width
+    return Blocks.of((block_at(unit, 1, width), paths[unit * len(paths) >> width]) for unit in range(1 << width))
 
 
 def _inherited(service: Service, active: Blocks) -> Blocks:

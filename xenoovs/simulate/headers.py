@@ -116,6 +116,7 @@ def headers_of(packet: Packet) -> Headers:
             (Field.NW_SRC if is_ipv4 else Field.IPV6_SRC): int(packet.source),
             (Field.NW_DST if is_ipv4 else Field.IPV6_DST): int(packet.destination),
             Field.NW_PROTO: packet.protocol,
+            Field.NW_TOS: packet.tos,
             Field.TP_SRC: packet.sport,
             Field.TP_DST: packet.dport,
             **flags,

@@ -13,14 +13,20 @@ from dataclasses import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Masked
-from xenoovs.openflow.text import render_mac
+from xenoovs.openflow.text import render_value
 from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, Wildcards, classifier_of
 from xenoovs.simulate.headers import Headers, field_of, headers_of, slot_of
 from xenoovs.simulate.walk import Copy, Outcome, check_known, walk
 
 _NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA})
 _L4 = (Field.TP_SRC, Field.TP_DST, Field.ICMP_TYPE, Field.ICMP_CODE)
-_MACS = (Field.DL_SRC, Field.DL_DST)
+_HEADERS = {
+    "eth": (Field.DL_SRC, Field.DL_DST),
+    "ipv4": (Field.NW_SRC, Field.NW_DST),
+    "l4": (Field.TP_SRC, Field.TP_DST),
+}
+"""The headers that actions rewrite, in the order in which Open vSwitch does it."""
+_L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +98,22 @@ class _Translation:
             self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
 
     def sent(self, copy: Copy) -> None:
-        if any(copy.headers.get(mac) != self.base.get(mac) for mac in _MACS):
-            # One action sets both addresses, each as far as the mask covers it (commit_set_ether_action).
-            masked = (mac for mac in _MACS if self.wildcards.holds(mac, mac.all_ones))
-            inner = ",".join(
-                f"{mac.ovs_name.removeprefix('dl_')}={render_mac(copy.headers.get(mac))}" for mac in masked
-            )
-            self.actions.append(f"set(eth({inner}))")
+        # One action sets the fields of a header that have changed (commit_set_ether_action, commit_set_nw_action and
+        # commit_set_port_action, and keycmp_mask for the others, lib/odp-util.c).
+        for header, fields in _HEADERS.items():
+            changed = [field for field in fields if copy.headers.get(field) != self.base.get(field)]
+            if changed:
+                inner = ",".join(
+                    f"{field.ovs_name.partition('_')[2]}={render_value(field, copy.headers.get(field))}"
+                    for field in changed
+                )
+                self.actions.append(f"set({self._name_of(header)}({inner}))")
         self.slow = self.slow or any(self._is_arp_change(slot, copy) for slot in copy.headers.values)
         self.base = copy.headers
         self.actions.append(copy.port or "NORMAL")
+
+    def _name_of(self, header: str) -> str:
+        return _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
