@@ -38,7 +38,7 @@ from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 
@@ -240,7 +240,7 @@ def _show_services(change: Change, count: int) -> None:
         if service.ejected:
             echo(f"{service.name}: ejected, others serve their clients: {', '.join(service.ejected)}")
     rows = [
-        _coloured(service, [service.name, _label(backend), *mac_and_port(backend.hop), *map(percent, shares)])
+        _coloured(service, [service.name, _label(backend), *written_and_port(backend.hop), *map(percent, shares)])
         for service in services
         for backend in service.backends
         if backend.before != backend.after

@@ -145,6 +145,17 @@ def with_mac(hop: NextHop, mac: Mac) -> NextHop:
     return replace(hop, mac=mac) if isinstance(hop, Direct) else hop
 
 
+def written_and_port(hop: NextHop | None) -> tuple[str, str]:
+    """Return what packets to a next hop get, and the port that they leave by, as a person reads it."""
+    match hop:
+        case SourcePort(source_port, port):
+            return f"source port {source_port}", port
+        case ToAddress(address, port):
+            return f"to {address}", port
+        case _:
+            return mac_and_port(hop)
+
+
 def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
     """Return what the columns MAC and PORT show; `-` for a hop that is not known.
 
