@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
@@ -216,3 +217,22 @@ def test_without_a_known_path_the_hosts_packets_are_other_traffic(
     send(dpu, [of_host(40_000)])
     (left,) = sent(dpu, "p0")
     assert left.ports == (40_000, 4789)
+
+
+def test_every_megaflow_of_a_source_port_belongs_to_its_block_and_probes_are_not_counted(
+    xenoovs: CommandLine, dpu: DummyBridge, tunnel_config: Path, *, update_golden: bool
+) -> None:
+    at = ("--db", dpu.ovs.db)
+    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
+    dpu.settle(removed_s=0)
+    send(dpu, [of_host(port) for port in range(49_152, 49_216)])
+    send(dpu, [Packet("xoar0", LOCAL, REMOTE.address, 17, port, 4789, tos=0x20) for port in PORTS])
+    send(dpu, [Packet("p0", REMOTE.address, LOCAL, 17, port, 4789, tos=0x20) for port in PORTS])
+    found = json.loads(xenoovs("verify-offload", tunnel_config, *at, "-o", "json").out)
+    blocks = found["blocks_total"]
+    assert (blocks["megaflows"], blocks["predicted_megaflows"]) == (64, 64)
+    assert {row["backend"]: row["megaflows"] for row in found["backends"]} == dict.fromkeys(
+        ("p1", "p2", "p3", "p4"), 16
+    )
+    assert not found["answers"]
+    compare("tunnels-lint", xenoovs("lint", tunnel_config).out, update=update_golden)

@@ -120,8 +120,13 @@ def hardware_entries(service: ServiceProgram) -> int:
 
     Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
     MAC (`rewrite_source_mac` needs as many again for each further one) and, where a service takes any IPv6 protocol but
-    not neighbour discovery, for one IP protocol.
+    not neighbour discovery, for one IP protocol. Where paths rewrite the source port, each port of the host is one
+    megaflow, because Open vSwitch matches what an action writes (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in
+    ofproto/ofproto-dpif-xlate.c).
     """
+    ports = service.service.rewritten_ports
+    if ports is not None:
+        return len(service.classify) * len(ports)
     return len(service.classify) * len(service.decision.active.rows)
 
 

@@ -365,6 +365,7 @@ class Service:
     agent_check: None: servers advertise nothing.
     is_remote:  its clients are the packets of a tunnel to one remote, its backends are paths. Weights only give the
                 first layout; then the blocks stay where they are placed.
+    rewritten_ports: source ports of its packets, where paths rewrite them; each is a megaflow. None: none is rewritten.
     """
 
     name: str
@@ -382,6 +383,7 @@ class Service:
     announced: bool = True
     agent_check: AgentCheck | None = None
     is_remote: bool = False
+    rewritten_ports: PortRange | None = None
 
     @property
     def weights(self) -> tuple[Fraction, ...]:

@@ -20,7 +20,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import NextHop, SourcePort, ToAddress, Unchanged
 from xenoovs.model.ports import PortRange
-from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, LINUX_SOURCE_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
 
 _EVEN = Fraction(1, 1 << 16)
 """A tolerance that only equal shares meet."""
@@ -110,6 +110,9 @@ def _service(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, 
         tolerance=even_tolerance(max(known, 1), tunnel.blocks),
         announced=False,
         is_remote=True,
+        rewritten_ports=(tunnel.source_ports or LINUX_SOURCE_PORTS)
+        if tunnel.paths.by is PathSelector.SOURCE_PORT
+        else None,
     )
 
 

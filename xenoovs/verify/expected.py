@@ -11,6 +11,7 @@ from operator import or_
 from xenoovs.compile.encoding import WRITTEN, key_of, rewrites
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
+from xenoovs.model.balancer import Service
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
@@ -38,6 +39,8 @@ class ExpectedBlock:
         key: the bits that choose the block; mask 0: all clients.
         hops: next hops of its packets; several only if the block moves.
         is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
+        has_answers: what its backend sends back belongs to the service; of a remote it is a tunnel of its own.
+        megaflows: how many it has for each entry of its service; several only where paths rewrite source ports.
     """
 
     service: str
@@ -47,6 +50,8 @@ class ExpectedBlock:
     key: Masked
     hops: tuple[NextHop, ...]
     is_moving: bool = False
+    has_answers: bool = True
+    megaflows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,10 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
         entries=tuple(flow.match for flow in service.classify),
         blocks=tuple(_blocks(service)),
         priority=min(flow.priority for flow in service.classify),
-        ports=frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
+        # What comes back from a remote is a tunnel of its own.
+        ports=frozenset()
+        if service.service.is_remote
+        else frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
     )
 
 
@@ -94,7 +102,15 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
             key=key_of(block.flow, service.service.key.field),
             hops=all_hops if block.move is not None else (block.backend.next_hop,),
             is_moving=block.move is not None,
+            has_answers=not service.service.is_remote,
+            megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
         )
+
+
+def _source_ports(service: Service, key: Masked) -> int:
+    """Return how many source ports of a host are in a block, where each has a megaflow of its own; else 1."""
+    ports = service.rewritten_ports
+    return 1 if ports is None else sum(port & key.mask == key.value for port in range(ports.first, ports.last + 1))
 
 
 def eth_type_of(match: Match) -> int:

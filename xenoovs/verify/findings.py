@@ -431,7 +431,7 @@ class OffloadFindings:
 def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]) -> tuple[str, ...]:
     """Return the services whose blocks had traffic, but no megaflow carries answers."""
     answered = {name for each in outside if each.kind is OutsideKind.ANSWERS for name in each.services}
-    seen = dict.fromkeys(block.block.service for block in blocks if block.megaflows)
+    seen = dict.fromkeys(block.block.service for block in blocks if block.megaflows and block.block.has_answers)
     return tuple(name for name in seen if name not in answered)
 
 

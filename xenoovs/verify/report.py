@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_flow, render_match
 from xenoovs.verify.bridge import BridgeFindings
-from xenoovs.verify.expected import eth_type_of
+from xenoovs.verify.expected import ExpectedBlock, eth_type_of
 from xenoovs.verify.findings import (
     AnomalousMegaflow,
     Anomaly,
@@ -194,6 +194,10 @@ class _Entries:
                 self.all[service.name, eth_type_of(match)] += 1
                 self.seen[service.name, eth_type_of(match)] += (service.name, number) in seen
 
+    @staticmethod
+    def _megaflows(entries: Counter[tuple[str, int]], block: ExpectedBlock) -> int:
+        return entries[block.service, block.eth_type] * block.megaflows
+
     def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
         """Return the sum of blocks."""
         listed = tuple(blocks)
@@ -206,8 +210,8 @@ class _Entries:
             backend,
             tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
             megaflows=sum(found.megaflows for found in listed),
-            predicted=sum(self.seen[found.block.service, found.block.eth_type] for found in listed),
-            predicted_all=sum(self.all[found.block.service, found.block.eth_type] for found in listed),
+            predicted=sum(self._megaflows(self.seen, found.block) for found in listed),
+            predicted_all=sum(self._megaflows(self.all, found.block) for found in listed),
             packets=sum(found.packets for found in listed),
             bytes=sum(found.bytes for found in listed),
             hw_packets=sum(found.hw_packets for found in listed),

@@ -11,6 +11,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import counted
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import DrainMode, KeyField, Protocol
+from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
 """Assumed if `--client-macs` is not given: a small layer 2 network in front of the NIC."""
@@ -34,6 +35,8 @@ class CostKind(Enum):
     """Connections of one client go to several backends."""
     EVEN_PORTS = "even-ports"
     """A bit that is the same in most connections chooses the block."""
+    SOURCE_PORTS = "source-ports"
+    """Paths rewrite source ports, each of which is an entry."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
 
@@ -158,6 +161,9 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
             "another backend a weight"
         )
         yield CostFinding(CostKind.BACKUP, service.name, entries, text)
+    if service.is_remote:
+        yield from _source_ports(made)
+        return
     if service.key.field is not KeyField.SOURCE_PORT:
         return
     text = (
@@ -173,6 +179,32 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
             "no traffic; remove the bit from `bits`"
         )
         yield CostFinding(CostKind.EVEN_PORTS, service.name, entries, text)
+
+
+def _source_ports(made: ServiceProgram) -> Iterator[CostFinding]:
+    """Yield what paths by source port cost."""
+    service, ports, entries = made.service, made.service.rewritten_ports, hardware_entries(made)
+    blocks = 1 << service.key.max_width
+    if ports is None:
+        return
+    if ports == LINUX_SOURCE_PORTS:
+        text = (
+            f"paths by source port: up to {_entry_count(entries)}, one for each source port that Linux uses; bound "
+            "them with `ip link add ... srcport 49152 49216` and `source_ports: 49152-49215`, or use `by: uplink`"
+        )
+        yield CostFinding(CostKind.SOURCE_PORTS, service.name, entries, text)
+    elif len(ports) & (len(ports) - 1):
+        text = (
+            f"source_ports: {len(ports)} ports are no power of two, so blocks hold unequal numbers of them; use "
+            f"{1 << (len(ports).bit_length() - 1)} ports"
+        )
+        yield CostFinding(CostKind.SOURCE_PORTS, service.name, entries, text)
+    if len(ports) < blocks:
+        text = (
+            f"source_ports: {len(ports)} ports are fewer than the {blocks} blocks, so some blocks "
+            "never have traffic; use more ports, or fewer `blocks`"
+        )
+        yield CostFinding(CostKind.SOURCE_PORTS, service.name, entries, text)
 
 
 def _entries(service: ServiceProgram, client_macs: int) -> int:
