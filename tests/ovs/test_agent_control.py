@@ -92,7 +92,7 @@ def test_maintenance_for_a_time_outlives_a_kill_and_ends(
     with agent(bridge, config):
         eventually(lambda: "dns/fips2: maintenance for" in xenoovs("status", config, *db).out, "the first round")
         assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
-        assert "s left; `xenoovs reset dns/fips2` ends it" in xenoovs("status", config, *db).out
+        assert f"s left; `xenoovs reset dns/fips2 --db {bridge.ovs.db}` ends it" in xenoovs("status", config, *db).out
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "the end of the maintenance")
         # It has exactly the clients of before.
         assert sorted(bridge.dump_flows()) == before

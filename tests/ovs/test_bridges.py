@@ -341,7 +341,10 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
         assert (refused.status, "(ovsbr1, ovsbr2): choose one with --bridge" in refused.err) == (64, True)
         assert xenoovs("drain", "dns", "fips2", "--bridge", "ovsbr1", *db).status == 0
         for words in ((), (path,), ("--bridge", "ovsbr1")):
-            assert "; `xenoovs undrain dns/fips2 --bridge ovsbr1` reverts it" in xenoovs("status", *words, *db).out
+            undrain = f"; `xenoovs undrain dns/fips2 --bridge ovsbr1 --db {first.ovs.db}` reverts it"
+            assert undrain in xenoovs("status", *words, *db).out
+        paused = xenoovs("pause", "--bridge", "ovsbr1", *db)
+        assert f"until `xenoovs resume --bridge ovsbr1 --db {first.ovs.db}`" in paused.out
         asked = xenoovs("apply", path, *db, "--yes", "--rebalance")
         assert (asked.status, "An agent reconciles bridge ovsbr1" in asked.err) == (64, True)
     finally:

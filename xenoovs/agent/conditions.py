@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -125,6 +126,14 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
         if service.draining:
             blocks = counted(service.draining, "block")
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
+
+
+_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|pause|reset|resume|top|undrain)\b[^`]*)`")
+
+
+def addressed(text: str, options: str) -> str:
+    """Return a text whose commands, in backquotes, reach the agent. `options`: those that they need, after a space."""
+    return _AGENT_COMMAND.sub(lambda found: f"`{found[1]}{options}`", text)
 
 
 def _about_agents(service: ServiceView) -> Iterator[str]:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import uniform
 from typing import TYPE_CHECKING
 
@@ -136,6 +136,7 @@ class Agent:
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
         check_request: Raises RequestRefused while another controller decides about the bridge.
+        command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class Agent:
         self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
         self.check_request: Callable[[], None] = lambda: None
+        self.command_options: Callable[[], str] = str
         self.started_s = time.time()
         self.held: dict[str, frozenset[str]] = {}
         self._snapshots = SnapshotBuilder(self)
@@ -216,7 +218,7 @@ class Agent:
 
     def lazy_snapshot(self) -> LazySnapshot:
         """All that is known now, taken at once; within the event loop of the agent."""
-        return self._snapshots.lazy_snapshot()
+        return replace(self._snapshots.lazy_snapshot(), command_options=self.command_options())
 
     def snapshot(self) -> Snapshot:
         """The same, made at once: with thousands of backends the loop would wait for it."""

@@ -554,10 +554,12 @@ class LazySnapshot:
     Attributes:
         snapshot: Builds the snapshot.
         blocks: Builds the blocks of a service by its name, in the order of the key space.
+        command_options: The options that a command needs to reach this agent, after a space; empty: none.
     """
 
     snapshot: Callable[[], Snapshot]
     blocks: Callable[[str], tuple[BlockView, ...]]
+    command_options: str = ""
 
 
 def to_json(value: object) -> str:

@@ -18,7 +18,7 @@ from xenoovs.agent.bridge_watch import port_views
 from xenoovs.agent.bridges import handle_signals, run_together
 from xenoovs.agent.config_file import BridgeParser, ConfigFile
 from xenoovs.agent.control.app import Mount
-from xenoovs.agent.control.paths import AgentPaths, agent_paths, bound_socket, lock_bridge
+from xenoovs.agent.control.paths import AgentPaths, agent_paths, bound_socket, command_options, lock_bridge
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
@@ -38,7 +38,7 @@ from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.lab_config import FollowedConfig
-from xenoovs.cli.options import chosen_bridge, connect
+from xenoovs.cli.options import chosen_bridge, connect, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching, wake
 from xenoovs.config.bridges import choose_bridge
@@ -245,6 +245,10 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
     else:
         agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
+    if one.control is not None:
+        places = None if options.control is not None else local_places(switch, options)
+        target = target_options(options.db, options.lab)
+        agent.command_options = partial(command_options, one.control.absolute(), places, target=target)
     if not options.once:
         agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
         agent.add_task(agent.mover.run)

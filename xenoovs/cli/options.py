@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -360,6 +361,12 @@ def connect(db: str | None, lab: str | None) -> ManagementSwitch:
         ovs = open_lab(lab).ovs
         return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
     return ManagementSwitch(find_endpoint(db=db, env=os.environ))
+
+
+def target_options(db: str | None, lab: str | None) -> str:
+    """Return --db or --lab as a command needs it, after a space; empty: for the Open vSwitch of the host."""
+    given = ("--lab", lab) if lab else ("--db", db) if db else ()
+    return "".join(f" {shlex.quote(str(word))}" for word in given)
 
 
 def reach(db: str | None, lab: str | None) -> ManagementSwitch:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.conditions import notices
+from xenoovs.agent.conditions import addressed, notices
 from xenoovs.agent.rows import REMOTE_HEADERS, BackendRow, backend_rows, remote_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, find_places
@@ -27,6 +25,8 @@ from xenoovs.cli.options import (
     output_option,
     reach,
     resolved,
+    target_options,
+    where_of,
 )
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
 from xenoovs.display import duration, percent, printable, quantity
@@ -70,7 +70,6 @@ _COLOURS = {
     BackendState.MAINTENANCE: "yellow",
 }
 _NOTICE_COLOURS = {"bad": "red", "warn": "yellow", "note": "cyan"}
-_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|pause|reset|resume|undrain)\b[^`]*)`")
 
 
 def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
@@ -93,8 +92,7 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
     for index, (text, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        addressed = _AGENT_COMMAND.sub(lambda found: f"`{found[1]}{option}`", text)
-        print_text(addressed, fg=_NOTICE_COLOURS[how])
+        print_text(addressed(text, option), fg=_NOTICE_COLOURS[how])
 
 
 def _agent_row(row: BackendRow) -> list[str]:
@@ -206,7 +204,7 @@ def _of_config(config: Path, options: StatusOptions) -> int:
         names = balancer.uplinks.label, balancer.uplinks.bridge
         client = None if options.from_bridge else agent_of(options.where, *names)
         if client is None:
-            return _from_bridge(balancer, options)
+            return _from_bridge(balancer, options, config)
         return _from_agent(client, options, is_headed=loaded.is_listed)
 
     return for_each_bridge(loaded, options.output, show, needs_one="--watch" if options.watch else "")
@@ -237,13 +235,14 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
 
 
 def _option_of(client: Client, where: Where) -> str:
-    """Return the option with which commands reach this agent, after a space; empty: they need none."""
-    if where.control is not None:
-        return f" --control {shlex.quote(str(where.control))}"
-    return f" --bridge {client.path.stem}" if len(find_places(where).sockets()) > 1 else ""
+    """Return the options with which commands reach this agent, after a space; empty: they need none."""
+    from xenoovs.agent.control.paths import command_options
+
+    places = find_places(where) if where.control is None else None
+    return command_options(client.path, places, target=target_options(where.db, where.lab))
 
 
-def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
+def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
@@ -257,6 +256,12 @@ def _from_bridge(balancer: Balancer, options: StatusOptions) -> int:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
         _show(report, before, options, apart_s=apart_s, dead=dead)
+        if options.output is OutputFormat.TEXT and not report.is_as_configured:
+            plan = where_of(switch.endpoint, config=config, lab=options.where.lab).text("xenoovs plan FILE")
+            missing = counted(report.missing, "flow")
+            text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
+            echo()
+            print_text(f"{text}; see `{plan}`", fg="yellow")
         if not options.watch:
             break
     return EXIT_OK if report is not None and report.is_as_configured and not dead else EXIT_DIFFERS
@@ -317,10 +322,6 @@ def _show(
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
         echo(click.style(f"\nport {name} has no link", fg="red"))
-    if not report.is_as_configured:
-        missing = counted(report.missing, "flow")
-        text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
-        echo(click.style(f"\n{text}; see `xenoovs plan`", fg="yellow"))
 
 
 _CELLS: dict[str, Callable[[Any], str]] = {

@@ -217,3 +217,9 @@ def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> Non
         assert seen(client).services[0].draining > 0
         eventually(lambda: seen(client).services[0].draining == 0, "the end, as the old backend rests")
         assert share(client, "fips2") == 0
+
+
+def test_a_pause_names_the_command_that_reaches_this_agent(scene: Scene) -> None:
+    with scene.agent() as (agent, client):
+        agent.command_options = lambda: " --bridge ovsbr1"
+        assert client.ask("pause")["message"].endswith("changes nothing until `xenoovs resume --bridge ovsbr1`")

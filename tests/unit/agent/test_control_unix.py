@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.paths import agent_paths, answers, bound_socket, lock_bridge
+from xenoovs.agent.control.paths import (
+    AgentPaths,
+    agent_paths,
+    answers,
+    bound_socket,
+    command_options,
+    lock_bridge,
+)
 from xenoovs.errors import AgentRuns, ListenError
 from xenoovs.switch.endpoint import find_endpoint
 
@@ -83,6 +90,17 @@ def test_the_lock_of_a_killed_agent_is_free(tmp_path: Path) -> None:
     assert path.exists()
     with lock_bridge(path, bridge="br"):
         pass
+
+
+def test_a_command_names_an_agent_only_where_there_are_several(tmp_path: Path) -> None:
+    places = AgentPaths(tmp_path, tmp_path)
+    socket = places.socket("ovsbr1")
+    with bound_socket(socket):
+        assert command_options(socket, places) == ""
+        assert command_options(socket, places, target=" --lab demo") == " --lab demo"
+        with bound_socket(places.socket("ovsbr2")):
+            assert command_options(socket, places, target=" --lab demo") == " --bridge ovsbr1 --lab demo"
+    assert command_options(tmp_path / "a b", None, target=" --lab demo") == f" --control '{tmp_path}/a b'"
 
 
 def test_places() -> None:

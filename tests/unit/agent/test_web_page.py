@@ -156,3 +156,11 @@ def test_of_very_many_services_those_in_trouble_are_shown() -> None:
     text = read(body(lazy_snapshot(replace(snapshot(), services=many)))).text
     assert "192.0.2.80" in text
     assert f"{101 - MAX_SERVICES} more services" in text
+
+
+def test_commands_on_the_page_reach_its_agent() -> None:
+    """With several agents, those on the page of one of them were answered with `several agents run`."""
+    paused = lazy_snapshot(replace(snapshot(), is_paused=True, pending_flow_mods=0))
+    shown = read(body(replace(paused, command_options=" --bridge ovsbr1"))).text
+    assert "nothing is changed until `xenoovs resume --bridge ovsbr1`" in shown
+    assert "nothing is changed until `xenoovs resume`" in read(body(paused)).text

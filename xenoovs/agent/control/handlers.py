@@ -90,7 +90,8 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     is_new = await agent.set_paused(paused=True, withdraw=asked.withdraw) is not None
     state = "paused" if is_new else "paused already"
     vips = ", all VIPs are withdrawn," if agent.state.runtime.is_withdrawn else ""
-    return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until `xenoovs resume`")
+    until = f"`xenoovs resume{agent.command_options()}`"
+    return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
 async def resume(agent: Agent, _: EmptyRequest) -> Done:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 
 from xenoovs.errors import AgentRuns, ListenError
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
@@ -56,6 +57,19 @@ class AgentPaths:
     def sockets(self) -> tuple[Path, ...]:
         """Return the sockets of all agents, also of killed ones."""
         return tuple(sorted(self.run.glob("*.sock")))
+
+
+def command_options(socket: Path, places: AgentPaths | None, *, target: str = "") -> str:
+    """Return the options that a command needs to reach an agent, after a space; empty: it needs none.
+
+    Args:
+        socket: Its socket.
+        places: Where the agents of its Open vSwitch have their files; None: --control has moved its socket.
+        target: The options that name the Open vSwitch, after a space.
+    """
+    if places is None:
+        return f" --control {quote(str(socket))}"
+    return f" --bridge {quote(socket.stem)}{target}" if len(places.sockets()) > 1 else target
 
 
 def agent_paths(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> AgentPaths:

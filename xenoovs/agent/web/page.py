@@ -11,11 +11,11 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from xenoovs.agent.conditions import hardware_share, headline, notices, unanswered
+from xenoovs.agent.conditions import addressed, hardware_share, headline, notices, unanswered
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
 from xenoovs.agent.rows import REMOTE_HEADERS, remote_rows, totals_of
-from xenoovs.agent.snapshot import BackendState, BlockView, Event, LazySnapshot, ServiceView, Snapshot
+from xenoovs.agent.snapshot import BackendState, Event, LazySnapshot, ServiceView, Snapshot
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
 from xenoovs.display import duration
@@ -28,17 +28,17 @@ MAX_SERVICES = 40
 
 def body(lazy_snapshot: LazySnapshot) -> Markup:
     """Return the part of the page that is fetched again and again."""
-    return body_of(lazy_snapshot.snapshot(), lazy_snapshot.blocks)
+    return body_of(lazy_snapshot.snapshot(), lazy_snapshot)
 
 
-def body_of(snapshot: Snapshot, blocks: Callable[[str], tuple[BlockView, ...]]) -> Markup:
-    """Return the same for a snapshot. Only the services that are shown have their blocks made."""
-    shown = _shown(snapshot.services)
-    left = len(snapshot.services) - len(shown)
-    more = element("p", f"{left} more services: see `xenoovs top`.", class_="quiet") if left else None
+def body_of(snapshot: Snapshot, lazy_snapshot: LazySnapshot) -> Markup:
+    """Return the same for a snapshot that is made. Only the services that are shown have their blocks made."""
+    shown, blocks, options = _shown(snapshot.services), lazy_snapshot.blocks, lazy_snapshot.command_options
+    left = addressed(f"{len(snapshot.services) - len(shown)} more services: see `xenoovs top`.", options)
+    more = element("p", left, class_="quiet") if len(shown) < len(snapshot.services) else None
     return join(
         _head(snapshot),
-        *(element("p", text, class_=f"notice {how}") for text, how in notices(snapshot)),
+        *(element("p", addressed(text, options), class_=f"notice {how}") for text, how in notices(snapshot)),
         _facts(snapshot),
         *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
@@ -144,7 +144,7 @@ def page(lazy_snapshot: LazySnapshot) -> str:
     )
     rest = element(
         "body",
-        element("main", body_of(snapshot, lazy_snapshot.blocks), id="now"),
+        element("main", body_of(snapshot, lazy_snapshot), id="now"),
         _patterns(),
         element("div", id="tip", role="status", hidden=""),
         element("p", "The agent does not answer. The data shown is old.", id="silent", role="alert", hidden=""),
