@@ -61,8 +61,15 @@ class Story:
     @property
     def refused(self) -> dict[str, str]:
         """What the NIC refused and why, by ufid; of a megaflow that it refused more than once the last reason."""
-        found = re.findall(r" refused ([0-9a-f]{32}): (.*)", "\n".join(self.record["kernel_log"]))
-        return {ufid_of(cookie): reason for cookie, reason in found}
+        return {ufid: reasons[-1] for ufid, reasons in self.refusals.items()}
+
+    @property
+    def refusals(self) -> dict[str, list[str]]:
+        """The reasons of all refusals by ufid, in their order."""
+        found: dict[str, list[str]] = {}
+        for cookie, reason in re.findall(r" refused ([0-9a-f]{32}): (.*)", "\n".join(self.record["kernel_log"])):
+            found.setdefault(ufid_of(cookie), []).append(reason)
+        return found
 
 
 def packets_matching(bursts: tuple[dict[str, Any], ...], megaflow: Megaflow) -> int:
