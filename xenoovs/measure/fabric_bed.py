@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from xenoovs.agent.control.paths import agent_paths, answers
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site
 from xenoovs.lab.host import check_root, probe_host
@@ -15,6 +17,7 @@ from xenoovs.measure.bridge_flows import flows_of_switch_restored
 from xenoovs.measure.lab_bed import cpu_of
 from xenoovs.measure.place import Place, this_machine
 from xenoovs.measure.samples import BedKind
+from xenoovs.switch.endpoint import Endpoint
 
 _TXREHASH = "/proc/sys/net/core/txrehash"
 """Whether a TCP socket of the host takes another hash, and with it another path, after each time-out
@@ -70,6 +73,12 @@ class FabricBed:
         sizes = {"paths": shape.paths, "senders": shape.senders}
         return {"lab": self.lab.name, **sizes, "rate_bps": shape.rate_bps, "buffer_bytes": shape.buffer_bytes}
 
+    def agent_socket(self, pair: SitePair) -> Path:
+        """Return where the agent of a DPU answers."""
+        ovs = self.lab.ovs(pair.site.dpu)
+        paths = agent_paths(Endpoint(ovs.db, ovs.directory), env={}, is_root=True)
+        return paths.socket(BRIDGE)
+
     @property
     def pairs(self) -> tuple[SitePair, ...]:
         return (*self.senders, self.receiver)
@@ -118,7 +127,7 @@ def prepared(bed: FabricBed, *, txrehash: bool) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for pair in bed.pairs:
-            if (bed.lab.ovs(pair.site.dpu).directory / "xenoovs" / f"{BRIDGE}.sock").exists():
+            if answers(bed.agent_socket(pair)):
                 raise MeasureError(f"an agent runs on {pair.site.dpu} of lab {bed.lab.name}: end it first")
             stack.enter_context(flows_of_switch_restored(pair.dpu, BRIDGE))
             before = pair.host.run("cat", _TXREHASH).stdout

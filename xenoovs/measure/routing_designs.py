@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
+from typing import Any
 
-from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT
+from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.paths import answers
+from xenoovs.errors import MeasureError
+from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT, Fabric
 from xenoovs.lab.topology import HOST_PORT
 from xenoovs.measure.bridge_flows import replace_flows
 from xenoovs.measure.fabric_bed import FabricBed, SitePair
@@ -18,6 +23,9 @@ from xenoovs.measure.place import RemoteCommand
 from xenoovs.measure.samples import Value
 
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20
+_READY_TIMEOUT_S, _POLL_S = 90.0, 0.1
+_WATCH_S = 0.03
+"""How exactly the time is known at which a path has no block any more."""
 
 
 class RoutingDesign(Enum):
@@ -56,17 +64,118 @@ class ProbesPerFlow(RunningDesign):
         return {"probed": counts["flows"], "probes": counts["probes"], "timeouts": counts["timeouts"]}
 
 
+class MovingBlocks(RunningDesign):
+    """The agents of xenoovs on the DPUs of the senders and of the receiver, asked at their sockets."""
+
+    def __init__(self, fabric: Fabric, senders: Sequence[Client], receiver: Client) -> None:
+        self._fabric, self._senders, self._receiver = fabric, senders, receiver
+        self._before, self._before_back = Counter[str](), Counter[str]()
+        self._seen = list[tuple[float, list[list[int]]]]()
+
+    def begin(self) -> None:
+        self._before, self._before_back = _moves(self._remotes), _moves(_remotes(self._receiver))
+
+    def watch(self) -> None:
+        if not self._seen or time.monotonic() > self._seen[-1][0] + _WATCH_S:
+            blocks = self._blocks()
+            self._seen.append((time.monotonic(), blocks))
+
+    def values(self, disturbed_s: float) -> Mapping[str, Value]:
+        moves, blocks = _moves(self._remotes) - self._before, self._blocks()
+        back = _moves(_remotes(self._receiver)) - self._before_back
+        self._seen.append((time.monotonic(), blocks))
+        # Nothing else takes all blocks from a path.
+        empty_s = next((at_s for at_s, found in self._seen if at_s > disturbed_s and not any(map(min, found))), None)
+        return {
+            "moves": moves.total(),
+            "moves_by_reason": dict(moves),
+            "moves_back": back.total(),
+            "blocks": sum(map(sum, blocks)),
+            "least_blocks": sum(map(min, blocks)),
+            **({} if empty_s is None else {"emptied_s": empty_s - disturbed_s}),
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every remote has all its paths, all of them good, and all blocks are on them."""
+        return all(
+            len(remote["paths"]) == self._fabric.shape.paths
+            and all(path["state"] == "good" for path in remote["paths"])
+            and sum(path["blocks"] for path in remote["paths"]) >= self._fabric.shape.paths
+            for remote in (*self._remotes, *_remotes(self._receiver))
+        )
+
+    @property
+    def _remotes(self) -> list[Mapping[str, Any]]:
+        return [remote for agent in self._senders for remote in _remotes(agent)]
+
+    def _blocks(self) -> list[list[int]]:
+        """Return the blocks of each path, for each sender."""
+        return [[path["blocks"] for path in remote["paths"]] for remote in self._remotes]
+
+
+def _remotes(agent: Client) -> Sequence[Mapping[str, Any]]:
+    # An agent that has just started has none yet.
+    return agent.ask("paths")["remotes"] or ({"paths": (), "moves": {}},)
+
+
+def _moves(remotes: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """Return how many blocks have moved since the agents started, by reason."""
+    total = Counter[str]()
+    for remote in remotes:
+        total.update(remote["moves"])
+    return total
+
+
 @contextmanager
 def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDesign]:
     """Let the DPUs of all senders choose paths by a design until the end of the block. Raises MeasureError."""
-    replace_flows(bed.receiver.dpu, BRIDGE, "".join((*_reflector(bed.receiver), *_plain())))
     with ExitStack() as stack:
+        if design is RoutingDesign.BLOCKS:
+            # All start before the first is waited for: each needs the reflector of the other.
+            agents = [stack.enter_context(_agent(bed, pair)) for pair in bed.pairs]
+            yield _ready(MovingBlocks(bed.fabric, agents[:-1], agents[-1]))
+            return
+        replace_flows(bed.receiver.dpu, BRIDGE, "".join((*_reflector(bed.receiver), *_plain())))
         if design is RoutingDesign.SEED:
             yield ProbesPerFlow([stack.enter_context(_probing_per_flow(pair)) for pair in bed.senders])
             return
         for pair in bed.senders:
             replace_flows(pair.dpu, BRIDGE, "".join(_plain()))
         yield RunningDesign()
+
+
+@contextmanager
+def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
+    """Run the agent of a DPU, which begins with an empty bridge: it finds its paths anew."""
+    replace_flows(pair.dpu, BRIDGE, "")
+    argv = (sys.executable, "-P", "-m", "xenoovs", "agent", str(bed.lab.config(pair.site.dpu)))
+    program = pair.dpu.start(*argv)
+    client = Client(bed.agent_socket(pair))
+    try:
+        _wait_until(lambda: answers(client.path), program)
+        yield client
+    finally:
+        program.end()
+
+
+def _ready(blocks: MovingBlocks) -> MovingBlocks:
+    _wait_until(lambda: blocks.is_ready, None)
+    return blocks
+
+
+def _wait_until(is_so: Callable[[], bool], program: RemoteCommand | None) -> None:
+    """Wait for an agent. Raises MeasureError when it ends, or its paths are not found."""
+    deadline_s = time.monotonic() + _READY_TIMEOUT_S
+    while not is_so():
+        if program is not None and program.exit_code is not None:
+            raise MeasureError(f"the agent does not start: {' '.join(program.errors[-3:])}")
+        if time.monotonic() > deadline_s:
+            raise MeasureError("the agent does not find all paths; `xenoovs paths` on a DPU shows why")
+        if program is not None:
+            deque(program.lines(_POLL_S), maxlen=0)
+        else:
+            time.sleep(_POLL_S)
 
 
 def _plain() -> Iterator[str]:

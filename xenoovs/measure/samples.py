@@ -44,7 +44,10 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
     echo      rtt_us (list: one for each message, connection open), mean_us, median_us
     completion  completion_s (of the slowest flow; the time limit where one did not end), flow_s (list: of each that
               ended), flows and completed (of all senders), disturbed_path (number of its spine, from 1);
-              seed: probed (flows), probes, timeouts
+              seed: probed (flows), probes, timeouts;
+              blocks: blocks (of all senders), moves (from the disturbance to the end), moves_by_reason, moves_back (of
+              the receiver), least_blocks (of the emptiest path of each sender, at the end), emptied_s (from the start
+              of the disturbance until a path of each sender had no block)
     designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
               (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow)
