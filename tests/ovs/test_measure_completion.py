@@ -12,6 +12,7 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
+from xenoovs.agent.control.client import Client
 from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.fabric.status import fabric_status
@@ -19,8 +20,9 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
 from xenoovs.measure.completion import CompletionCase, CompletionExperiment, Scene
-from xenoovs.measure.fabric_bed import open_fabric_bed, prepared
-from xenoovs.measure.routing_designs import RoutingDesign
+from xenoovs.measure.fabric_bed import FabricBed, open_fabric_bed, prepared
+from xenoovs.measure.fabric_load import dying_spine, elephant
+from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Value
 from xenoovs.switch.process import run
 
@@ -66,6 +68,57 @@ def test_every_flow_ends_by_every_design(lab: FabricLab, design: RoutingDesign, 
         assert isinstance(probed, int)
         assert 1 <= probed <= FLOWS
         assert probes == 4 * probed
+
+
+def test_blocks_leave_a_congested_path_and_none_is_lost(lab: FabricLab) -> None:
+    with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
+        with (
+            running_design(bed, RoutingDesign.BLOCKS) as running,
+            elephant(bed, 2, load=2.0, is_reverse=False) as begin,
+        ):
+            running.begin()
+            assert running.values(0.0)["blocks"] == 64
+            begin(0.0)
+            eventually(lambda: running.values(0.0)["least_blocks"] == 0, "a path has no block")
+            values = running.values(0.0)
+        assert values["blocks"] == 64
+        moves, by_reason = values["moves"], values["moves_by_reason"]
+        assert isinstance(moves, int)
+        assert isinstance(by_reason, dict)
+        # A path has 16 of them; a starved machine may move some back and forth.
+        assert moves >= 16
+        assert sum(by_reason.values()) == moves
+        assert by_reason["congested"] >= 16
+    # Those of Open vSwitch: the agent has ended.
+    assert len(processes_in(lab.fabric.namespace("dpua1"))) == 2
+
+
+def test_blocks_leave_a_dead_path(lab: FabricLab) -> None:
+    with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
+        blocks = [_blocks_without_spine(bed, path) for path in bed.spines]
+    # One spine may carry the answers of all probes: without it nothing is known, and nothing moves.
+    assert sorted(blocks)[:3] == [0, 0, 0]
+    assert sorted(blocks)[3] in (0, 16)
+    assert fabric_status(lab).state == "up"
+
+
+def _blocks_without_spine(bed: FabricBed, path: int) -> int:
+    """Return how many blocks are on the emptiest path when a spine has died: 0, or 16 where no path is heard of."""
+    with running_design(bed, RoutingDesign.BLOCKS) as running, dying_spine(bed, path) as die:
+        agent, silent_since = Client(bed.agent_socket(bed.senders[0])), [0]
+        die()
+
+        def has_reacted() -> bool:
+            (remote,) = agent.ask("paths")["remotes"]
+            if not remote["is_unknown"]:
+                silent_since[0] = remote["rounds"]
+            is_silent: bool = remote["rounds"] > silent_since[0] + 100
+            return is_silent or not min(path["blocks"] for path in remote["paths"])
+
+        eventually(has_reacted, "a path has no block, or no path answers")
+        least = running.values(0.0)["least_blocks"]
+        assert isinstance(least, int)
+        return least
 
 
 def test_a_dead_spine_forwards_again_afterwards(lab: FabricLab) -> None:

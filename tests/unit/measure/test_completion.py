@@ -1,0 +1,114 @@
+"""The completion experiment without a lab: points, figures, picture, and the packets of the published algorithm."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+import pytest
+
+from tests.unit.measure.made import recorded
+from xenoovs.measure.charts import chart_of
+from xenoovs.measure.completion import CompletionCase, Scene, points_of, scenes_of
+from xenoovs.measure.completion_figures import figures_of
+from xenoovs.measure.pictures import svg_of
+from xenoovs.measure.probe_per_flow import ones_sum, probe_like, with_source_port
+from xenoovs.measure.routing_designs import RoutingDesign
+from xenoovs.measure.samples import Point, RecordedRun, Value
+
+ELEPHANT = Scene(CompletionCase.ELEPHANT, 10, 50_000, 1.2)
+ALONE = Scene(CompletionCase.ALONE, 10, 50_000, 0.0)
+TIMES_S = {"ecmp": (0.6, 1.0, 0.8), "seed": (0.12, 0.16, 0.14), "blocks": (0.1, 0.2, 0.12)}
+
+
+def completion_run() -> RecordedRun:
+    def values(point: Point, repeat: int) -> Mapping[str, Value]:
+        if point["case"] == "alone":
+            return {"completion_s": 0.1, "flow_s": [0.1] * 10, "completed": 10, "flows": 10}
+        design = str(point["design"])
+        more: dict[str, Value] = {"moves": 16, "emptied_s": 0.3} if design == "blocks" else {}
+        return {"completion_s": TIMES_S[design][repeat], "completed": 9, "flows": 10, **more}
+
+    return recorded("completion", points_of((ELEPHANT,), tuple(RoutingDesign)), values, repeats=3)
+
+
+def test_every_scene_has_its_undisturbed_time_once() -> None:
+    points = points_of(scenes_of(CompletionCase, None), tuple(RoutingDesign))
+    keys = [tuple(point.values()) for point in points]
+    assert len(set(keys)) == len(keys)
+    for point in points:
+        if point["case"] not in ("alone", "steady"):
+            assert ("alone", point["flows"], point["bytes"], 0.0, "ecmp") in keys
+    # Sub-saturating elephants, and none: only the design with moves is of interest.
+    assert [(point["load"], point["design"]) for point in points if point["case"] == "steady"] == [
+        (load, "blocks") for load in (0.0, 0.5, 0.9, 1.0)
+    ]
+
+
+def test_one_size_holds_for_all_cases() -> None:
+    scenes = scenes_of((CompletionCase.ELEPHANT, CompletionCase.DEAD), (3, 7_000))
+    assert scenes == (Scene(CompletionCase.ELEPHANT, 3, 7_000, 1.2), Scene(CompletionCase.DEAD, 3, 7_000, 0.0))
+
+
+def test_a_scene_survives_its_point() -> None:
+    assert Scene.of(ELEPHANT.point(RoutingDesign.SEED)) == ELEPHANT
+
+
+def test_figures_of_a_scene() -> None:
+    run = completion_run()
+    found = {one.design: one for one in figures_of(run.run.points, run.samples)[ELEPHANT]}
+    assert [*found] == ["ecmp", "seed", "blocks"]
+    blocks = found["blocks"]
+    assert (blocks.least_s, blocks.median_s, blocks.greatest_s) == (0.1, 0.12, 0.2)
+    assert blocks.mean_s == pytest.approx(0.14)
+    assert (blocks.undisturbed_s, blocks.ecmp_s) == (0.1, 0.8)
+    assert blocks.gain == pytest.approx(0.8 / 0.12)
+    assert (blocks.completed, blocks.flows, blocks.moves, blocks.emptied_s) == (27, 30, 16, 0.3)
+    assert (found["ecmp"].gain, found["ecmp"].moves) == (1.0, None)
+
+
+def test_the_picture_has_every_design_and_the_published_figures() -> None:
+    chart = chart_of([completion_run()], [""])
+    assert chart is not None
+    measured, published = chart.panels
+    assert measured.categories == ("elephant, 10 x 50 kB",)
+    values = [bars.marks[measured.categories[0]].value.estimate for bars in measured.bars]
+    assert values == pytest.approx([120, 140, 800, 100])
+    assert published.categories == ("10 flows, elephant", "10 flows, alone", "50 flows, elephant", "50 flows, alone")
+    means = [[bars.marks[scene].value.estimate for bars in published.bars] for scene in published.categories]
+    assert means == [[34.21, 920.81], [27.32, 26.97], [334.52, 1857.05], [221.72, 236.18]]
+    assert len(chart.table.rows) == 4
+    assert "without txrehash" in chart.caption
+    assert svg_of(chart) == svg_of(chart)
+
+
+def _udp_frame(source: int, payload: bytes, *, has_checksum: bool) -> bytes:
+    addresses = bytes((10, 1, 1, 2, 10, 2, 1, 2))
+    head = struct.pack("!HHHH", source, 4789, 8 + len(payload), 0)
+    total = ones_sum(addresses + struct.pack("!HH", 17, 8 + len(payload)) + head + payload)
+    head = head[:6] + struct.pack("!H", ~total & 0xFFFF if has_checksum else 0)
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 7, 0x4000, 64, 17, 0) + addresses
+    return bytes(12) + b"\x08\x00" + ip + head + payload
+
+
+@pytest.mark.parametrize("port", [0, 1, 49152, 49999, 65535])
+def test_a_rewritten_port_keeps_the_checksum_right(port: int) -> None:
+    changed = with_source_port(_udp_frame(50000, b"abcdef", has_checksum=True), port)
+    assert changed == _udp_frame(port, b"abcdef", has_checksum=True)
+
+
+def test_a_frame_without_checksum_gets_none() -> None:
+    changed = with_source_port(_udp_frame(50000, b"abcdef", has_checksum=False), 49152)
+    assert changed == _udp_frame(49152, b"abcdef", has_checksum=False)
+
+
+def test_a_probe_has_the_headers_of_its_flow() -> None:
+    frame = _udp_frame(50000, b"x" * 60, has_checksum=True)
+    probe = probe_like(frame, 50003, b"0123456789abcdef")
+    assert probe[:14] == frame[:14]
+    assert probe[26:34] == frame[26:34]
+    assert ones_sum(probe[14:34]) == 0xFFFF
+    assert (probe[15], probe[22]) == (0x20, 64)
+    # The length counts the header of UDP, which the published sender forgets.
+    assert struct.unpack_from("!HHHH", probe, 34) == (50003, 4789, 8 + 16, 0)
+    assert struct.unpack_from("!H", probe, 16)[0] == len(probe) - 14
