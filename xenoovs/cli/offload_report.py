@@ -275,18 +275,17 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
             _port(row.in_port, findings),
             first_names([_port(name, findings) for name in row.exits], most=_MAX_NAMES) or "-",
             click.style(row.verdict.value, fg=_COLOUR[row.verdict] if row.is_judged else "bright_black"),
-            "yes" if row.is_judged else "no",
             str(row.chains),
             str(row.megaflows),
             str(row.packets),
             str(row.bytes),
-            row.reason or "-",
+            (row.reason or "-") if row.is_judged else f"not judged: {row.reason}",
         ]
         for row in findings.rows
         if not shown.verdicts or row.verdict in shown.verdicts
     ]
-    headers = ["IN PORT", "OUT", "VERDICT", "JUDGED", "CHAINS", "MEGAFLOWS", "PACKETS", "BYTES", "REASON"]
-    print_table(headers, rows, right=(4, 5, 6, 7), spare=(7, 4, 3, 1))
+    headers = ["IN PORT", "OUT", "VERDICT", "CHAINS", "MEGAFLOWS", "PACKETS", "BYTES", "REASON"]
+    print_table(headers, rows, right=(3, 4, 5, 6), spare=(6, 3, 4, 1))
     echo()
     for verdict in _RARE:
         if any(row.verdict is verdict for row in findings.rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, TopicKind, Version
@@ -86,6 +87,7 @@ def _shape_of(megaflow: Megaflow) -> object:
     return keys, actions
 
 
+@lru_cache(maxsize=8192)
 def _shown(inner: str) -> tuple[tuple[str, str], ...]:
     """Return the names of attributes with their masks, and with values that are words."""
     return tuple(
