@@ -218,7 +218,6 @@ def check_recorded_dump(
 
 def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSampler) -> BridgeFindings:
     """Check all megaflows of any bridge. Raises SwitchError."""
-    from xenoovs.switch.kernel_config import read_tc_chains
     from xenoovs.switch.vswitchd import read_version
     from xenoovs.verify.bridge import check_bridge
     from xenoovs.verify.why.flows import version_or_default
@@ -227,7 +226,6 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
     max_idle_s = max_idle_of(states)
     reading = sampler.read(lambda dump: lines_of_bridge(dump, bridge, states), max_idle_s=max_idle_s)
     hints = Hints()
-    has_tc_chains = read_tc_chains()
     is_of_kernel = switch.endpoint.rundir is not None and state.datapath_type == "system"
     context = CheckContext(
         filters=reading.filters,
@@ -237,7 +235,7 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
         before=reading.before,
         port_checks=reading.port_checks,
         version=version_or_default(read_version(switch.endpoint) or ""),
-        has_tc_chains=has_tc_chains if is_of_kernel and not isinstance(has_tc_chains, Unknown) else None,
+        has_tc_chains=_has_tc_chains(switch) if is_of_kernel else None,
     )
     with uncollected():
         findings = check_bridge(scan_dump(hints.watch(reading.lines)), context)
@@ -246,6 +244,19 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
         remarks = (*remarks, _NOT_SET)
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
     return replace(findings, remarks=remarks, logical_ports=logical)
+
+
+def _has_tc_chains(switch: ManagementSwitch) -> bool | None:
+    """Return whether the kernel can offload chains, by its config, else by the log of ovs-vswitchd; None: unknown."""
+    from xenoovs.switch.kernel_config import read_tc_chains
+    from xenoovs.switch.vswitchd import find_process, read_log
+    from xenoovs.verify.why.log import refuses_chains
+
+    found = read_tc_chains()
+    if not isinstance(found, Unknown):
+        return found
+    process = find_process(switch.endpoint)
+    return False if process is not None and refuses_chains(read_log(process)) else None
 
 
 def check_recorded_bridge(bridge: str | None, dump: Path) -> BridgeFindings:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
-from xenoovs.datapath.host import Feature
+from xenoovs.datapath.host import Feature, KernelFacts, Unknown
 from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.why.case import Evidence, shape_of
-from xenoovs.verify.why.kernel import kernel_reasons, silent_refusal
+from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood
 
 RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, counters=None)
@@ -119,3 +119,26 @@ def test_a_full_table_comes_with_what_makes_it_fit(answer: DriverAnswer | None) 
     assert any("`tolerance`" in line and "`max_flows`" in line for line in reason.fix)
     assert ("xenoovs apply FILE" in reason.fix, "devlink dev param show" in reason.fix) == (True, True)
     assert reason.fix[-1] == "ovs-appctl revalidator/purge"
+
+
+_TRACKED = "ct(zone=1),recirc(0x1)"
+
+
+@pytest.mark.parametrize(
+    ("layer", "actions", "has_tc_chains", "reasons"),
+    [
+        ("dp:ovs", _TRACKED, False, 1),
+        ("dp:ovs", _TRACKED, True, 0),
+        ("dp:ovs", _TRACKED, Unknown("no config"), 0),
+        ("dp:ovs", "trunc(100),p1", False, 0),
+        ("dp:tc", _TRACKED, False, 0),
+    ],
+)
+def test_a_kernel_without_chains_is_the_reason_of_what_recirculates(
+    layer: str, actions: str, has_tc_chains: bool | Unknown, reasons: int
+) -> None:
+    kernel = KernelFacts("6.1.0-56-amd64", {}, 0, has_tc_chains)
+    seen = replace(host(), kernel=kernel)
+    found = list(chain_reasons(case(megaflow(layer, actions), seen=seen)))
+    assert len(found) == reasons
+    assert all((one.cause, one.likelihood) == (Cause.RECIRCULATION, Likelihood.CERTAIN) for one in found)

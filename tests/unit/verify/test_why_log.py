@@ -11,7 +11,7 @@ from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.why.case import Evidence
 from xenoovs.verify.why.flows import action_reasons
-from xenoovs.verify.why.log import LOG_PATTERNS, parse_refusals
+from xenoovs.verify.why.log import LOG_PATTERNS, parse_refusals, refuses_chains
 from xenoovs.verify.why.reason import Cause
 
 _numbers = count(1)
@@ -149,3 +149,11 @@ def test_what_an_earlier_process_refused_does_not_count() -> None:
     assert len(parse_refusals(start + _failed())) == 1
     thread = "2026-11-21T05:00:00.000Z|00001|dpif_netlink(handler5)|DBG|added flow\n"
     assert len(parse_refusals(_failed() + thread)) == 1
+
+
+def test_the_log_shows_a_kernel_without_chains_until_the_next_start() -> None:
+    refused = _line("flow_put: recirc_id sharing not supported") + _failed()
+    start = "2026-11-21T04:40:00.000Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+    assert refuses_chains(refused)
+    assert not refuses_chains(refused + start)
+    assert not refuses_chains(_failed())

@@ -200,6 +200,16 @@ def _of_port(before: list[Refusal], failed: re.Match[str], line: str) -> list[Re
     return [Refusal(cause, failed[0], failed["port"], line)]
 
 
+_NO_CHAINS = "recirc_id sharing not supported"
+"""netdev_tc_flow_put() of lib/netdev-offload-tc.c, if the kernel lacks CONFIG_NET_TC_SKB_EXT: an error up to 3.1, later
+at debug level."""
+
+
+def refuses_chains(text: str) -> bool:
+    """Return whether the log says, since the last start of ovs-vswitchd, that the kernel cannot offload chains."""
+    return _NO_CHAINS in text and any(_NO_CHAINS in refusal.message for refusal in parse_refusals(text))
+
+
 _TUNNELS = {"genev_sys_": "geneve-", "vxlan_sys_": "vxlan-", "gre_sys": "gre-"}
 """Device of all tunnels of a kind -> how OpenStack names the interfaces of such tunnels; OVN names them `ovn-ID-N`."""
 _OVN_TUNNEL = re.compile(r"ovn-[0-9A-Za-z]+-[0-9a-f]+", re.ASCII)
