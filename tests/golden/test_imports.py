@@ -24,6 +24,7 @@ CASES = {
     "thesis.flows": Source.FLOWS,
     "weighted.flows": Source.FLOWS,
     "blog.txt": Source.FLOWS,
+    "doca-ar-receiver.flows": Source.FLOWS,
 }
 
 
@@ -32,7 +33,8 @@ def test_an_imported_config_is_as_recorded_and_valid(name: str, *, update_golden
     draft = CASES[name].reader()((FOLDER / name).read_text())
     text = render(draft, source=name, switch=DraftSwitch())
     compare(FOLDER / f"{name}.yaml", text, update=update_golden)
-    assert len(parse_config(text, file=name).services) == len(draft.services)
+    config = parse_config(text, file=name)
+    assert (len(config.services), len(config.tunnels)) == (len(draft.services), len(draft.tunnels))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

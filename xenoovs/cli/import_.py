@@ -69,6 +69,9 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
         raise FileUnusable(file=name, reason=str(error)) from None
     echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)
     services, omitted = len(draft.services), len(draft.every_omission)
+    if draft.tunnels and not services:
+        echo(f"{counted(len(draft.tunnels), 'tunnel')} imported", err=True)
+        return
     if not services and draft.own_flows:
         raise FileUnusable(file=name, reason=_of_xenoovs(draft.own_flows))
     if not services:

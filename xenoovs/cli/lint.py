@@ -35,6 +35,7 @@ from xenoovs.compile.offloadable.check import (
 )
 from xenoovs.compile.offloadable.cost import CostFinding, CostKind, check_cost, program_entries
 from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.rewrites import RewriteFinding, check_rewrites, check_script
 from xenoovs.compile.offloadable.table import (
     DEFAULT_VERSION,
     Offload,
@@ -45,6 +46,7 @@ from xenoovs.compile.offloadable.table import (
 )
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.errors import FileUnusable, counted
+from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import parse_dump, render_flow
@@ -73,6 +75,7 @@ class Lint:
         program: The flows of the config; None without one.
         dump: The flows of --flows, with a config only the foreign ones; None without --flows.
         entries: Hardware entries of the services; None without a config.
+        rewrites: Mistakes in flows of --flows that rewrite or reflect tunnel packets, and in the order of a script.
     """
 
     profile: Profile
@@ -81,6 +84,7 @@ class Lint:
     dump: ProgramOffload | None
     costs: tuple[CostFinding, ...] = ()
     entries: int | None = None
+    rewrites: tuple[RewriteFinding, ...] = ()
 
     @property
     def is_table_full(self) -> bool:
@@ -115,7 +119,7 @@ class Lint:
     "--flows",
     type=FILE,
     metavar="FLOWS",
-    help="Check the flows of this `ovs-ofctl dump-flows` output.",
+    help="Check the flows of this `ovs-ofctl dump-flows` output, or script of `ovs-ofctl add-flow`.",
 )
 @click.option("--groups", type=FILE, metavar="GROUPS", help="Its groups: `ovs-ofctl -O OpenFlow15 dump-groups`.")
 @click.option("--table-size", metavar="N", type=click.IntRange(min=1), help="Entries that the NIC's table holds.")
@@ -164,13 +168,14 @@ def lint_command(
     if groups is not None and flows is None:
         raise click.UsageError("--groups needs --flows.")
     dumped = None if flows is None else _read_flows(flows)
+    rewrites = () if flows is None or dumped is None else (*check_rewrites(dumped), *check_script(read_text(flows)))
     known_groups = {} if groups is None else parse_groups(read_text(groups))
     at_least = Offload.HW if everything else Offload.DEPENDS
 
     def check(balancer: Balancer | None) -> int:
         if balancer is None:
             dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
-            lint = Lint(profile, version, None, dump)
+            lint = Lint(profile, version, None, dump, rewrites=rewrites)
         else:
             program = compile_config(balancer)
             foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
@@ -184,6 +189,7 @@ def lint_command(
                 else check_flows(foreign, profile=profile, version=version, groups=known_groups),
                 (*costs, *(_foreign_cost(balancer, program, foreign) if foreign else ())),
                 program_entries(program, client_macs=client_macs or 1),
+                rewrites,
             )
         output.show(lambda: _document(lint, at_least), lambda: _show(lint, at_least))
         is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
@@ -209,7 +215,7 @@ def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...
 
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:
-    """Return the flows of a dump or of a flow file, without prompts and lines that start with #."""
+    """Return the flows of a dump, a flow file or a script of `ovs-ofctl add-flow`, without prompts and comments."""
     text = read_text(path)
     if _MEGAFLOW.search(text):
         raise FileUnusable(
@@ -217,6 +223,8 @@ def _read_flows(path: Path) -> tuple[Flow, ...]:
             reason="it is a dump of megaflows (`ovs-appctl dpctl/dump-flows`); judge it with `xenoovs verify-offload "
             "--from-dump` or `xenoovs why --from-dump`. Flows are written by `ovs-ofctl dump-flows`",
         )
+    if found := script_flows(text):
+        return found
     lines = ("" if _NO_FLOW.match(line) else line for line in text.splitlines())
     return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
 
@@ -251,6 +259,9 @@ def _show(lint: Lint, at_least: Offload) -> None:
                 if result.offload.badness >= at_least.badness:
                     echo(f"  {result.offload.value}: {result.topic.what}")
                     _show_evidence(result)
+    for mistake in lint.rewrites:
+        echo(f"\n{click.style('TUNNEL  ', fg='yellow')} {mistake.flow or 'order of commands'}")
+        print_text(f"  {mistake.text}", indent="  ")
     for finding in lint.costs:
         head = click.style("COST    ", fg="red" if finding.cost is CostKind.TABLE_FULL else "cyan")
         echo(f"\n{head} {f'{finding.service}: ' if finding.service else ''}{finding.text}")
@@ -309,6 +320,9 @@ def _document(lint: Lint, at_least: Offload) -> dict[str, object]:
         "costs": [
             {"cost": cost.cost.value, "service": cost.service, "entries": cost.entries, "text": cost.text}
             for cost in lint.costs
+        ],
+        "rewrites": [
+            {"rewrite": finding.rule.value, "flow": finding.flow, "text": finding.text} for finding in lint.rewrites
         ],
     }
 

@@ -55,7 +55,7 @@ from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop, with_mac
-from xenoovs.model.remote import every_service
+from xenoovs.model.remote import any_source_ports, every_service, remotes_of, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import (
     ETH_ARP,
     TCP,
@@ -480,12 +480,16 @@ _PLACEHOLDER = 0x02FFFF000000
 def compile_config(balancer: Balancer) -> Program:
     """Return the program with the fewest blocks, without a switch or a network.
 
-    Backends whose MAC is not known have a placeholder in it: blocks and hardware entries depend on no MAC.
+    Backends whose MAC is not known have a placeholder in it, and so have paths whose source port is not known: blocks
+    and hardware entries depend on neither.
 
     Raises:
         ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
     known = replace(balancer, services=tuple(map(_with_placeholders, balancer.services)))
+    unknown = frozenset(unknown_paths(known))
+    remotes = {(tunnel.name, remote.name): (tunnel, remote) for tunnel, remote, _ in remotes_of(known)}
+    known = with_source_ports(known, {name: any_source_ports(*remotes[name]) for name in unknown})
     return compile_program(known, decide(Decision(), DesiredState(known)))
 
 

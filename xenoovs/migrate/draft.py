@@ -7,12 +7,14 @@ import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from ipaddress import IPv4Address
 from itertools import groupby
 
 from xenoovs.config.emit import render_decimal, render_text
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.model.tunnel import Reflect, TunnelType
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _LONGEST_NAME = 63
@@ -84,6 +86,20 @@ class DraftService:
 
 
 @dataclass(slots=True)
+class DraftTunnel:
+    """A tunnel of the host, whose probes flows reflect. source_ports: None: the source does not say."""
+
+    name: str
+    kind: TunnelType
+    local: IPv4Address
+    remote: IPv4Address
+    dst_port: int
+    tos: int
+    reflect: Reflect
+    source_ports: PortRange | None = None
+
+
+@dataclass(slots=True)
 class DraftSwitch:
     """The bridge and its ports; None: the source does not name them."""
 
@@ -105,6 +121,7 @@ class Draft:
     is_dsr: bool = False
     own_flows: int = 0
     switch: DraftSwitch = field(default_factory=DraftSwitch)
+    tunnels: list[DraftTunnel] = field(default_factory=list)
 
     @property
     def every_omission(self) -> tuple[Omission, ...]:
@@ -167,11 +184,32 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     yield f"  egress: {render_text(found.egress or switch.egress or 'p1')}"
     yield f"  other_traffic: {found.other_traffic.value}"
     yield ""
+    if draft.tunnels:
+        yield "tunnels:"
+    for tunnel in draft.tunnels:
+        yield from _tunnel(tunnel, host_port=found.egress or switch.egress or "pf0hpf")
+        yield ""
     yield "services:" if draft.services else "services: []"
     for number, service in enumerate(draft.services):
         if number:
             yield ""
         yield from _service(service, source)
+
+
+def _tunnel(tunnel: DraftTunnel, *, host_port: str) -> Iterator[str]:
+    yield f"  - name: {render_text(tunnel.name)}"
+    yield f"    type: {tunnel.kind.value}"
+    yield f"    local: {tunnel.local}"
+    yield f"    host_port: {render_text(host_port)}"
+    if tunnel.dst_port != tunnel.kind.dst_port:
+        yield f"    dst_port: {tunnel.dst_port}"
+    if tunnel.source_ports is not None:
+        yield f"    source_ports: {tunnel.source_ports}"
+    yield f"    remotes: [{{name: remote, address: {tunnel.remote}}}]"
+    yield "    paths: {by: source_port, count: 4, discover: ttl}"
+    yield "    # An internal port for probes: `ovs-vsctl add-port BRIDGE xoar0 -- set interface xoar0 type=internal`."
+    yield f"    probe: {{port: xoar0, tos: {tunnel.tos}}}"
+    yield f"    reflect: {tunnel.reflect.value}"
 
 
 def _service(service: DraftService, source: str) -> Iterator[str]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
+from itertools import pairwise
 
 from xenoovs.compile.encoding import block_of, infer_key, key_bits
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, name_from, whole_weights
+from xenoovs.migrate.draft import (
+    Draft,
+    DraftBackend,
+    DraftService,
+    DraftTunnel,
+    Omission,
+    name_from,
+    whole_weights,
+)
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
+from xenoovs.model.tunnel import Reflect, TunnelType
 from xenoovs.openflow.flow import (
     ETH_ARP,
     ETH_IPV4,
@@ -24,8 +34,10 @@ from xenoovs.openflow.flow import (
     Foreign,
     Masked,
     Match,
+    Move,
     Normal,
     Output,
+    OutputInPort,
     SetField,
     is_ours,
 )
@@ -33,6 +45,7 @@ from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import MAX_WIDTH
 
 _COMMAND = re.compile(r"^[^#]*?\bovs-ofctl\b.*?\badd-flow\b", re.ASCII)
+_LINK = re.compile(r"^[^#]*?\bip link add (?:dev )?(\S+) type (vxlan|geneve) ([^&;|]*)", re.ASCII)
 _HEADER = re.compile(r"^(NXST_FLOW|OFPST_FLOW|OFPT_[A-Z_]+) ", re.ASCII)
 _ACTIONS = re.compile(r"[,\s]*\bactions?=", re.ASCII)
 _FIRST = ("cookie", "table", "priority")
@@ -80,6 +93,7 @@ def read_flows(text: str) -> Draft:
     groups: dict[tuple[Masked, ...], _Group] = {}
     across: dict[str, tuple[_Line, str]] = {}
     is_table_miss_known = False
+    reflectors: list[tuple[_Line, int]] = []
     for line in lines:
         match, delivery = line.flow.match, _delivery(line.flow)
         if is_ours(line.flow.cookie):
@@ -92,6 +106,8 @@ def read_flows(text: str) -> Draft:
             reason = "other_traffic is normal: the bridge floods ARP, and switches all that belongs to no service"
             draft.omissions.add(line, reason)
             draft.switch.other_traffic, is_table_miss_known = OtherTraffic.NORMAL, True
+        elif (tos := _reflected_tos(line.flow)) is not None:
+            reflectors.append((line, tos))
         elif delivery is None or match.foreign:
             draft.omissions.add(line, _reason(line.flow))
         elif delivery.mac is None and match.in_port and _is_for_all(match):
@@ -104,6 +120,7 @@ def read_flows(text: str) -> Draft:
             group.ports.add(match.in_port)
     for group in groups.values():
         _add_service(draft, group)
+    _add_tunnels(draft, reflectors, text)
     _set_switch(draft, groups.values(), across, is_table_miss_known=is_table_miss_known)
     draft.omissions.sort(key=lambda omission: omission.line)
     return draft
@@ -112,7 +129,7 @@ def read_flows(text: str) -> Draft:
 def _flows(text: str, draft: Draft) -> Iterable[_Line]:
     for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip()
-        if not stripped or stripped.startswith("#") or _HEADER.match(stripped):
+        if not stripped or stripped.startswith("#") or _HEADER.match(stripped) or _LINK.match(stripped):
             continue
         written = stripped
         if _COMMAND.match(stripped):
@@ -139,6 +156,57 @@ def _as_dumped(text: str) -> str:
     head = "".join(f"{name}={first[name]}, " for name in ("cookie", "table") if name in first)
     priority = [f"priority={first['priority']}"] if "priority" in first else []
     return f"{head}{','.join((*priority, *written))} actions={text[found.end() :].strip()}"
+
+
+def script_flows(text: str) -> tuple[Flow, ...]:
+    """Return the flows that `ovs-ofctl add-flow` commands of a script add; none for another text."""
+    draft = Draft()
+    return tuple(line.flow for line in _flows(text, draft) if _COMMAND.match(line.text))
+
+
+def _reflected_tos(flow: Flow) -> int | None:
+    """Return the type of service of the probes that a flow sends back; None: it is no reflector."""
+    tos, port = flow.match.get(Field.NW_TOS), flow.match.get(Field.TP_DST)
+    writes = {action.field for action in flow.actions if isinstance(action, SetField)}
+    is_reflector = OutputInPort() in flow.actions and Field.TP_DST in writes and not flow.match.foreign
+    return tos.value if is_reflector and tos is not None and port is not None else None
+
+
+def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], text: str) -> None:
+    """Add the tunnel devices that the text makes, if flows reflect probes for their port."""
+    devices = [found for line in text.split("\n") if (found := _device(line.strip())) is not None]
+    for line, tos in reflectors:
+        port = line.flow.match.get(Field.TP_DST)
+        mine = [device for device in devices if port is not None and device.dst_port == port.value]
+        swaps = any(isinstance(action, Move) and action.target is Field.NW_DST for action in line.flow.actions)
+        for device in mine:
+            reflect = Reflect.L3 if swaps else Reflect.L2
+            draft.tunnels.append(replace(device, tos=tos, reflect=reflect))
+        if not mine:
+            reason = (
+                "it reflects probes of a tunnel, and no `ip link add ... type vxlan` with `local` and `remote` says of "
+                "which: write it as `tunnels:`"
+            )
+            draft.omissions.add(line, reason)
+
+
+def _device(line: str) -> DraftTunnel | None:
+    """Return the tunnel of a command `ip link add NAME type vxlan ...` (ip-link(8)); None: it is none."""
+    found = _LINK.search(line)
+    if found is None:
+        return None
+    kind, words = TunnelType(found[2]), found[3].split()
+    values = dict(pairwise(words))
+    try:
+        local, remote = IPv4Address(values["local"]), IPv4Address(values["remote"])
+        dst_port = int(values.get("dstport", kind.dst_port))
+    except (KeyError, ValueError):
+        return None
+    bounds = next((words[i + 1 : i + 3] for i, word in enumerate(words) if word == "srcport"), [])
+    is_bounded = len(bounds) == 2 and all(bound.isascii() and bound.isdigit() for bound in bounds)
+    # The second port is excluded (udp_flow_src_port() of the kernel).
+    ports = PortRange(int(bounds[0]), int(bounds[1]) - 1) if is_bounded else None
+    return DraftTunnel(name_from(found[1]), kind, local, remote, dst_port, 0, Reflect.L2, ports)
 
 
 def _is_for_all(match: Match) -> bool:

@@ -564,6 +564,8 @@ def _parse_word(text: str, tables: Mapping[str, int] | None) -> Action:
 
 
 def _parse_output(text: str, argument: str) -> Action:
+    if argument in ("IN_PORT", "in_port"):
+        return OutputInPort()
     # Such as output:NXM_NX_REG0[] and output(port=1,max_len=100): a port that the packet carries, a cut copy.
     return Foreign(text) if argument.endswith("]") else Output(parse_name(argument))
 
