@@ -55,7 +55,7 @@ def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
     "--txrehash/--no-txrehash",
     default=False,
     show_default=True,
-    help="Whether a TCP socket of the hosts takes another path after a time-out, as those of virtual machines do not.",
+    help="Whether a TCP socket takes another path after a time-out, as Linux does on a host, not in a virtual machine.",
 )
 def completion_command(
     settings: MeasureSettings,
@@ -74,11 +74,11 @@ def completion_command(
 
     \b
     alone     nothing disturbs
-    elephant  an elephant of 1.2 times the link's rate, from 1.2 s before the flows
-    later     the same from 0.6 s after their start
-    dead      a spine swallows all packets from 0.6 s after their start
+    elephant  an elephant of 1.2 times the rate, from 1.2 s before the flows
+    later     the same, from 0.6 s after their start
+    dead      a spine swallows all packets, from 0.6 s after their start
     reverse   an elephant on the way back of one path
-    steady    long flows beside an elephant of 0, 0.5, 0.9 and 1.0 times the rate: counts the moves of blocks
+    steady    long flows, elephants of 0, 0.5, 0.9 and 1.0 times the rate: moves
 
     \b
     Example:
