@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
 from xenoovs.errors import ParseError
 from xenoovs.verify.bridge_reason import ReasonFinder
-from xenoovs.verify.chains import Link, is_hop, judge_chains, link_chains
+from xenoovs.verify.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, UnparsedLines, hop_of, state_of
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
@@ -224,7 +224,7 @@ class _RowCounter:
             else:
                 self._count(keys[link.root], None, link.exits)
 
-    def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: Link) -> str:
+    def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: ChainLink) -> str:
         if link.failing is None:
             return ""
         reason = self._reason(*found[link.failing])

@@ -156,7 +156,7 @@ def _limited(hop: Hop, total: _Total | None) -> Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """The place of one hop in its chains. Numbers are indices of the hops.
 
     Attributes:
@@ -197,7 +197,7 @@ class _Rest:
     exits: frozenset[str]
 
 
-def link_chains(hops: Sequence[Hop]) -> tuple[Link, ...]:
+def link_chains(hops: Sequence[Hop]) -> tuple[ChainLink, ...]:
     """Return the place of each hop in its chains. Loops are cut.
 
     Hops that share their next ones share the result for these, so that the work grows with the number of hops.
@@ -206,7 +206,9 @@ def link_chains(hops: Sequence[Hop]) -> tuple[Link, ...]:
     ahead = _look_ahead(hops, graph)
     rests = _look_behind(hops, graph, [found.is_judged for found in ahead])
     return tuple(
-        Link(found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged, found.is_after_judged)
+        ChainLink(
+            found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged, found.is_after_judged
+        )
         for found, rest in zip(ahead, rests, strict=True)
     )
 
