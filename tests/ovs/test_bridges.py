@@ -423,3 +423,32 @@ def test_a_controller_serves_both(first: DummyBridge, second: DummyBridge, two: 
     finally:
         process.kill()
         process.communicate()
+
+
+def test_an_agent_that_follows_a_renamed_bridge_locks_it(
+    xenoovs: CommandLine, first: DummyBridge, second: DummyBridge, tmp_path: Path
+) -> None:
+    """It held the lock of the bridge that its config had named first, and two agents could reconcile one bridge."""
+    path, other, db = tmp_path / "one.yaml", tmp_path / "other.yaml", ("--db", first.ovs.db)
+    path.write_text(SMALL_CONFIG)
+    other.write_text(SMALL_CONFIG.replace("ovsbr1, ingress: [p0], egress: p1", "ovsbr2, ingress: [q0], egress: q1"))
+    locks = [first.ovs.directory / "xenoovs" / f"{name}.lock" for name in ("ovsbr1", "ovsbr2")]
+    process, beside = start("agent", path, *db), start("agent", other, *db)
+    try:
+        eventually(lambda: bool(flows(first) and flows(second)), "the flows of both")
+        path.write_text(other.read_text())
+        refused = "another agent reconciles bridge ovsbr2 already"
+        eventually(lambda: refused in xenoovs("status", "--bridge", "ovsbr1", *db).out, "the refusal")
+        beside.kill()
+        beside.communicate()
+        path.write_text(other.read_text() + "# once more\n")
+        eventually(lambda: not locks[0].exists(), "the end of the lock of ovsbr1")
+        second_agent = finish(start("agent", other, *db))
+        assert (second_agent.status, refused in second_agent.err) == (1, True)
+        other.write_text(other.read_text().replace("weight: 30", "weight: 60"))
+        asked = xenoovs("apply", other, *db, "--yes")
+        assert (asked.status, "An agent reconciles bridge ovsbr2" in asked.err) == (64, True), asked.err
+    finally:
+        for each in (process, beside):
+            each.kill()
+            each.communicate()

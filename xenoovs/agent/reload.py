@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -78,6 +79,7 @@ class Reloader:
 
     Attributes:
         reloads: How many texts of the config were accepted.
+        hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Reloader:
         self._is_bridge_unknown = False
         self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
         """The flows before a candidate was first tried: an attempt that raised may have changed some."""
+        self.hold: Callable[[Collection[str]], None] = lambda _: None
 
     async def poll(self, *, always: bool) -> bool:
         """Read the config file if it was touched. Return whether it has a new candidate."""
@@ -133,13 +136,23 @@ class Reloader:
             self._accept(merged)
             return None
         try:
-            return await self._try(candidate, merged)
+            self.hold({*self._bridges, candidate.balancer.uplinks.bridge})
+            change = await self._try(candidate, merged)
+            self.hold(self._bridges)
+            return change
         except XenoovsError as problem:
             if problem.retryable:
                 raise
+            self.hold(self._bridges)
             if self.config.refuse(problem):
                 self._warn_refused("the config cannot be applied; the last good one stays", problem)
             return None
+
+    @property
+    def _bridges(self) -> frozenset[str]:
+        """The bridges whose flows this agent may change: another one if the config before it may come back."""
+        good = self.config.good if self._pending is None else self._pending.good
+        return frozenset((self.config.balancer.uplinks.bridge, good.balancer.uplinks.bridge))
 
     @property
     def is_due(self) -> bool:
@@ -159,6 +172,7 @@ class Reloader:
         problem = NotConfirmed(after_s=self._confirm_s or 0.0)
         merged = await asyncio.to_thread(self._overrides_after_rollback, pending, self._store.state)
         self.config.roll_back(pending.good, problem)
+        self.hold(self._bridges)
         await self.follow(merged)
         self._warn_refused("the config was rolled back", problem)
 
@@ -181,6 +195,7 @@ class Reloader:
         is_pending = self._pending is not None
         self._pending = None
         if is_pending:
+            self.hold(self._bridges)
             info("the config is confirmed", config=self.config.digest)
         return is_pending
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -18,7 +18,7 @@ from xenoovs.agent.bridge_watch import port_views
 from xenoovs.agent.bridges import handle_signals, run_together
 from xenoovs.agent.config_file import BridgeParser, ConfigFile
 from xenoovs.agent.control.app import Mount
-from xenoovs.agent.control.paths import AgentPaths, agent_paths, bound_socket, command_options, lock_bridge
+from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
@@ -153,12 +153,13 @@ def _name(uplinks: Uplinks, switch: ManagementSwitch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenedAgent:
-    """The listeners and the control socket of one agent, and the file of its run-time overrides."""
+    """The listeners and the control socket of one agent, the file of its run-time overrides, and its locks."""
 
     bridge: ConfiguredBridge
     sockets: tuple[ApiListener, ...]
     runtime: Path | None
     control: Path | None = None
+    locks: BridgeLocks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,8 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
     reached.on_change(lambda: wake(loop, agent.request_round))
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
+        if one.locks is not None:
+            agent.reloader.hold = one.locks.hold
     else:
         agent.ports = partial(_port_views, reached.ports, agent)
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
@@ -302,16 +305,17 @@ def open_sockets(
     with ExitStack() as stack:
         agents, ports = [], []
         for bridge in bridges:
-            sockets, control = [], None
+            sockets, control, locks = [], None, None
             if places is not None and not options.once:
                 control = options.control or places.socket(bridge.name)
             is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
             if places is not None and is_locked and not is_shared:
-                stack.enter_context(lock_bridge(places.lock(bridge.name), bridge=bridge.name, control=control))
+                locks = stack.enter_context(closing(BridgeLocks(places, control)))
+                locks.hold((bridge.name,))
             if control is not None:
                 sockets.append(unix_listener(stack.enter_context(bound_socket(control))))
             runtime = None if places is None else places.runtime(bridge.name)
-            agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control))
+            agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control, locks))
         if places is not None and not options.once:
             for option, where in options.served:
                 if where is not None:

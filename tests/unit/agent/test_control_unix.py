@@ -12,6 +12,7 @@ import pytest
 
 from xenoovs.agent.control.paths import (
     AgentPaths,
+    BridgeLocks,
     agent_paths,
     answers,
     bound_socket,
@@ -69,6 +70,24 @@ def test_one_agent_for_one_bridge(tmp_path: Path) -> None:
     with lock_bridge(path, bridge="br"):
         pass
     assert not path.exists()
+
+
+def test_locks_of_a_config_that_moves_to_another_bridge(tmp_path: Path) -> None:
+    places = AgentPaths(tmp_path, tmp_path)
+    locks = BridgeLocks(places, tmp_path / "a.sock")
+    locks.hold(("ovsbr1",))
+    with (
+        lock_bridge(places.lock("ovsbr2"), bridge="ovsbr2"),
+        pytest.raises(AgentRuns, match="another agent reconciles bridge ovsbr2"),
+    ):
+        locks.hold(("ovsbr1", "ovsbr2"))
+    assert [places.lock(name).exists() for name in ("ovsbr1", "ovsbr2")] == [True, False]
+    locks.hold(("ovsbr1", "ovsbr2"))
+    locks.hold(("ovsbr2",))
+    assert [places.lock(name).exists() for name in ("ovsbr1", "ovsbr2")] == [False, True]
+    assert places.lock("ovsbr2").read_text() == str(tmp_path / "a.sock")
+    locks.close()
+    assert not places.lock("ovsbr2").exists()
 
 
 def hold(path: Path, ready: socket.socket) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -136,6 +136,29 @@ def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iter
         finally:
             path.unlink(missing_ok=True)
             os.close(descriptor)
+
+
+class BridgeLocks:
+    """The locks that one agent holds: that of its bridge, and for a time that of another one, if its config moves."""
+
+    def __init__(self, places: AgentPaths, control: Path | None) -> None:
+        """Hold none. `control`: as of `lock_bridge`."""
+        self._places, self._control = places, control
+        self._held: dict[str, ExitStack] = {}
+
+    def hold(self, bridges: Collection[str]) -> None:
+        """Hold the locks of these bridges, and no others. Raises AgentRuns, ListenError: those that it had stay."""
+        for bridge in bridges:
+            if bridge not in self._held:
+                lock = lock_bridge(self._places.lock(bridge), bridge=bridge, control=self._control)
+                with ExitStack() as stack:
+                    stack.enter_context(lock)
+                    self._held[bridge] = stack.pop_all()
+        for bridge in self._held.keys() - set(bridges):
+            self._held.pop(bridge).close()
+
+    def close(self) -> None:
+        self.hold(())
 
 
 @contextmanager
