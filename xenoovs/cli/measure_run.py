@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs import __version__
+from xenoovs.cli.completion import complete_service
 from xenoovs.cli.defaults import announce, find_config, find_lab
 from xenoovs.cli.options import (
     FILE,
@@ -23,7 +24,6 @@ from xenoovs.cli.options import (
     chosen_bridge,
     lab_option,
     output_option,
-    service_option,
 )
 from xenoovs.cli.output import echo, echo_over
 from xenoovs.config.include import MAX_SIZE_BYTES
@@ -113,7 +113,12 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
             metavar="BED",
             help="Measure on the machines of this file; see `xenoovs measure bed --help`.",
         ),
-        service_option,
+        click.option(
+            "--service",
+            metavar="NAME",
+            shell_complete=complete_service,
+            help="Service of the config to send to.  [default: the first that serves UDP]",
+        ),
     ]
     return _with_settings(command, [*services, *_run_options(), bridge_option, output_option])
 
