@@ -15,9 +15,8 @@ from xenoovs.cli.defaults import announce, find_lab
 from xenoovs.cli.measure_run import MeasureSettings, bed_of, document_of, measure_options, run_on_bed, show_result
 from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.path_list import list_paths
-from xenoovs.cli.path_plan import plan_document, show_plan, write_weights
+from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
 from xenoovs.display import quantity, span
-from xenoovs.errors import MeasureError
 from xenoovs.measure.bed_paths import PathDirection
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_file, measured_paths
 from xenoovs.measure.paths import paths_experiment
@@ -182,10 +181,7 @@ class _Planner:
     def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
         """Write the file of a run, and show what was measured and its plan."""
         file = recorded.directory / PATHS_FILE
-        try:
-            file.write_text(measured_file(recorded), encoding="utf-8")
-        except OSError as error:
-            raise MeasureError(f"{file} cannot be written: {error.strerror}") from None
+        write_whole(file, measured_file(recorded), instead="free space there and go on with --resume")
         plan, unit, document = self._plan(file)
         found = measured_paths(recorded)
         measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}

@@ -17,15 +17,29 @@ _DIGITS = 6
 
 def write_weights(out: Path, document: Mapping[str, object]) -> None:
     """Write the document of a plan, from which a service takes its weights. Raises MeasureError."""
+    write_whole(out, json.dumps(document, indent=2) + "\n", instead="name another file with --weights")
+
+
+def write_whole(out: Path, text: str, *, instead: str) -> None:
+    """Write a file, so that others see the text before or the whole new one.
+
+    Args:
+        out: The file.
+        text: Its text.
+        instead: What to do if it cannot be written.
+
+    Raises:
+        MeasureError: It cannot be written.
+    """
     draft = out.with_name(f".{out.name}.new")
     try:
         try:
-            draft.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            draft.write_text(text, encoding="utf-8")
             draft.replace(out)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise MeasureError(f"{out} cannot be written: {error.strerror}; name another file with --weights") from None
+        raise MeasureError(f"{out} cannot be written: {error.strerror}; {instead}") from None
 
 
 def show_plan(plan: PathPlan, unit: str, weights_file: Path | None) -> None:
