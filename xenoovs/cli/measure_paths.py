@@ -17,11 +17,12 @@ from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.path_list import list_paths
 from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
 from xenoovs.display import quantity, span
+from xenoovs.errors import MeasureError
 from xenoovs.measure.bed_paths import PathDirection
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_file, measured_paths
 from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
-from xenoovs.measure.samples import RecordedRun
+from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import Interval
 from xenoovs.paths.plan import Criterion, PairVerdict, PathPlan, plan_paths
 
@@ -113,8 +114,8 @@ def paths_command(
     the round trip of each path are measured alone, then rates of pairs at the same time, in the same and in opposite
     directions: pairs that carry less together share a bottleneck. The run gets a file with what was found, paths.yaml.
 
-    Else FILE is such a file, measured or written by hand, and nothing is measured. It names the paths, what each
-    carries alone, and what they share. Of all splits with the greatest sum, the result loads the first path of the
+    Else FILE is such a file, measured or written by hand, or a run, and nothing is measured. It names the paths, what
+    each carries alone, and what they share. Of all splits with the greatest sum, the result loads the first path of the
     ranking as much as possible, then the second. It is exact, whatever the order in the file.
 
     A service takes its weights from the file of --weights with `weights: {from: JSON}`.
@@ -172,16 +173,20 @@ class _Planner:
         return plan, unit, document
 
     def show_file(self, settings: MeasureSettings) -> None:
-        """Show the plan of a file that is there."""
+        """Show the plan of a file that is there, or of a run."""
         if settings.config is None:
             raise RuntimeError("neither a file nor a bed")
+        if settings.config.is_dir():
+            self.show_run(settings, _read_run(settings.config))
+            return
         plan, unit, document = self._plan(settings.config)
         settings.output.show(lambda: document, lambda: show_plan(plan, unit, self._weights))
 
     def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
         """Write the file of a run, and show what was measured and its plan."""
         file = recorded.directory / PATHS_FILE
-        write_whole(file, measured_file(recorded), instead="free space there and go on with --resume")
+        again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
+        write_whole(file, measured_file(recorded), instead=again)
         plan, unit, document = self._plan(file)
         found = measured_paths(recorded)
         measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}
@@ -197,6 +202,14 @@ class _Planner:
             settings.output.show(lambda: {**document_of(recorded), "paths": measured}, lambda: None)
         else:
             show_result(settings, recorded, show)
+
+
+def _read_run(directory: Path) -> RecordedRun:
+    """Return a run of this experiment. Raises MeasureError, FileUnusable."""
+    recorded = read_recorded(directory)
+    if recorded.run.experiment != "paths":
+        raise MeasureError(f"{directory} is a run of `measure {recorded.run.experiment}`: name one of `measure paths`")
+    return recorded
 
 
 def _pair_document(pair: PairFigures) -> dict[str, object]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.unit.measure.made import paths_run, rate_run, write
 from xenoovs.config.load import load_config
 from xenoovs.datapath.host import NOT_READ, BridgeState, Database, Device, HostFacts, PortState
 
@@ -189,3 +190,20 @@ def test_only_a_pair_that_is_apart_may_have_both_rates(
     text = f"version: 1\npaths:\n{path.format('a', 60)}{path.format('b', 80)}pairs:\n{pair}"
     (tmp_path / "dpu.yaml").write_text(text)
     assert json.loads(xenoovs("measure", "paths", tmp_path / "dpu.yaml", "-o", "json").out)["total"] == total
+
+
+def test_a_run_is_planned_again_with_what_its_pairs_say(xenoovs: CommandLine, tmp_path: Path) -> None:
+    (run,) = write(tmp_path, paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2)).iterdir()
+    said = xenoovs("measure", "paths", run)
+    assert said.status == 0, said.err
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["fips2", "in", "300k", "300k", "to", "300k", "100us", "5us"] in lines
+    assert ["fips2,", "fips3", "same", "120%", "120%", "to", "120%", "shared"] in lines
+    assert ["fips2", "opposite", "120%", "120%", "to", "120%", "shared"] in lines
+    assert "limited by fips2 with fips3" in said.out
+    assert (run / "paths.yaml").exists()
+    few = write(tmp_path / "few", paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3))
+    said = xenoovs("measure", "paths", next(few.iterdir()))
+    assert "the plan counts an undecided pair as what it reached: more repeats would decide" in said.out
+    (other,) = write(tmp_path / "other", rate_run()).iterdir()
+    assert "is a run of `measure rate`: name one of `measure paths`" in xenoovs("measure", "paths", other).err
