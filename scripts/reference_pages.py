@@ -8,14 +8,17 @@ import click
 
 from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.compile.pipeline import (
+    ALIAS_PRIORITY,
     ARP_PRIORITY,
     BLOCK_PRIORITY,
     GENERATION,
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
     OUTPUT_PORT,
+    PROBE_PRIORITY,
     SERVICE_ID,
     SERVICE_PRIORITY,
+    SWAPPED_MAC,
     DrainPriority,
     Stage,
 )
@@ -95,10 +98,13 @@ The tables that xenoovs uses, their priorities and their cookies.
 
 Packets of blocks that move with `drain: {{mode: pin}}` go from `balance` to `drain`, where Open vSwitch itself adds the
 `learned` flows of new connections. No packet visits `home` and `drain_target`. They store which blocks an ejected
-backend gets back, and to which backend a draining block moves.
+backend gets back, and to which backend a draining block moves; `home` also stores the paths of each remote of a
+tunnel, with their source ports.
 
 | flows | table | priority |
 |---|---|---|
+| probes of paths, answers, reflector | {Stage.CLASSIFY.table} | {PROBE_PRIORITY} |
+| packets to an alias of the host | {Stage.CLASSIFY.table} | {ALIAS_PRIORITY} |
 | neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
 | ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
@@ -106,7 +112,8 @@ backend gets back, and to which backend a draining block moves.
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
 {drains}
 
-`{SERVICE_ID.ovs_name}` has the service's id, `{OUTPUT_PORT.ovs_name}` the port number of a learned flow.
+`{SERVICE_ID.ovs_name}` has the service's id, `{OUTPUT_PORT.ovs_name}` the port number of a learned flow,
+`{SWAPPED_MAC.ovs_name}` a MAC of a probe while its MACs are exchanged.
 
 A cookie has 64 bits: owner `{OWNER:#x}` (16), generation {GENERATION} (8), stage (8; its table, and
 {Stage.LEARNED.value} for `learned`), service id (32; 0: no service).

@@ -19,6 +19,7 @@ from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import DecisionMalformed, counted
 from xenoovs.model.balancer import Balancer, service_ids
+from xenoovs.model.remote import every_service
 
 INSTALLED = "installed"
 _SHIFTS_SHOWN = 20
@@ -59,8 +60,9 @@ def decision_command(
     if offline and (installed or other == INSTALLED):
         raise click.UsageError("--offline reads no bridge: omit it to see what is installed.")
     balancer = load(config) if offline else load_resolved(config)
-    ids = service_ids(service.claim for service in balancer.services)
-    names = {ids[service.claim]: service.name for service in balancer.services}
+    configured = every_service(balancer)
+    ids = service_ids(service.claim for service in configured)
+    names = {ids[service.claim]: service.name for service in configured}
     engine = None if offline else Engine(reach(db, lab))
     if engine is None:
         decision, transition = compile_config(balancer).decision, Transition()
@@ -96,7 +98,7 @@ def _show(balancer: Balancer, names: dict[int, str], decision: Decision, transit
     rows = []
     for service_id, service in decision.services:
         home, active = service.home.shares(), service.active.shares()
-        configured = {b.name: b for s in balancer.services if s.name == names.get(service_id) for b in s.backends}
+        configured = {b.name: b for s in every_service(balancer) if s.name == names.get(service_id) for b in s.backends}
         others = sorted((home.keys() | active.keys()) - configured.keys())
         for owner in (*configured, *others):
             blocks = sum(name == owner for _, name in service.active.rows)

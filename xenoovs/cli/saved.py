@@ -36,6 +36,7 @@ from xenoovs.errors import (
     StalePlan,
 )
 from xenoovs.model.balancer import Balancer, service_ids
+from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
 
@@ -182,8 +183,9 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
         text = render_config(balancer)
     except ValueError as error:
         raise FileUnusable(file=file, reason=str(error)) from None
-    ids = service_ids(service.claim for service in balancer.services)
-    names = {ids[service.claim]: service.name for service in balancer.services}
+    services = every_service(balancer)
+    ids = service_ids(service.claim for service in services)
+    names = {ids[service.claim]: service.name for service in services}
     return {
         "xenoovs": __version__,
         "at": datetime.now(timezone.utc).replace(microsecond=0),
