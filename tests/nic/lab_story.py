@@ -84,13 +84,15 @@ class LabStory:
         self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
         self._record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
         self._say("why", "why", "my.yaml", "--lab", NAME)
+        once = ("--quick", "--sizes", "64", "--repeats", "1", "-o", "json")
+        self._say("rate", "measure", "rate", "my.yaml", "--lab", NAME, *once, "--out", self._directory / "results")
         self._say("spoilt", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))
         self._type_the_fixes("doctor", "my.yaml", "--lab", NAME)
         self._say("spoilt again", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))
         self._say("purge", *self._exec("ovs-appctl", "revalidator/purge"))
         self._say("traffic in software", "lab", "traffic", "--lab", NAME, "--packets", "200")
         self._type_the_fixes("why", "my.yaml", "--lab", NAME)
-        self._say("ipvs", NAME, self._config, program=(sys.executable, "-m", "tests.nic.ipvs_sample"))
+        self._say("samples", NAME, self._config, program=(sys.executable, "-m", "tests.nic.measure_samples"))
         self._config.write_text(config.replace("weight: 50", "weight: 80"))
         self._say("plan of changed weights", "plan", "my.yaml", "--lab", NAME, "-o", "json")
         self._say("exit status", *self._exec("sh", "-c", "cat; exit 7"), stdin="typed\n")
@@ -101,7 +103,9 @@ class LabStory:
         self._say("status without machine", "lab", "status", "--lab", NAME)
         self._say("down", "lab", "down", "--lab", NAME)
         self._say("second down", "lab", "down", "--lab", NAME)
-        self._record.left = [path.name for path in self._directory.iterdir() if path != self._config]
+        self._record.left = [
+            path.name for path in self._directory.iterdir() if path not in (self._config, self._directory / "results")
+        ]
         for name in (NAME, _CRASHED):
             self._record.left += map(str, marked_processes(MARK, str(self._directory / name)))
 

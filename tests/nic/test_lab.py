@@ -13,6 +13,8 @@ from tests.nic.truth import parse_rules
 
 VIP = 0x0A030A2D
 PACKETS = 1000
+FEW = 20
+"""Packets of other kinds."""
 
 
 def test_it_comes_up_and_says_how_to_go_on(lab: dict[str, Any]) -> None:
@@ -54,9 +56,36 @@ def test_the_cables_count_them(lab: dict[str, Any]) -> None:
     assert int(lab["said"]["wire"]["stdout"]) >= PACKETS
 
 
+def test_a_measured_rate_has_the_counters_of_the_nic_and_is_not_called_hardware(lab: dict[str, Any]) -> None:
+    said = lab["said"]["rate"]
+    assert said["exit_code"] == 0, said["stderr"]
+    document = json.loads(said["stdout"])
+    assert (document["kind"], document["datapath"].partition(", ")[2]) == (
+        "emulated",
+        "emulated NIC, in a virtual machine",
+    )
+    [sample] = document["samples"]
+    values = sample["values"]
+    assert 0 < values["received"] == sum(values["received_by_backend"].values())
+    # Counted at the wire: the representor has no packet that the NIC forwards.
+    assert abs(values["switched"] - values["sent"]) <= FEW
+    assert abs(values["matched"] - values["sent"]) <= FEW
+    assert abs(values["offloaded_packets"] - values["sent"]) <= FEW
+
+
+def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any]) -> None:
+    assert lab["said"]["samples"]["stderr"] == ""
+    pktgen = json.loads(lab["said"]["samples"]["stdout"])["pktgen"]
+    paced, fast = pktgen["loads"]
+    assert paced["sent"] == PACKETS
+    for load in (paced, fast):
+        assert abs(load["received"] - load["sent"]) <= FEW
+        assert abs(load["received_by_backend"]["fips2"] / load["received"] - 0.5) < 0.01
+    assert "cl1" not in pktgen["left"]
+
+
 def test_ipvs_of_the_machine_balances_beside_the_designs(lab: dict[str, Any]) -> None:
-    assert lab["said"]["ipvs"]["stderr"] == ""
-    sample = json.loads(lab["said"]["ipvs"]["stdout"])
+    sample = json.loads(lab["said"]["samples"]["stdout"])["ipvs"]
     assert sample["why_not"] == ""
     assert sample["values"]["received"] > 0
     assert all(sample["values"]["received_by_backend"].values())

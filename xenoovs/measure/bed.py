@@ -14,6 +14,9 @@ from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.switch.process import Completed
 
+TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"
+"""Programs that send a load, as in a bed file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
@@ -106,6 +109,7 @@ class Bed:
         gateway_mac: Next hop of packets to a VIP that has no MAC in the config.
         document: The bed for `run.json`.
         versions: For `run.json`.
+        driver: Program of the generator: TCPREPLAY or PKTGEN.
     """
 
     name: str
@@ -121,6 +125,7 @@ class Bed:
     gateway_mac: str
     document: Mapping[str, object]
     versions: Mapping[str, str]
+    driver: str = TCPREPLAY
 
     @property
     def config(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from xenoovs.errors import ConfigError, Finding, MeasureError, did_you_mean
+from xenoovs.measure.bed import PKTGEN, TCPREPLAY
 from xenoovs.model.address import parse_mac
 
 _LARGEST = 1 << 20
@@ -49,6 +50,7 @@ class BedRole:
         interfaces: Its interface; of the dpu the uplinks.
         address: Its own IP address, or empty.
         mac: The MAC that packets to it have, or empty: that of its interface.
+        driver: Program that sends the load, of the generator.
     """
 
     role: str
@@ -56,6 +58,7 @@ class BedRole:
     interfaces: tuple[str, ...]
     address: str = ""
     mac: str = ""
+    driver: str = TCPREPLAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class BedFile:
                 "interfaces": list(role.interfaces),
                 **({"address": role.address} if role.address else {}),
                 **({"mac": role.mac} if role.mac else {}),
+                **({"driver": role.driver} if role.driver != TCPREPLAY else {}),
             }
             for role in self.roles
         }
@@ -170,8 +174,10 @@ class _BedReader:
         except _Wrong:
             return None
         self.required(node, path, keys, ("host", interface))
-        if "driver" in keys and (driver := self.text(keys["driver"], f"{path}.driver")) != "tcpreplay":
-            self.add(keys["driver"], f"{path}.driver", _DRIVERS.get(driver, f"{driver!r} is not known; use tcpreplay"))
+        driver = self.text(keys["driver"], f"{path}.driver") if "driver" in keys else TCPREPLAY
+        if driver not in (TCPREPLAY, PKTGEN):
+            said = _DRIVERS.get(driver, f"{driver!r} is not known; use tcpreplay or pktgen")
+            self.add(keys["driver"], f"{path}.driver", said)
         host = self.host(keys["host"], f"{path}.host") if "host" in keys else None
         names: Sequence[yaml.Node] = ()
         if interface in keys:
@@ -181,7 +187,7 @@ class _BedReader:
         mac = self.parsed(keys, path, "mac", lambda text: str(parse_mac(text)))
         if len(self.findings) > before or host is None:
             return None
-        return BedRole(name, host, interfaces, address, mac)
+        return BedRole(name, host, interfaces, address, mac, driver)
 
     def host(self, node: yaml.Node, path: str) -> HostName | None:
         text = self.text(node, path)
@@ -250,7 +256,6 @@ class _BedReader:
 _DRIVERS = {
     "trafgen": "trafgen sends the frames of a whole second at once when it is given a rate; use tcpreplay",
     "trex": "TRex is driven by its own console, with the profile of `xenoovs measure trex-profile`; use tcpreplay",
-    "pktgen": "pktgen of the kernel is not supported; use tcpreplay",
 }
 
 

@@ -1,4 +1,4 @@
-"""Programs that send a load: tcpreplay, which sends at a steady rate, and the kernel's pktgen where it is loaded."""
+"""Programs that send a load: tcpreplay, which sends at a steady rate, and the kernel's pktgen (pktgen.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import base64
 import gzip
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Station
@@ -28,6 +29,25 @@ class GeneratorResult:
     sent: int
     seconds_s: float
     suspect: tuple[str, ...] = ()
+
+
+class LoadGenerator(Protocol):
+    """Sends the frames of a profile."""
+
+    def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
+        """Do what takes time before a measurement. Raises MeasureError for frames that it cannot send."""
+
+    def start(
+        self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
+    ) -> RunningLoad:
+        """Begin to send.
+
+        Args:
+            profile: What to send.
+            frame_bytes: Size of the frames, with FCS.
+            offered_pps: Rate; None: as fast as possible.
+            seconds_s: How long.
+        """
 
 
 @dataclass(slots=True)
@@ -54,14 +74,7 @@ class PacketGenerator:
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
-        """Begin to send.
-
-        Args:
-            profile: What to send.
-            frame_bytes: Size of the frames, with FCS.
-            offered_pps: Rate; None: as fast as possible.
-            seconds_s: How long.
-        """
+        """Begin to send; see LoadGenerator."""
         rate = ["--topspeed"] if offered_pps is None else [f"--pps={offered_pps:.3f}"]
         if offered_pps is None:
             amount = [f"--duration={max(1, round(seconds_s))}"]
@@ -72,7 +85,7 @@ class PacketGenerator:
         # Its statistics of flows would take as long as the sending.
         options = ["--quiet", "--preload-pcap", "--no-flow-stats", f"--loop={_ENDLESS}"]
         command = self.station.start("tcpreplay", interface, *options, *rate, *amount, file)
-        return RunningLoad(command, seconds_s)
+        return RunningLoad(command, seconds_s, _counted)
 
     def _file(self, profile: LoadProfile, frame_bytes: int) -> str:
         key = (profile, frame_bytes)
@@ -87,10 +100,15 @@ class PacketGenerator:
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that is being sent for `planned_s` seconds."""
+    """A load that is being sent for `planned_s` seconds.
+
+    Attributes:
+        counted: Returns the frames and the seconds that the output of the program names; None: it names none.
+    """
 
     command: RemoteCommand
     planned_s: float
+    counted: Callable[[str], tuple[int, float] | None]
     _begun_s: float = field(default_factory=time.monotonic)
 
     def wait(self) -> GeneratorResult:
@@ -101,11 +119,10 @@ class RunningLoad:
             self.command.end()
             raise
         took_s = time.monotonic() - self._begun_s
-        if (found := _ACTUAL.search(done.stdout)) is None or done.exit_code != 0:
+        if (found := self.counted(done.stdout)) is None or done.exit_code != 0:
             said = [line for line in done.stderr.splitlines() if line.strip()] or ["it gave no reason"]
             raise MeasureError(f"the generator ended with status {done.exit_code}: {said[-1]}")
-        # Interrupted, it says one less in its statistics of the device than it sent, but not here.
-        sent, seconds_s = int(found[1]), float(found[2])
+        sent, seconds_s = found
         if seconds_s <= took_s + _CLOCK_SLACK_S and seconds_s > 0:
             return GeneratorResult(sent, seconds_s)
         # It measures by the clock of the day.
@@ -120,6 +137,12 @@ class RunningLoad:
     def end(self) -> None:
         """End the load early."""
         self.command.end()
+
+
+def _counted(text: str) -> tuple[int, float] | None:
+    # Interrupted, it says one less in its statistics of the device than it sent, but not here.
+    found = _ACTUAL.search(text)
+    return None if found is None else (int(found[1]), float(found[2]))
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from xenoovs.display import quantity
-from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.bed import PKTGEN, Bed, Station
 from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts
 from xenoovs.measure.frames import LoadProfile, other_half
-from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
+from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoad, packet_generator
+from xenoovs.measure.pktgen import kernel_generator
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
 
@@ -91,7 +92,7 @@ class LoadBench:
     """
 
     bed: Bed
-    generator: PacketGenerator
+    generator: LoadGenerator
     profile: LoadProfile
     switch: SwitchCounters
 
@@ -132,7 +133,7 @@ class LoadBench:
         return found
 
     def start(self, frame_bytes: int, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
-        """Begin to send; see PacketGenerator.start."""
+        """Begin to send; see LoadGenerator."""
         return self.generator.start(self.profile, frame_bytes=frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
 
     def result(
@@ -197,7 +198,12 @@ def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
         if bed.kind is not BedKind.MACHINES:
             for backend in bed.backends.values():
                 stack.enter_context(unanswered(backend, profile))
-        yield LoadBench(bed, stack.enter_context(packet_generator(bed.generator)), profile, SwitchCounters(bed))
+        generator: LoadGenerator
+        if bed.driver == PKTGEN:
+            generator = kernel_generator(bed.generator)
+        else:
+            generator = stack.enter_context(packet_generator(bed.generator))
+        yield LoadBench(bed, generator, profile, SwitchCounters(bed))
 
 
 @contextmanager

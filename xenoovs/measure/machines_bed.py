@@ -117,6 +117,7 @@ def _bed(path: Path, file: BedFile, balancer: Balancer, service: str | None, pla
         backends={backend.name: places.station(present[backend.name]) for backend in chosen.backends},
         uplinks=file.dpu.interfaces,
         gateway_mac=dpu.mac,
+        driver=file.generator.driver,
         document={**file.document, **link},
         versions={
             "ovs": switch["ovs"],
