@@ -102,7 +102,9 @@ class DesignsExperiment:
             at_first = read_switch(bed.dpu)
             values, suspect = self._load(bed, profile)
             at_last = read_switch(bed.dpu)
-            values["upcalls"] = at_last.missed - at_first.missed
+            values["upcalls"] = max(0, at_last.missed - at_first.missed)
+            if at_last.missed < at_first.missed:
+                suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
             values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
             values["megaflows"] = count_megaflows(bed.dpu, bed.balancer.uplinks.ingress)
             if bed.kind is not BedKind.MACHINES:
@@ -141,7 +143,7 @@ class DesignsExperiment:
         last = read_switch(bed.dpu)
         trial = self.bench.result(LoadReading(before), running, offered_pps=None)
         values, suspect = dict(trial.values), list(trial.suspect)
-        received = sum(end[name].rx - middle[name].rx for name in bed.backends)
+        received = sum(max(0, end[name].rx - middle[name].rx) for name in bed.backends)
         if not received:
             suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
         values["forwarding_pps"] = received / (end_s - middle_s)

@@ -66,12 +66,12 @@ class SwitchedFrames:
         if self.matched + frames.slack < frames.received:
             yield (
                 f"the backends received {frames.received} frames, and the flows of the service matched {self.matched}: "
-                "the others come by another way"
+                "others come another way"
             )
         if self.matched > frames.sent + frames.slack:
             yield (
                 f"the flows of the service matched {self.matched} packets, and the generator sent {frames.sent}: "
-                "others send to the service too"
+                "others send too"
             )
 
 

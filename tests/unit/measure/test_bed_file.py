@@ -37,6 +37,13 @@ def test_a_bed_file_is_read() -> None:
     assert bed.document["backends.fips2"] == {"host": "ssh://root@fips2", "interfaces": ["ens1f0"]}
 
 
+def test_the_generator_may_be_pktgen() -> None:
+    text = GOOD.replace("interface: ens1f0}\nclient", "interface: ens1f0, driver: pktgen}\nclient")
+    bed = parse_bed_file(text, file="bed.yaml")
+    assert (bed.generator.driver, parse_bed_file(GOOD, file="bed.yaml").generator.driver) == ("pktgen", "tcpreplay")
+    assert bed.document["generator"] == {"host": "ssh://root@fips4", "interfaces": ["ens1f0"], "driver": "pktgen"}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "finding"),
     [

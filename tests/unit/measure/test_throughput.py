@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.counters import CountedFrames
-from xenoovs.measure.load import TrialResult
+from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.throughput import TrialSettings, search_throughput
 
 SETTINGS = TrialSettings(trial_s=1.0, resolution=0.02, most_trials=20)
@@ -34,6 +37,13 @@ def test_the_highest_rate_without_loss_is_found(limit_pps: float) -> None:
     assert 0.97 * limit_pps <= throughput <= limit_pps
     assert found.values["forwarding_pps"] == limit_pps
     assert found.values["received"] == found.values["sent"]
+
+
+def test_counters_that_go_back_again_and_again_are_one_sentence() -> None:
+    reason = "the tx counter of generator went back from 9 to 0: it wrapped, or was reset"
+    broken = TrialResult(None, CountedFrames(0, {"a": 0}, 0, (reason,), went_back=True), 1.0, (reason,))
+    with pytest.raises(MeasureError, match=f"{reason}, twice in a row"):
+        search_throughput(lambda _: broken, SETTINGS)
 
 
 def test_a_switch_faster_than_the_generator_has_the_rate_of_the_generator() -> None:
@@ -69,3 +79,16 @@ def test_a_lucky_trial_above_a_loss_is_no_throughput() -> None:
 def test_a_bed_on_which_nothing_arrives_is_an_error_that_says_where_to_look() -> None:
     with pytest.raises(MeasureError, match="no frame reached a backend: are the flows of the config installed"):
         search_throughput(switch(0.0, generator_pps=1e6), SETTINGS)
+
+
+def test_a_load_is_sent_again_when_a_counter_went_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = TrialResult(None, CountedFrames(5, {"a": 5}, 5, ()), 1.0, ())
+    bad = replace(good, frames=CountedFrames(0, {"a": 5}, 5, ("went back",), went_back=True))
+    for results, wanted in (([bad, good], good), ([bad, bad], bad), ([good], good)):
+        left = iter(results)
+        for name in ("announce_backends", "read", "start"):
+            monkeypatch.setattr(LoadBench, name, lambda *_, **__: None)
+        monkeypatch.setattr(LoadBench, "result", lambda *_, left=left, **__: next(left))
+        bench = LoadBench(*[cast(Any, MagicMock())] * 4)
+        assert bench.trial(frame_bytes=64, offered_pps=None, seconds_s=1.0) is wanted
+        assert not [*left]
