@@ -62,6 +62,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -437,12 +438,15 @@ def new_run(out: Path, run: Run) -> Iterator[RunWriter]:
     Raises MeasureError when it cannot be made.
     """
     stamp = re.sub(r"\.[0-9]+", "", run.started).replace("-", "").replace(":", "")
+    directory: Path | None = None
     try:
         out.mkdir(parents=True, exist_ok=True)
         directory = _make_directory(out, f"{run.experiment}-{stamp}")
         (directory / SAMPLES_FILE).touch()
         _write_run(directory, run)
     except OSError as error:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
         raise MeasureError(f"results cannot be stored in {out}: {error.strerror}; name another with --out") from None
     with _open_samples(directory) as stream:
         yield RunWriter(directory, run, (), stream)

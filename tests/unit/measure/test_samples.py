@@ -88,6 +88,16 @@ def test_half_a_line_of_a_crash_is_dropped_and_the_rest_stays(tmp_path: Path) ->
     assert read_recorded(directory).samples == (sample(64, 0), sample(64, 1))
 
 
+def test_a_disk_that_is_full_at_the_start_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MeasureError, match=r"cannot be stored in .*: No space left on device; name another"):
+        new_run(tmp_path, RUN).__enter__()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_full_disk_loses_no_sample_that_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
