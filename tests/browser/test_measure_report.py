@@ -37,14 +37,14 @@ def play(browser: str, scenario: Callable[[Tab], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [700, 1280])
+@pytest.mark.parametrize("width", [420, 700, 1280])
 def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, url: str, width: int, scheme: str) -> None:
     async def scenario(tab: Tab) -> None:
         await tab.look(width=width, scheme=scheme)
         await tab.open(url)
         assert await tab.evaluate("document.documentElement.scrollWidth") == width
         assert await tab.evaluate(CONTRASTS.replace("#now *", "body *")) == []
-        # Each picture has the width of its card, and the ground of the scheme.
+        # Each picture has at least the width of its card, so that its letters can be read, and the ground of the scheme.
         assert (
             await tab.evaluate(
                 "[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width > 0.8 * "
