@@ -44,7 +44,7 @@ def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, url: s
         await tab.open(url)
         assert await tab.evaluate("document.documentElement.scrollWidth") == width
         assert await tab.evaluate(CONTRASTS.replace("#now *", "body *")) == []
-        # Each picture has at least the width of its card, so that its letters can be read, and the ground of the scheme.
+        # Each picture has at least the width of its card, and the ground of the scheme.
         assert (
             await tab.evaluate(
                 "[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width > 0.8 * "
