@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.paths import agent_paths
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.errors import ParseError, SimulateError, SwitchError
+from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
+from xenoovs.model.tunnel import PathSelector
 from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.megaflows import pipeline_of
@@ -27,7 +31,15 @@ from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import Netns
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor.check import DoctorCase, ForeignCost, ForeignFlows, RequiredBackend, Requirements
+from xenoovs.verify.doctor.check import (
+    DoctorCase,
+    ForeignCost,
+    ForeignFlows,
+    ProbedRemote,
+    RequiredBackend,
+    RequiredTunnel,
+    Requirements,
+)
 from xenoovs.verify.doctor.nic import TC_MODULES
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.preempted import preempting_rules
@@ -90,7 +102,30 @@ class Question:
             foreign=foreign,
             backends=self._backends(balancer) if self.backends else (),
             preempting=preempting_rules(expected_services(program), _filters(host)),
+            tunnels=tuple(self._tunnels(balancer)),
         )
+
+    def _tunnels(self, balancer: Balancer) -> Iterator[RequiredTunnel]:
+        probed = self._probed(balancer) if any(tunnel.probe for tunnel in balancer.tunnels) else ()
+        for tunnel in balancer.tunnels:
+            remotes = probed
+            if not isinstance(probed, Unknown):
+                remotes = tuple(remote for remote in probed if remote.name.startswith(f"{tunnel.name}/"))
+            is_by_port = tunnel.paths.by is PathSelector.SOURCE_PORT
+            has_source_ports = tunnel.source_ports is not None if is_by_port else None
+            yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports)
+
+    def _probed(self, balancer: Balancer) -> Fact[tuple[ProbedRemote, ...]]:
+        """Return what the agent of the bridge says of remotes."""
+        try:
+            places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
+            path = places.running(balancer.uplinks.label)
+            if path is None:
+                return Unknown("no agent runs, which would probe the paths")
+            found = Client(path).ask("paths")["remotes"]
+        except XenoovsError as error:
+            return Unknown(f"the agent does not say: {error}")
+        return tuple(ProbedRemote(each["name"], each["problem"], each["tos"], each["tos_sent"]) for each in found)
 
     def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
         served: dict[tuple[str, str, str], list[Service]] = {}

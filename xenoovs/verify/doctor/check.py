@@ -56,6 +56,37 @@ class ForeignFlows:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbedRemote:
+    """What the agent's probes say of a remote.
+
+    Attributes:
+        name: of the tunnel and the remote.
+        problem: why it is not probed, or does not answer; empty: it answers.
+        tos: type of service of the last answer; None: there was none.
+        tos_sent: type of service of the probes.
+    """
+
+    name: str
+    problem: str
+    tos: int | None
+    tos_sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredTunnel:
+    """One tunnel of the config.
+
+    Attributes:
+        remotes: those that are probed.
+        has_source_ports: whether the config says which ports the host uses; None: they cost no megaflows.
+    """
+
+    name: str
+    remotes: Fact[tuple[ProbedRemote, ...]] = NOT_READ
+    has_source_ports: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Requirements:
     """What a config requires of the host.
 
@@ -71,6 +102,7 @@ class Requirements:
     foreign: Fact[ForeignFlows] = NOT_READ
     backends: tuple[RequiredBackend, ...] = ()
     preempting: tuple[PreemptingRule, ...] = ()
+    tunnels: tuple[RequiredTunnel, ...] = ()
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor import nic, openvswitch, ovn
+from xenoovs.verify.doctor import nic, openvswitch, ovn, tunnels
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
@@ -189,6 +189,8 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_hugepages,
     nic.check_doca_init,
     check_bgp,
+    tunnels.check_reflectors,
+    tunnels.check_source_ports,
 )
 """From the daemon to the wire. A check that does not apply returns no row."""
 

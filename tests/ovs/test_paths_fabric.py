@@ -1,0 +1,236 @@
+"""Agents choose paths through a fabric of Linux routers: what dies, what comes back, and what must not move.
+
+The margin is far above any queue, so that a busy machine makes no path congested: only dead paths lose blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ovs.lab_support import lab_name
+from tests.patience import eventually
+from xenoovs.agent.control.client import Client
+from xenoovs.errors import AgentMissing
+from xenoovs.lab.fabric.build import up
+from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
+from xenoovs.lab.fabric.status import restore, silence
+from xenoovs.lab.host import kill_and_wait
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
+from xenoovs.lab.lifecycle import down
+from xenoovs.lab.private_ovs import start_vswitchd_again
+from xenoovs.switch.process import run
+
+pytestmark = [pytest.mark.ovs, pytest.mark.timeout(900)]
+
+REMOTE = "fabric/hostb1"
+
+
+class PathAgent:
+    """An agent as a process of its own, outside of the namespaces of the lab."""
+
+    def __init__(self, lab: FabricLab, dpu: str, directory: Path) -> None:
+        self.lab, self.dpu = lab, dpu
+        self.control, self.log = directory / f"{dpu}.sock", directory / f"{dpu}.log"
+        self.client = Client(self.control)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> PathAgent:
+        argv = [
+            sys.executable,
+            "-m",
+            "xenoovs",
+            "agent",
+            str(self.lab.config(self.dpu)),
+            "--control",
+            str(self.control),
+        ]
+        with self.log.open("ab") as log:
+            env = {**os.environ, **self.lab.ovs(self.dpu).env}
+            self.process = subprocess.Popen(argv, env=env, stderr=log)
+        return self
+
+    def end(self, signal_number: int = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal_number)
+            self.process.wait(60)
+            self.process = None
+
+    def remote(self) -> dict[str, Any]:
+        """What the agent says of the remote; without paths while it does not answer or knows none."""
+        try:
+            found: list[dict[str, Any]] = self.client.ask("paths")["remotes"]
+        except AgentMissing:
+            return {"paths": []}
+        return found[0] if found else {"paths": []}
+
+    def states(self) -> list[str]:
+        return [path["state"] for path in self.remote()["paths"]]
+
+    def blocks(self) -> list[int]:
+        return [path["blocks"] for path in self.remote()["paths"]]
+
+    def events(self, text: str) -> list[dict[str, Any]]:
+        return [event["facts"] for event in self.client.ask("events")["events"] if event["text"] == text]
+
+    def block_flows(self) -> list[str]:
+        """The flows of the blocks of the remote, without counters."""
+        ovs = self.lab.ovs(self.dpu)
+        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", "--no-stats", "dump-flows"]
+        text = run([*argv, f"unix:{ovs.directory / BRIDGE}.mgmt", "table=1"], env=ovs.env).stdout
+        return sorted(line.strip() for line in text.splitlines() if "udp_src" in line)
+
+    def wait_until_good(self) -> None:
+        def is_good() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()
+            return self.states() == ["good"] * 4
+
+        eventually(is_good, f"four good paths at {self.dpu}")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
+    directory, name = tmp_path_factory.mktemp("lab"), lab_name("paths")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        made = up(name, FabricShape(paths=4), directory=directory)
+        try:
+            for dpu in ("dpua1", "dpub1"):
+                _without_congestion(made.config(dpu))
+            yield made
+        finally:
+            down(name, directory=directory)
+
+
+@contextmanager
+def dead_path(agent: PathAgent) -> Iterator[None]:
+    """A spine swallows everything until the end of the `with`: one that is not on the way back of all answers."""
+    for spine in agent.lab.fabric.spines:
+        silence(agent.lab, spine)
+        try:
+            eventually(
+                lambda: {"failed", "unknown"} & {*agent.states()} != set(), "a failed path, or none that answers"
+            )
+            if "failed" in agent.states():
+                yield
+                return
+        finally:
+            restore(agent.lab, (spine,))
+        agent.wait_until_good()
+    pytest.fail("no spine is on one way alone")
+
+
+def _without_congestion(config: Path) -> None:
+    lines = [line for line in config.read_text().splitlines() if not line.strip().startswith("margin:")]
+    config.write_text("\n".join([*lines, "    margin: 1000ms", ""]))
+
+
+@contextmanager
+def agents(lab: FabricLab, directory: Path) -> Iterator[tuple[PathAgent, PathAgent]]:
+    """An agent at each end, once all paths of the first are good."""
+    near, far = (PathAgent(lab, dpu, directory).start() for dpu in ("dpua1", "dpub1"))
+    try:
+        near.wait_until_good()
+        yield near, far
+    finally:
+        near.end()
+        far.end()
+
+
+def test_one_port_of_each_path_is_found_and_has_a_quarter_of_the_blocks(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        remote = near.remote()
+        assert near.blocks() == [16, 16, 16, 16]
+        spines = {path["hops"].split(",")[1] for path in remote["paths"] if path["hops"]}
+        # A new search was made only if the bridge had no ports yet.
+        assert len(spines) in (0, 4)
+        assert len(near.block_flows()) == 4
+        assert (remote["tos"], remote["tos_sent"]) == (0x20, 0x20)
+
+
+def test_exactly_the_blocks_of_a_dead_path_leave_and_the_same_come_back(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        before = near.block_flows()
+        with dead_path(near):
+            eventually(lambda: 0 in near.blocks(), "an empty path")
+            (dead,) = (index for index, state in enumerate(near.states()) if state == "failed")
+            assert sum(near.blocks()) == 64
+            assert near.remote()["moves"]["failed"] == 16
+            eventually(lambda: not any(_port(near, dead) in flow for flow in near.block_flows()), "flows without it")
+        near.wait_until_good()
+        eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
+        eventually(lambda: near.block_flows() == before, "the same flows as before")
+        assert near.remote()["moves"]["restored"] == 16
+
+
+def _port(agent: PathAgent, path: int) -> str:
+    return f"set_field:{agent.remote()['paths'][path]['port']}->"
+
+
+def test_a_killed_agent_leaves_the_flows_and_the_next_one_moves_nothing(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        near.client.ask("paths/pause", {})
+        near.client.ask("paths/resume", {})
+        ports, before = [path["port"] for path in near.remote()["paths"]], near.block_flows()
+        near.end(signal.SIGKILL)
+        assert near.block_flows() == before
+        near.start()
+        near.wait_until_good()
+        assert [path["port"] for path in near.remote()["paths"]] == ports
+        assert near.block_flows() == before
+        assert sum(near.remote()["moves"].values()) == 0
+
+
+def test_a_pin_is_obeyed_and_survives_a_restart(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        try:
+            near.client.ask("paths/pin", {"remote": REMOTE, "path": "p3"})
+            eventually(lambda: near.blocks() == [0, 0, 64, 0], "all blocks on p3")
+            near.end()
+            near.start()
+            near.wait_until_good()
+            assert near.blocks() == [0, 0, 64, 0]
+        finally:
+            near.client.ask("paths/pin", {"remote": REMOTE})
+        eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
+
+
+def test_nothing_moves_while_no_path_answers(lab: FabricLab, tmp_path: Path) -> None:
+    """The reflector is gone, or the way back is: no path is to blame."""
+    with agents(lab, tmp_path) as (near, far):
+        before = near.block_flows()
+        far.end()
+        ovs = lab.ovs("dpub1")
+        run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt"], env=ovs.env)
+        eventually(lambda: near.states() == ["unknown"] * 4, "an unknown remote")
+        assert near.remote()["is_unknown"]
+        assert near.block_flows() == before
+        far.start()
+        near.wait_until_good()
+        assert near.block_flows() == before
+        assert sum(near.remote()["moves"].values()) == 0
+
+
+def test_open_vswitch_restarts_in_the_middle_of_a_failure(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        with dead_path(near):
+            eventually(lambda: near.blocks().count(0) == 1, "an empty path")
+            port = _port(near, near.blocks().index(0))
+            eventually(lambda: not any(port in flow for flow in near.block_flows()), "flows without it")
+            blocks, before = near.blocks(), near.block_flows()
+            ovs = lab.ovs("dpua1")
+            kill_and_wait([ovs.pids()[0]])
+            start_vswitchd_again(ovs)
+            eventually(lambda: near.block_flows() == before, "the same flows again")
+            eventually(lambda: near.states().count("good") == 3, "answers again")
+            assert near.blocks() == blocks
+        eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
