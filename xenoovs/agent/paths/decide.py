@@ -205,6 +205,9 @@ def shifts(
 
     Without a good path, or with all paths alike, no block moves.
     """
+    is_well = all(path.state is PathState.GOOD for path in verdict.paths) and all(placement.usable)
+    if is_well and placement.owners == placement.home:
+        return ()
     table = _Table(verdict, record, placement, chance, now_s)
     if all(path.state is PathState.UNKNOWN for path in verdict.paths) and all(placement.usable):
         return ()

@@ -21,8 +21,8 @@ from xenoovs.agent.paths.pace import Pace
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts, is_sought
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of, paths_of
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.remote import remotes_of
+from xenoovs.model.balancer import Balancer, service_ids
+from xenoovs.model.remote import every_service, remotes_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -117,6 +117,7 @@ class Mover:
         if what == self._followed:
             return
         self._followed, before, self.remotes = balancer, self.remotes, {}
+        ids = service_ids(service.claim for service in every_service(balancer))
         for number, (tunnel, remote, service) in enumerate(remotes_of(balancer), start=1):
             if tunnel.probe is None:
                 continue
@@ -125,6 +126,7 @@ class Mover:
             probed = old if same and old is not None else ProbedRemote(number, tunnel, remote, service, paths)
             if old is not None and not same and [p.name for p in old.paths] != [p.name for p in paths]:
                 self._agent.place(service.name, None)
+            probed.service_id = ids[service.claim]
             self.remotes[service.name] = probed
         self._numbers = {remote.number: remote for remote in self.remotes.values()}
         probed_ones = [remote for remote in self.remotes.values() if remote.paths]

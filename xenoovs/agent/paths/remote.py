@@ -24,6 +24,9 @@ from xenoovs.partition.block import Block
 _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
 
+_REMEMBERED = 4
+"""Blocks whose owners are remembered: those at home, and those of now."""
+
 _CHANCE = Random()  # noqa: S311 - it balances load
 
 
@@ -54,6 +57,7 @@ class ProbedRemote:
     """Rounds, scores and blocks of one remote. For one thread.
 
     Attributes:
+        service_id: Of its service on the bridge.
         record: What the last rounds say.
         verdict: The state of each path.
         moves: Blocks that moved, by reason.
@@ -69,6 +73,8 @@ class ProbedRemote:
         if tunnel.probe is None:
             raise ValueError(f"tunnel {tunnel.name} is not probed")
         self.number, self.tunnel, self.remote, self.service = number, tunnel, remote, service
+        self.service_id = 0
+        self._owners: dict[int, tuple[Blocks, tuple[int, ...] | None]] = {}
         self.probe: PathProbe = tunnel.probe
         self.paths = tuple(paths)
         # `reflect: l2` leaves the addresses of a probe as they are.
@@ -90,6 +96,16 @@ class ProbedRemote:
     def margin_us(self) -> float:
         """By how much a path may be slower than the best one."""
         return self.record.auto_margin_us if self.tunnel.margin_us is None else float(self.tunnel.margin_us)
+
+    def owners(self, blocks: Blocks) -> tuple[int, ...] | None:
+        """Return the path (index) of each block, as `owners_of`; the last few values are remembered."""
+        known = self._owners.get(id(blocks))
+        if known is None or known[0] is not blocks:
+            if len(self._owners) > _REMEMBERED:
+                self._owners.clear()
+            known = blocks, owners_of(blocks, [path.name for path in self.paths], self.tunnel.blocks)
+            self._owners[id(blocks)] = known
+        return known[1]
 
     def send_round(self, port: ProbePort, gateway: bytes) -> None:
         """Send one probe on each path, in random order. Raises OSError: the device is gone."""
