@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from xenoovs.agent.paths.decide import Placement, Verdict, after_shifts, judge, moved, shifts
+from xenoovs.agent.paths.decide import Placement, RemoteVerdict, after_shifts, judge, moved, shifts
 from xenoovs.agent.paths.score import Record
 
 PATHS, BLOCKS = 4, 64
@@ -30,7 +30,7 @@ class Sender:
 
     def __init__(self, number: int) -> None:
         self.chance = Random(number)
-        self.record, self.verdict = Record.empty(PATHS), Verdict.unknown(PATHS)
+        self.record, self.verdict = Record.empty(PATHS), RemoteVerdict.unknown(PATHS)
         home = tuple(block % PATHS for block in range(BLOCKS))
         self.placement, self.moves = Placement(home, home, (True,) * PATHS), 0
 

@@ -10,7 +10,7 @@ from xenoovs.agent.paths.decide import (
     DECIDE_S,
     BlockShift,
     Placement,
-    Verdict,
+    RemoteVerdict,
     judge,
     moved,
     shifts,
@@ -29,7 +29,7 @@ class Sender:
 
     def __init__(self, *, paths: int = 4, blocks: int = 64, seed: int = 1, margin_us: float | None = MARGIN_US) -> None:
         self.now_s, self.margin_us, self.chance = 0.0, margin_us, Random(seed)
-        self.record, self.verdict = Record.empty(paths), Verdict.unknown(paths)
+        self.record, self.verdict = Record.empty(paths), RemoteVerdict.unknown(paths)
         home = tuple(block % paths for block in range(blocks))
         self.placement = Placement(home, home, (True,) * paths)
         self.shifts: list[tuple[float, BlockShift]] = []

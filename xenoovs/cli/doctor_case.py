@@ -35,7 +35,7 @@ from xenoovs.verify.doctor.check import (
     DoctorCase,
     ForeignCost,
     ForeignFlows,
-    ProbedRemote,
+    RemoteAnswers,
     RequiredBackend,
     RequiredTunnel,
     Requirements,
@@ -115,7 +115,7 @@ class Question:
             has_source_ports = tunnel.source_ports is not None if is_by_port else None
             yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports)
 
-    def _probed(self, balancer: Balancer) -> Fact[tuple[ProbedRemote, ...]]:
+    def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
         """Return what the agent of the bridge says of remotes."""
         try:
             places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
@@ -125,7 +125,7 @@ class Question:
             found = Client(path).ask("paths")["remotes"]
         except XenoovsError as error:
             return Unknown(f"the agent does not say: {error}")
-        return tuple(ProbedRemote(each["name"], each["problem"], each["tos"], each["tos_sent"]) for each in found)
+        return tuple(RemoteAnswers(each["name"], each["problem"], each["tos"], each["tos_sent"]) for each in found)
 
     def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
         served: dict[tuple[str, str, str], list[Service]] = {}

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.agent.paths.pace import MAX_SHARE, PROBES_PER_S, Pace
+from xenoovs.agent.paths.pace import MAX_SHARE, PROBES_PER_S, ProbeBudget
 
 
 def test_a_few_remotes_are_probed_as_configured() -> None:
-    pace = Pace()
+    pace = ProbeBudget()
     pace.plan([(4, 0.01)] * 50)
     assert pace.factor == 1.0
 
 
 def test_a_hundred_remotes_with_four_paths_keep_the_budget() -> None:
-    pace = Pace()
+    pace = ProbeBudget()
     pace.plan([(4, 0.01)] * 100)
     assert pace.factor == 2.0
     assert 100 * 4 / (0.01 * pace.factor) == PROBES_PER_S
 
 
 def test_a_slow_machine_keeps_its_part_of_the_processor() -> None:
-    pace = Pace()
+    pace = ProbeBudget()
     pace.plan([(4, 0.01)] * 100)
     for _ in range(200):
         pace.measured(probes=4, busy_s=4 * 100e-6)
@@ -29,7 +29,7 @@ def test_a_slow_machine_keeps_its_part_of_the_processor() -> None:
 
 
 def test_nothing_to_probe_costs_nothing() -> None:
-    pace = Pace()
+    pace = ProbeBudget()
     pace.plan([])
     pace.measured(probes=0, busy_s=0.1)
     assert pace.factor == 1.0

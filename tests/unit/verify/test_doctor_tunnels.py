@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from xenoovs.datapath.host import NOT_READ, Fact, HostFacts, Unknown
-from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, ProbedRemote, RequiredTunnel, Requirements
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, RemoteAnswers, RequiredTunnel, Requirements
 from xenoovs.verify.doctor.tunnels import check_reflectors, check_source_ports
 
 _HOST = HostFacts(is_local=True, database=NOT_READ, daemon=NOT_READ, devices=NOT_READ)
 
 
-def rows(remotes: Fact[tuple[ProbedRemote, ...]], *, has_source_ports: bool | None = True) -> list[CheckResult]:
+def rows(remotes: Fact[tuple[RemoteAnswers, ...]], *, has_source_ports: bool | None = True) -> list[CheckResult]:
     tunnel = RequiredTunnel("rack7", remotes, has_source_ports)
     required = Requirements("ovsbr1", ("p0",), ("pf0hpf",), entries=0, tunnels=(tunnel,))
     case = DoctorCase(_HOST, required)
@@ -21,7 +21,7 @@ def states(found: list[CheckResult]) -> dict[tuple[str, str | None], CheckState]
 
 
 def test_a_remote_that_answers_with_our_tos_is_right() -> None:
-    found = states(rows((ProbedRemote("rack7/b", "", 0x20, 0x20),)))
+    found = states(rows((RemoteAnswers("rack7/b", "", 0x20, 0x20),)))
     assert found == {
         ("reflector answers", "rack7/b"): CheckState.OK,
         ("TOS kept", "rack7/b"): CheckState.OK,
@@ -30,13 +30,13 @@ def test_a_remote_that_answers_with_our_tos_is_right() -> None:
 
 
 def test_another_tos_is_wrong_and_both_are_named() -> None:
-    (row,) = (row for row in rows((ProbedRemote("rack7/b", "", 0, 0x20),)) if row.name == "TOS kept")
+    (row,) = (row for row in rows((RemoteAnswers("rack7/b", "", 0, 0x20),)) if row.name == "TOS kept")
     assert row.state is CheckState.WRONG
     assert row.seen == "0x00 came back, 0x20 was sent"
 
 
 def test_a_silent_remote_is_wrong_with_the_agents_reason() -> None:
-    found = rows((ProbedRemote("rack7/b", "no path answers", None, 0x20),))
+    found = rows((RemoteAnswers("rack7/b", "no path answers", None, 0x20),))
     assert states(found)["reflector answers", "rack7/b"] is CheckState.WRONG
     assert found[0].seen == "no path answers"
 

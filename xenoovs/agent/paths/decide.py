@@ -96,7 +96,7 @@ class PathVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RemoteVerdict:
     """What is decided about a remote.
 
     Attributes:
@@ -108,7 +108,7 @@ class Verdict:
     moved_s: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def unknown(cls, paths: int) -> Verdict:
+    def unknown(cls, paths: int) -> RemoteVerdict:
         """Return the verdict before the first round."""
         return cls((PathVerdict(),) * paths)
 
@@ -133,7 +133,7 @@ class Placement:
     usable: tuple[bool, ...]
 
 
-def judge(verdict: Verdict, record: Record, *, margin_us: float | None, now_s: float) -> Verdict:
+def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, now_s: float) -> RemoteVerdict:
     """Return the new state of each path, by the last rounds.
 
     Args:
@@ -199,7 +199,7 @@ def _next_restore_s(path: PathVerdict, now_s: float) -> float:
 
 
 def shifts(
-    verdict: Verdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
+    verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
 ) -> tuple[BlockShift, ...]:
     """Return the blocks that move now; at most one shift a block.
 
@@ -208,14 +208,14 @@ def shifts(
     is_well = all(path.state is PathState.GOOD for path in verdict.paths) and all(placement.usable)
     if is_well and placement.owners == placement.home:
         return ()
-    table = _Table(verdict, record, placement, chance, now_s)
+    table = _BlockTable(verdict, record, placement, chance, now_s)
     if all(path.state is PathState.UNKNOWN for path in verdict.paths) and all(placement.usable):
         return ()
     found = [*table.leave()]
     return tuple(found or table.restore())
 
 
-def moved(verdict: Verdict, found: Sequence[BlockShift], now_s: float) -> Verdict:
+def moved(verdict: RemoteVerdict, found: Sequence[BlockShift], now_s: float) -> RemoteVerdict:
     """Return the verdict after these shifts, which hold their blocks for a while."""
     recent = {block: at_s for block, at_s in verdict.moved_s.items() if now_s < at_s + HOLD_S}
     return replace(verdict, moved_s=recent | dict.fromkeys((shift.block for shift in found), now_s))
@@ -229,10 +229,12 @@ def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[in
     return tuple(changed)
 
 
-class _Table:
+class _BlockTable:
     """The blocks of a remote while shifts are chosen one by one."""
 
-    def __init__(self, verdict: Verdict, record: Record, placement: Placement, chance: Chance, now_s: float) -> None:
+    def __init__(
+        self, verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, now_s: float
+    ) -> None:
         self._verdict, self._record, self._chance, self._now_s = verdict, record, chance, now_s
         self._placement, self._owners = placement, list(placement.owners)
         self._counts = Counter(self._owners)

@@ -17,7 +17,7 @@ from xenoovs.agent.paths.devices import Devices, NextHopMacs, OpenPort
 from xenoovs.agent.paths.frame import parse_answer, parse_quote
 from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
 from xenoovs.agent.paths.moves import describe_moves, log_restored, log_states, placement_of
-from xenoovs.agent.paths.pace import Pace
+from xenoovs.agent.paths.pace import ProbeBudget
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts, is_sought
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of, paths_of
@@ -42,7 +42,7 @@ class Mover:
     def __init__(self, agent: Agent, source_ports: SourcePorts, open_port: OpenPort) -> None:
         """Bind it to an agent. `open_port`: opens a packet socket where the devices of the bridge are."""
         self.remotes: dict[str, ProbedRemote] = {}
-        self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), Pace()
+        self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), ProbeBudget()
         self.lookout = Lookout(self)
         self._agent, self.source_ports = agent, source_ports
         self._seen: Balancer | None = None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, Verdict
+from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict
 from xenoovs.agent.paths.remote import LastMove, ProbedRemote
 from xenoovs.agent.snapshot import PathState
 from xenoovs.display import span
@@ -58,7 +58,7 @@ def log_restored(remote: ProbedRemote) -> None:
     remote.restored.clear()
 
 
-def log_states(remote: ProbedRemote, before: Verdict, after: Verdict) -> bool:
+def log_states(remote: ProbedRemote, before: RemoteVerdict, after: RemoteVerdict) -> bool:
     """Log paths whose state has changed. Return whether one has failed."""
     states = [path.state for path in after.paths]
     was_unknown = any(path.state is PathState.UNKNOWN for path in before.paths)

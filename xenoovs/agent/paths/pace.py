@@ -14,7 +14,7 @@ _NEW_PART = 0.05
 """Weight of the newest measurement in the cost of a probe."""
 
 
-class Pace:
+class ProbeBudget:
     """Stretches the intervals of all remotes by one factor, so that the budget of probes and of processor time is kept.
 
     Attributes:

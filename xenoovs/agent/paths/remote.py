@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from random import Random
 
-from xenoovs.agent.paths.decide import BlockShift, Placement, Verdict, judge, moved, shifts
+from xenoovs.agent.paths.decide import BlockShift, Placement, RemoteVerdict, judge, moved, shifts
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
 from xenoovs.agent.paths.port import ProbePort, now_us
 from xenoovs.agent.paths.rounds import Rounds
@@ -80,7 +80,7 @@ class ProbedRemote:
         # `reflect: l2` leaves the addresses of a probe as they are.
         source = tunnel.local if tunnel.reflect is Reflect.L2 else remote.address
         self.rounds = Rounds(number, source, timeout_us=tunnel.probe.timeout_ms * 1000)
-        self.record, self.verdict = Record.empty(len(paths)), Verdict.unknown(len(paths))
+        self.record, self.verdict = Record.empty(len(paths)), RemoteVerdict.unknown(len(paths))
         self.moves = Counter[str]()
         self.last_move: LastMove | None = None
         self.hops: dict[int, str] = {}

@@ -56,7 +56,7 @@ class ForeignFlows:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbedRemote:
+class RemoteAnswers:
     """What the agent's probes say of a remote.
 
     Attributes:
@@ -82,7 +82,7 @@ class RequiredTunnel:
     """
 
     name: str
-    remotes: Fact[tuple[ProbedRemote, ...]] = NOT_READ
+    remotes: Fact[tuple[RemoteAnswers, ...]] = NOT_READ
     has_source_ports: bool | None = None
 
 
