@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.paths import agent_paths
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
@@ -117,6 +115,10 @@ class Question:
 
     def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
         """Return what the agent of the bridge says of remotes."""
+        # Imported here: they import HTTP, and most configs have no tunnels.
+        from xenoovs.agent.control.client import Client
+        from xenoovs.agent.control.paths import agent_paths
+
         try:
             places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
             path = places.running(balancer.uplinks.label)

@@ -16,7 +16,7 @@ from xenoovs.errors import AgentMissing, AgentRefused
 
 _TIMEOUT_S = 90.0
 """A change is answered after its round, and a round takes as long as Open vSwitch does."""
-READS = frozenset(("status", "blocks", "events", "paths", "paths/plan"))
+READS = frozenset(("status", "blocks", "events", "paths", "paths_plan"))
 """Names of routes that change nothing. Not from the table of routes, which imports pydantic."""
 
 
@@ -30,7 +30,7 @@ class Client:
         self, name: str, request: Mapping[str, object] | None = None, *, query: Mapping[str, object] | None = None
     ) -> Any:
         """Return the answer of a route, by its name. Raises AgentMissing, AgentRefused."""
-        path = f"/v1/{name}" if query is None else f"/v1/{name}?{urlencode(query)}"
+        path = f"/v1/{name.replace('_', '/')}" + ("" if query is None else f"?{urlencode(query)}")
         body = None if name in READS else json.dumps(request or {}, default=float).encode()
         try:
             connection, response = self._send(path, body)
