@@ -132,12 +132,13 @@ def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
     title = 0.0 if theme is STYLED else _TITLE_IN
     header = title + _LINE_IN * len(chart.subtitles) + 0.12
     handles_in = 0.21 * math.ceil(len(_labels(chart)) / 2) + 0.1
-    height = header + rows * _panel_height(chart) + handles_in
+    heights = [_row_height(chart, chart.panels[row * columns : (row + 1) * columns]) for row in range(rows)]
+    height = header + sum(heights) + handles_in
     figure = make(figsize=(_WIDTH_IN, height))
     figure.set_layout_engine("constrained", rect=(0.005, 0.005, 0.99, 1 - header / height - 0.005), hspace=0.06)
     share = len(chart.panels) > 1 and len({(panel.y.label, panel.y.is_log) for panel in chart.panels}) == 1
     share = share and not chart.panels[0].bars
-    grid = figure.subplots(rows, columns, squeeze=False, sharey="all" if share else False)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey="all" if share else False, height_ratios=heights)
     cells = [cell for row in grid for cell in row]
     for index, (panel, axes) in enumerate(zip(chart.panels, cells, strict=False)):
         is_first = index % columns == 0 or panel.categories != chart.panels[index - 1].categories
@@ -153,9 +154,10 @@ def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
     return figure
 
 
-def _panel_height(chart: Chart) -> float:
+def _row_height(chart: Chart, panels: Sequence[Panel]) -> float:
+    """Return the height of panels side by side, in inches."""
     if chart.panels[0].bars:
-        rows = max(len(panel.categories) for panel in chart.panels)
+        rows = max(len(panel.categories) for panel in panels)
         return 0.6 + rows * 0.145 * max(1.6, len(chart.panels[0].bars))
     return 3.6 if len(chart.panels) <= chart.columns else 2.7
 
