@@ -11,12 +11,11 @@ from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, TopicKin
 from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of
 from xenoovs.verify.chains import is_hop
 from xenoovs.verify.check import reason_of
+from xenoovs.verify.why.case import MINIFLOW
 from xenoovs.verify.why.flows import explains
 
 WITHOUT_CHAINS = "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT"
 _USERSPACE = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
-_MINIFLOW = "dp-extra-info"
-"""Only the userspace datapath writes it (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
 
 _MAX_SHAPES = 4096
 _EXPLAINED = (Verdict.SW, Verdict.TC_SW, Verdict.PARTIAL)
@@ -45,7 +44,7 @@ class ReasonFinder:
         said = reason_of(megaflow)
         if said:
             return said
-        if verdict is Verdict.SW and any(name == _MINIFLOW for name, _ in megaflow.extra):
+        if verdict is Verdict.SW and any(name == MINIFLOW for name, _ in megaflow.extra):
             return _USERSPACE
         if verdict not in _EXPLAINED:
             return ""
@@ -61,7 +60,7 @@ class ReasonFinder:
 
     def _by_table(self, megaflow: Megaflow, verdict: Verdict) -> str:
         ports = {port for port in (megaflow.in_port or "", *megaflow.actions) if port in self.internal_ports}
-        is_userspace = any(name == _MINIFLOW for name, _ in megaflow.extra)
+        is_userspace = any(name == MINIFLOW for name, _ in megaflow.extra)
         profile = Profile.DPDK if is_userspace else Profile.TC
         found = check_megaflow(megaflow, profile, self.version, internal_ports=ports)
         found = tuple(one for one in found if explains(one, verdict))
