@@ -1,4 +1,4 @@
-"""The kernel's packet generator, which sends several times what tcpreplay does: for NICs.
+"""The kernel's packet generator, in place of tcpreplay.
 
 It changes addresses by counting, so that it can send for services that split by the low bits of an IPv4 address.
 """
