@@ -30,7 +30,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import prefix_length
 
-PORTS = ("p0", "p1", "pf0hpf", "p-1.x", "a_b", "a:b", "5", "é1", "en3f0pf0sf0")
+PORTS = ("p0", "p1", "pf0hpf", "p-1.x", "a_b", "a:b", "5", "é1", "en3f0pf0sf0", "xoar0")
 """Names that devices on a host can have (at most 15 bytes), and some that only the dummy datapath takes."""
 
 HIGHEST_TABLE = 253

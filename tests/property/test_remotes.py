@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 from hypothesis import HealthCheck, given, settings
@@ -99,7 +100,8 @@ def test_a_packet_of_the_host_takes_the_path_of_its_block(
 @laws
 @given(tunnelled_balancers())
 def test_a_config_says_every_tunnel(balancer: Balancer) -> None:
-    assert parse_config(render_config(balancer), file="c.yaml").tunnels == balancer.tunnels
+    alone = replace(balancer, services=())
+    assert parse_config(render_config(alone), file="c.yaml") == alone
 
 
 @laws
