@@ -59,6 +59,8 @@ _IN_CODE = re.compile(r"`(xenoovs [^`\n\"\\]+)`")
 _EXAMPLE = re.compile(r"^\s+(xenoovs \S.*)$", re.MULTILINE)
 _REST = re.compile(r" && |; | \|\|? | > | < | -- |  +#|  +\(|\)$| #")
 """What ends a call of xenoovs in a line."""
+_OPTIONS = re.compile(r"(?<=[a-z])\{\w*\.?command_options\(\)\}")
+"""Options that reach an agent, after a space of their own."""
 _PLACEHOLDER = re.compile(r"\{.*?\}|\[[^]]*\]|\.\.\.$")
 
 
@@ -95,7 +97,7 @@ def _said() -> Iterator[tuple[str, str]]:
         text = module.read_text(encoding="utf-8")
         for shown in (*_IN_CODE.findall(text), *_EXAMPLE.findall(text)):
             for call in _calls(shown):
-                if not (line := _PLACEHOLDER.sub("X", call)).startswith("xenoovs X"):
+                if not (line := _PLACEHOLDER.sub("X", _OPTIONS.sub("", call))).startswith("xenoovs X"):
                     yield _name(module), _named(line)
 
 
