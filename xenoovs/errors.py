@@ -384,7 +384,7 @@ class BridgeOfOvn(SwitchError):
         super().__init__(
             f"bridge {bridge} belongs to OVN ({evidence}), and ovn-controller deletes the flows of other programs "
             f"there: nothing was changed. Name another bridge in the config, such as that of the uplink; "
-            f"{_quoted(*self.commands)} lists them"
+            f"{_quoted(*self.commands)} lists the bridges"
         )
 
 

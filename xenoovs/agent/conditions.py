@@ -128,7 +128,7 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
 
 
-_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|pause|reset|resume|top|undrain)\b[^`]*)`")
+_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top|undrain)\b[^`]*)`")
 
 
 def addressed(text: str, options: str) -> str:

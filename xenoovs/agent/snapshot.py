@@ -313,10 +313,10 @@ class PathView:
         port: UDP source port of its probes and, where that selects the path, of its packets.
         hops: The routers on it, separated by commas, `*` for one that is silent; empty: unknown.
         state: By the last rounds.
-        excess_s: How much later than the best path it answers, the median of the last rounds; null: unknown.
+        excess_s: How much later than the fastest path it answers, the median of the last rounds; null: unknown.
         worst_excess_s: The same, of the slowest of the last rounds.
         answer_s: Its last answer time, there and back.
-        lost: Part of its probes that were lost since the agent started, 0..1.
+        lost: Fraction of its probes that were lost since the agent started, 0..1.
         blocks: Number of its blocks.
         restore_s: How long it has to be good until blocks come back.
         bytes: Sent by it, hardware and software, since the first offload sample; null: not counted.

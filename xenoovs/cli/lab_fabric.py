@@ -115,7 +115,8 @@ def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
     lab = open_fabric(name)
     machines = lab.fabric.machines
     if machine not in machines:
-        raise LabError(f"lab {name} has no machine {machine!r}.{did_you_mean(machine, machines)}")
+        guess = did_you_mean(machine, machines)
+        raise LabError(f"lab {name} has no machine {machine!r}.{guess} `xenoovs lab status --lab {name}` lists them.")
     environment = {**os.environ, **lab.marks}
     if any(site.dpu == machine for site in lab.fabric.sites):
         environment |= {**lab.ovs(machine).env, CONFIG_VARIABLE: str(lab.config(machine))}

@@ -235,7 +235,7 @@ def _show_measured(found: MeasuredPaths) -> None:
     headers = ["TOGETHER", "DIRECTION", "REACHED", "95% INTERVAL", "VERDICT"]
     print_table(headers, [_pair_row(pair) for pair in found.pairs], right=(2, 3))
     print_text(
-        "REACHED: what arrived of both, each in parts of its rate alone: 200% if they share nothing, 100% if all"
+        "REACHED: what arrived of both, each as a share of its rate alone: 200% if they share nothing, 100% if all"
     )
     if any(pair.verdict is PairVerdict.UNDECIDED and pair.is_same_direction for pair in found.pairs):
         print_text("the plan counts an undecided pair as what it reached: more repeats would decide", fg="yellow")

@@ -39,14 +39,20 @@ def paths_command() -> None:
 
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
-    "--interval", "interval_s", type=duration, default="1s", show_default=True, metavar="TIME", help="Of --watch."
+    "--interval",
+    "interval_s",
+    type=duration,
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="Time between two refreshes with --watch.",
 )
 @agent_command("list")
 def list_command(*, watch: bool, interval_s: float, where: Where, output: OutputFormat) -> int:
     """Show each path, what probes say of it, and its blocks.
 
-    EXCESS: how much later than the best path it answers, the median of the last nine rounds; WORST: the largest of
-    them. LOST: part of its probes since the agent started. PORT: source port that selects it. HOPS: routers on it.
+    EXCESS: how much later than the fastest path it answers, the median of the last nine rounds; WORST: the largest.
+    LOST: share of probes without an answer since the agent started. PORT: source port that selects it. HOPS: routers.
 
     Exit status 2: a path has failed, or a remote does not answer.
     """
@@ -68,7 +74,7 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
 def discover_command(*, remote: str | None, where: Where, output: OutputFormat) -> int:
     """Look for the source ports of paths again, of one remote or of all.
 
-    Paths in use stay, unless two of them are one. For tunnels with `discover: ttl`.
+    Ports in use stay, unless two of them share a path. For tunnels with `discover: ttl`.
     """
     return change(where, output, "paths/discover", {} if remote is None else {"remote": remote})
 
@@ -79,7 +85,7 @@ def discover_command(*, remote: str | None, where: Where, output: OutputFormat) 
 def pin_command(*, remote: str, path: str, where: Where, output: OutputFormat) -> int:
     """Leave all blocks of a remote on PATH, whatever its state is, until `xenoovs paths unpin`.
 
-    The pin stays over restarts of the agent.
+    The pin survives restarts of the agent.
     """
     return change(where, output, "paths/pin", {"remote": remote, "path": path})
 
@@ -95,7 +101,7 @@ def unpin_command(*, remote: str, where: Where, output: OutputFormat) -> int:
 def pause_command(*, where: Where, output: OutputFormat) -> int:
     """Pause moves of blocks between paths; keep probing.
 
-    Blocks stay where they are, also on a dead path, until `xenoovs paths resume`, also over restarts of the agent.
+    Blocks stay where they are until `xenoovs paths resume`, even on a dead path and over restarts of the agent.
     """
     return change(where, output, "paths/pause")
 
@@ -147,13 +153,14 @@ def _show(found: Mapping[str, Any]) -> None:
         if remote["problem"]:
             print_text(f"{remote['name']}: {remote['problem']}", fg="red")
         if remote["pinned"]:
-            print_text(f"{remote['name']}: pinned to {remote['pinned']}; `xenoovs paths unpin` ends it", fg="cyan")
+            undo = f"`xenoovs paths unpin {remote['name']}` ends it"
+            print_text(f"{remote['name']}: pinned to {remote['pinned']}; {undo}", fg="cyan")
         if remote["last_move"]:
             ago = shown_duration(found["now_s"] - remote["last_move_s"])
             total = sum(remote["moves"].values())
             echo(f"{remote['name']}: {ago} ago {remote['last_move']}; {counted(total, 'move')} so far")
     if found["are_moves_paused"]:
-        print_text("moves are paused: `xenoovs paths resume`", fg="yellow")
+        print_text("moves are paused; `xenoovs paths resume` ends it", fg="yellow")
 
 
 def _row(remote: Mapping[str, Any], path: Mapping[str, Any]) -> list[str]:

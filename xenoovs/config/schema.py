@@ -431,8 +431,8 @@ class PathProbeConfig(_Mapping):
     )
     tos: Annotated[int, values.tos] = Field(
         default=PROBE_TOS,
-        description="Type of service of probes, a multiple of 4. A fabric with quality of service queues them by it: "
-        "use that of the host's traffic.",
+        description="Type of service of probes, a multiple of 4. The reflector returns every tunnel packet that has "
+        "it, so the host's own packets must not; choose one that the fabric queues as it queues them.",
         examples=[32],
     )
     gateway: Annotated[Mac | None, values.gateway] = Field(
@@ -464,7 +464,7 @@ class TunnelConfig(_Mapping):
     dst_port: Annotated[int | None, values.port] = _key("UDP destination port; left out: that of the type.", 4789)
     source_ports: Annotated[PortRange | None, values.ports] = _key(
         "UDP source ports that the host uses: `ip link add ... type vxlan srcport 49152 49216`. With paths by source "
-        "port they bound the megaflows. Left out: 28,232 ports of Linux are likely.",
+        "port they limit the megaflows. Left out: the 28,232 default ports of Linux are assumed.",
         "49152-49215",
     )
     remotes: list[RemoteConfig] = Field(min_length=1, max_length=MAX_ITEMS, description="The other ends of the tunnel.")
@@ -481,7 +481,7 @@ class TunnelConfig(_Mapping):
     margin: Annotated[int | None, values.margin_us] = Field(
         default=None,
         json_schema_extra={"default": "auto"},
-        description="How much slower than the best path one may be before blocks leave it; auto: as measured.",
+        description="How much later than the best path a path may answer before blocks leave it; auto: from the noise.",
         examples=["30us"],
     )
     reflect: Annotated[Reflect, values.choice(Reflect)] = Field(
@@ -490,8 +490,7 @@ class TunnelConfig(_Mapping):
         "stay) or off. The remotes need the same.",
     )
     watchdog: Annotated[int | None, values.duration_ms] = _key(
-        "So long after the agent's end the host's packets take the paths that they would take without xenoovs; left "
-        "out: never, blocks stay where they are.",
+        "Reserved, without effect yet: after the agent's end blocks stay where they are.",
         "10s",
     )
 
@@ -547,7 +546,7 @@ class FileConfig(_Mapping):
     tunnels: list[TunnelConfig] = Field(
         default_factory=list,
         max_length=MAX_ITEMS,
-        description="Tunnels of hosts whose packets get the better one of several paths; `services` may be empty.",
+        description="Tunnels of hosts, whose packets get the better of several paths; `services` may be empty.",
     )
     include: Includes = _INCLUDE
     defaults: DefaultsConfig = Field(default_factory=DefaultsConfig)

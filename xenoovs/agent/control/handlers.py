@@ -115,7 +115,8 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     await agent.pin(asked.remote, asked.path)
     if asked.path is None:
         return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
-    return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until `xenoovs paths unpin`")
+    until = f"`xenoovs paths unpin {asked.remote}{agent.command_options()}`"
+    return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
 
 async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
@@ -130,7 +131,8 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
 
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     state = "paused" if await agent.set_moves_paused(paused=True) else "paused already"
-    return Done(f"moves are {state}: probes go on, and blocks stay on their paths until `xenoovs paths resume`")
+    until = f"`xenoovs paths resume{agent.command_options()}`"
+    return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 
 async def paths_resume(agent: Agent, _: EmptyRequest) -> Done:

@@ -515,7 +515,7 @@ METRICS = (
     Metric(
         "xenoovs_path_excess_seconds",
         _G,
-        "How much later than the best path it answers, in the last nine rounds: the median (0.5) and the largest (1).",
+        "How much later than the fastest path it answers, in the last nine rounds: median (0.5) and largest (1).",
         "probes of paths",
         (*_PATH, "quantile"),
         unit="s",
@@ -532,7 +532,7 @@ METRICS = (
     _of_path(
         "xenoovs_path_lost_ratio",
         _G,
-        "Part of its probes (0-1) without an answer in time since the agent started.",
+        "Fraction of its probes (0-1) without an answer in time since the agent started.",
         "probes of paths",
         lambda v: v.lost,
     ),
@@ -540,7 +540,7 @@ METRICS = (
     _of_path(
         "xenoovs_path_bytes_total",
         _C,
-        "Bytes of the host sent by it; absent before the first offload sample.",
+        "Bytes of the host sent on it; absent before the first offload sample.",
         "offload samples, else flow counters",
         lambda v: v.bytes,
         unit="B",

@@ -47,7 +47,7 @@ def problem_of(mover: Mover, remote: ProbedRemote) -> str:
     """Return why a remote is not probed, or does not answer; empty: it does."""
     device = remote.probe.port
     if device in mover.devices.problems:
-        return f"port {device} does not work: {mover.devices.problems[device]}"
+        return f"port {device} does not work: {mover.devices.problems[device]}; add it, or `ip link set {device} up`"
     if mover.gateway(remote) is None:
         return (
             f"the MAC of the next hop is not known: the host behind {remote.tunnel.host_port} has sent nothing to "
@@ -56,7 +56,7 @@ def problem_of(mover: Mover, remote: ProbedRemote) -> str:
     if not remote.paths:
         return "its paths are not known yet"
     if remote.record.is_silent:
-        return "no path answers: the remote has no reflector, or the way back is broken"
+        return "no path answers: the remote has no reflector (run an agent there), or the way back is broken"
     return ""
 
 

@@ -191,11 +191,11 @@ def check_shape(shape: FabricShape) -> None:
         ("--senders", shape.senders, 1, MAX_SENDERS),
     ):
         if not least <= value <= most:
-            raise LabError(f"{what} {value} is outside of {least} to {most}")
+            raise LabError(f"{what} {value} is not from {least} to {most}")
     if shape.rate_bps < _LEAST_RATE_BPS:
-        raise LabError(f"--rate of {shape.rate_bps} bit/s is too slow: at least 1mbit")
+        raise LabError(f"--rate of {shape.rate_bps} bit/s is too slow; use 1mbit or more")
     if shape.buffer_bytes < _LEAST_BUFFER_BYTES:
-        raise LabError(f"--buffer of {shape.buffer_bytes} bytes holds no two packets: at least 3kb")
+        raise LabError(f"--buffer of {shape.buffer_bytes} bytes does not hold two packets; use 3kb or more")
 
 
 def _site(leaf: str, number: int, macs: Iterator[str]) -> tuple[Site, Cable, Cable]:
