@@ -88,7 +88,9 @@ def completion_command(
     if (flows is None) != (size is None):
         raise click.UsageError("--flows and --bytes need each other.")
     if settings.lab is None:
-        raise click.UsageError("Name a fabric lab with --lab; `xenoovs lab up --topology fabric --lab NAME` builds one.")
+        raise click.UsageError(
+            "Name a fabric lab with --lab; `xenoovs lab up --topology fabric --lab NAME` builds one."
+        )
     chosen = cases or (_QUICK_CASES if settings.quick else _USUAL_CASES)
     one_size = (flows, size) if flows is not None and size is not None else QUICK_SIZE if settings.quick else None
     experiment = CompletionExperiment(

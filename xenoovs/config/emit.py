@@ -86,8 +86,6 @@ def render_tunnel(tunnel: HostTunnel) -> Iterator[str]:
         yield f"probe: {{{', '.join(_probe(tunnel.probe))}}}"
     yield f"margin: {'auto' if tunnel.margin_us is None else f'{tunnel.margin_us}us'}"
     yield f"reflect: {tunnel.reflect.value}"
-    if tunnel.watchdog_ms is not None:
-        yield f"watchdog: {_time(tunnel.watchdog_ms)}"
 
 
 def _aliases(aliases: tuple[IPv4Address, ...]) -> str:

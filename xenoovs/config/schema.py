@@ -489,10 +489,6 @@ class TunnelConfig(_Mapping):
         description="How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP "
         "stay) or off. The remotes need the same.",
     )
-    watchdog: Annotated[int | None, values.duration_ms] = _key(
-        "Reserved, without effect yet: after the agent's end blocks stay where they are.",
-        "10s",
-    )
 
 
 class DefaultsConfig(_Mapping):

@@ -30,7 +30,6 @@ def tunnel_of(config: TunnelConfig) -> HostTunnel:
         blocks=config.blocks,
         margin_us=config.margin,
         reflect=config.reflect,
-        watchdog_ms=config.watchdog,
         aliases=tuple(config.aliases),
     )
 
@@ -54,7 +53,6 @@ def check_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> It
         yield from _check_ports(switch, tunnel, here)
         yield from _check_paths(switch, tunnel, here)
         yield from _check_remotes(tunnel, here)
-        yield from _check_probe(tunnel, here)
     yield from _check_between(numbered)
 
 
@@ -73,7 +71,7 @@ def _check_ports(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> I
         yield Remark(
             (*here, "probe", "port"),
             f"{tunnel.probe.port} carries other packets too; add an internal port: "
-            f"`ovs-vsctl add-port {switch.bridge} xoar0 -- set interface xoar0 type=internal`",
+            f"`ovs-vsctl add-port {switch.bridge} xoar0 -- set interface xoar0 type=internal; ip link set xoar0 up`",
         )
 
 
@@ -149,12 +147,6 @@ def _check_remotes(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
         if remote.aliases and tunnel.paths.by is not PathSelector.ADDRESS:
             by = tunnel.paths.by.value
             yield Remark((*path, "aliases"), f"paths by {by} use one address; write `by: address`, or leave it out")
-
-
-def _check_probe(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
-    probe = tunnel.probe
-    if tunnel.watchdog is not None and probe is None:
-        yield Remark((*here, "watchdog"), "without probes no agent chooses paths; add `probe:` or leave it out")
 
 
 def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:

@@ -207,7 +207,8 @@ def _tunnel(tunnel: DraftTunnel, *, host_port: str) -> Iterator[str]:
         yield f"    source_ports: {tunnel.source_ports}"
     yield f"    remotes: [{{name: remote, address: {tunnel.remote}}}]"
     yield "    paths: {by: source_port, count: 4, discover: ttl}"
-    yield "    # An internal port for probes: `ovs-vsctl add-port BRIDGE xoar0 -- set interface xoar0 type=internal`."
+    yield "    # An internal port for probes:"
+    yield "    # `ovs-vsctl add-port BRIDGE xoar0 -- set interface xoar0 type=internal; ip link set xoar0 up`"
     yield f"    probe: {{port: xoar0, tos: {tunnel.tos}}}"
     yield f"    reflect: {tunnel.reflect.value}"
 

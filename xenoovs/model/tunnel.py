@@ -128,7 +128,6 @@ class HostTunnel:
         source_ports: UDP source ports that the host uses; None: not known, LINUX_SOURCE_PORTS are likely.
         blocks: A power of two, MIN_BLOCKS..MAX_BLOCKS.
         margin_us: By how many microseconds a path may be slower than the best one; None: as measured.
-        watchdog_ms: After the agent's end until the host's packets take whichever path they would; None: never.
         aliases: Other addresses of the host, to which remotes send by other paths.
     """
 
@@ -144,7 +143,6 @@ class HostTunnel:
     blocks: int = 64
     margin_us: int | None = None
     reflect: Reflect = Reflect.L3
-    watchdog_ms: int | None = None
     aliases: tuple[IPv4Address, ...] = ()
 
     @property
