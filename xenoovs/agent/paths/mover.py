@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from heapq import heapify, heapreplace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement, after_shifts
@@ -50,6 +51,7 @@ class Mover:
         self._due: list[tuple[float, str]] = []
         self._decide_s = 0.0
         self._numbers: dict[int, ProbedRemote] = {}
+        self._next_number = count(1)
 
     @property
     def agent(self) -> Agent:
@@ -118,12 +120,16 @@ class Mover:
             return
         self._followed, before, self.remotes = balancer, self.remotes, {}
         ids = service_ids(service.claim for service in every_service(balancer))
-        for number, (tunnel, remote, service) in enumerate(remotes_of(balancer), start=1):
+        for tunnel, remote, service in remotes_of(balancer):
             if tunnel.probe is None:
                 continue
             paths, old = paths_of(tunnel, remote, service), before.get(service.name)
             same = old is not None and (old.tunnel, old.remote, old.paths) == (tunnel, remote, paths)
-            probed = old if same and old is not None else ProbedRemote(number, tunnel, remote, service, paths)
+            # A number is never given twice: some remotes keep theirs, and answers to former ones may be on their way.
+            if same and old is not None:
+                probed = old
+            else:
+                probed = ProbedRemote(next(self._next_number), tunnel, remote, service, paths)
             if old is not None and not same and [p.name for p in old.paths] != [p.name for p in paths]:
                 self._agent.place(service.name, None)
             probed.service_id = ids[service.claim]
