@@ -114,3 +114,27 @@ def test_a_tunnel_before_others_takes_none_of_their_numbers() -> None:
         agent.follow(_with(*tunnels))
         mover._step()
         assert len({remote.number for remote in mover.remotes.values()}) == len(mover._numbers) == len(tunnels)
+
+
+def test_a_round_that_changes_no_tunnel_leaves_the_times_of_probes_alone() -> None:
+    """Each round of the agent, so each move, began the spread of all remotes over an interval anew."""
+    agent = _Agent(_with(ONE, TWO, THREE))
+    mover, _ = _mover(agent)
+    mover._step()
+    agent.now_s += 0.004
+    mover._step()
+    due = list(mover._due)
+    agent.follow(replace(agent.balancer))
+    mover._follow(agent.now_s)
+    assert mover._due == due
+
+
+def test_a_late_remote_gets_one_round_and_not_two() -> None:
+    agent = _Agent(_with(ONE))
+    mover, opened = _mover(agent)
+    mover._step()
+    (port,) = opened
+    assert len(port.sent) == 4
+    agent.now_s += 5.0
+    mover._step()
+    assert len(port.sent) == 8

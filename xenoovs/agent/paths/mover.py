@@ -115,10 +115,12 @@ class Mover:
         if balancer is None or balancer is self._seen:
             return
         self._seen = balancer
-        what = balancer.tunnels, balancer.source_ports, balancer.uplinks
+        # Claims: two services with one hash would exchange their ids.
+        claims = tuple(service.claim for service in balancer.services)
+        what = balancer.tunnels, balancer.source_ports, balancer.uplinks, claims
         if what == self._followed:
             return
-        self._followed, before, self.remotes = balancer, self.remotes, {}
+        self._followed, before, self.remotes = what, self.remotes, {}
         ids = service_ids(service.claim for service in every_service(balancer))
         for tunnel, remote, service in remotes_of(balancer):
             if tunnel.probe is None:
@@ -158,7 +160,9 @@ class Mover:
         while self._due and self._due[0][0] <= now_s:
             due_s, name = self._due[0]
             remote = self.remotes[name]
-            heapreplace(self._due, (max(due_s + self.interval_s(remote), now_s), name))
+            interval_s = self.interval_s(remote)
+            next_s = due_s + interval_s
+            heapreplace(self._due, (next_s if next_s > now_s else now_s + interval_s, name))
             remote.count_rounds()
             yield self._probe(remote, now_s)
 
