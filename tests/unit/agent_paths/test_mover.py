@@ -11,6 +11,7 @@ from tests.tunnels import TUNNEL, tunnelled
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts
+from xenoovs.agent.paths.remote import blocks_of
 from xenoovs.agent.snapshot import Runtime
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
@@ -138,3 +139,27 @@ def test_a_late_remote_gets_one_round_and_not_two() -> None:
     agent.now_s += 5.0
     mover._step()
     assert len(port.sent) == 8
+
+
+def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
+    """What was placed had too many blocks for the new config, so that its blocks were never known again."""
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    mover._step()
+    agent.place("rack1/b", blocks_of((1, *(0,) * 63), ["p1", "p2", "p3", "p4"]))
+    agent.follow(_with(replace(ONE, blocks=16)))
+    mover._step()
+    agent.follow(replace(agent.balancer))
+    placement = mover.placement(mover.remotes["rack1/b"])
+    assert placement is not None
+    assert len(placement.owners) == 16
+
+
+def test_a_remote_that_comes_back_to_the_config_begins_without_its_former_blocks() -> None:
+    agent = _Agent(_with(ONE, TWO))
+    mover, _ = _mover(agent)
+    mover._step()
+    agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
+    agent.follow(_with(TWO))
+    mover._step()
+    assert agent.placed == {}

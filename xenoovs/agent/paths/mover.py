@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -21,9 +21,10 @@ from xenoovs.agent.paths.moves import describe_moves, log_restored, log_states, 
 from xenoovs.agent.paths.pace import ProbeBudget
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts, is_sought
-from xenoovs.agent.paths.remote import ProbedRemote, blocks_of, paths_of
+from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote, blocks_of, paths_of
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service, remotes_of
+from xenoovs.model.tunnel import HostTunnel
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -132,10 +133,12 @@ class Mover:
                 probed = old
             else:
                 probed = ProbedRemote(next(self._next_number), tunnel, remote, service, paths)
-            if old is not None and not same and [p.name for p in old.paths] != [p.name for p in paths]:
+            if old is not None and not same and _units(old.tunnel, old.paths) != _units(tunnel, paths):
                 self._agent.place(service.name, None)
             probed.service_id = ids[service.claim]
             self.remotes[service.name] = probed
+        for name in (before.keys() - self.remotes.keys()) & self._agent.state.placed.keys():
+            self._agent.place(name, None)
         self._numbers = {remote.number: remote for remote in self.remotes.values()}
         probed_ones = [remote for remote in self.remotes.values() if remote.paths]
         self.pace.plan((len(remote.paths), remote.probe.interval_ms / 1000) for remote in probed_ones)
@@ -197,3 +200,8 @@ class Mover:
         remote.last_move = describe_moves(remote, found)
         names = [path.name for path in remote.paths]
         self._agent.place(remote.service.name, blocks_of(after_shifts(placement.owners, found), names))
+
+
+def _units(tunnel: HostTunnel, paths: Sequence[ProbedPath]) -> tuple[int, list[str]]:
+    """Return what a placement of blocks is made of: their number, and the names of paths."""
+    return tunnel.blocks, [path.name for path in paths]
