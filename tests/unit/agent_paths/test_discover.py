@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from itertools import count
 from random import Random
 
-from xenoovs.agent.paths.discover import DISTANCES, Search, TtlProbe, hops_text
+from xenoovs.agent.paths.discover import DISTANCES, Search, TtlProbe, hops_text, in_places
 from xenoovs.agent.paths.frame import Quote
 
 REMOTE = IPv4Address("192.168.200.1")
@@ -107,3 +107,18 @@ def test_routers_are_shown_in_order() -> None:
     assert hops_text({1: LEAF, 3: FAR_LEAF}) == "10.0.0.1,*,10.0.0.2"
     assert hops_text({}) == ""
     assert DISTANCES == (1, 2, 3)
+
+
+def test_a_port_that_is_replaced_leaves_the_others_under_their_names() -> None:
+    """Blocks are placed by the names of paths: all behind the second path changed their source port too."""
+    assert in_places((1, 2, 3, 4), (1, 3, 4, 9)) == (1, 9, 3, 4)
+
+
+def test_a_path_without_a_port_leaves_the_others_under_their_names() -> None:
+    assert in_places((1, 2, 3, 4), (1, 3, 4)) == (1, 0, 3, 4)
+    assert in_places((1, 0, 3, 4), (1, 3, 4, 9)) == (1, 9, 3, 4)
+
+
+def test_first_ports_stand_in_their_order() -> None:
+    assert in_places((0, 0, 0), (5, 6)) == (5, 6, 0)
+    assert in_places((), (5, 6)) == (5, 6)

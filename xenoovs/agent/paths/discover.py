@@ -7,7 +7,7 @@ them. A router that is silent, or limits its ICMP, therefore makes no difference
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -120,6 +120,19 @@ class Search:
             is_double = is_whole and any(routers == self.routers(other) for other in kept)
             (doubled if is_double else kept).append(port)
         return tuple(doubled)
+
+
+def in_places(before: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
+    """Return the ports that were found, those in use at their places, as blocks belong to the path of a place.
+
+    Args:
+        before: The source port of each path; 0: it had none.
+        found: Those from now on. New ones take the places that are free; 0: there is none for a place.
+    """
+    new = [port for port in found if port not in before]
+    kept = [port if port in found else 0 for port in before]
+    filled = [port or (new.pop(0) if new else 0) for port in kept]
+    return (*filled, *new)
 
 
 def differ(one: Routers, other: Routers) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.log import warn
+from xenoovs.agent.paths.discover import in_places
 from xenoovs.agent.paths.frame import Quote
 from xenoovs.agent.paths.ports import is_sought
 from xenoovs.agent.paths.search import PathSearch
@@ -85,8 +86,8 @@ class Lookout:
             if doubled or not in_use or is_more_due:
                 self._more_s[name] = now_s + _MORE_S
                 found = await search.find(keep=keep)
-                if found != in_use:
-                    self._mover.source_ports.set(remote.name, found)
+                if (ports := in_places(remote.source_ports, found)) != remote.source_ports:
+                    self._mover.source_ports.set(remote.name, ports)
                     self._mover.agent.request_round()
         except OSError as error:
             warn("paths cannot be looked for", remote=name, reason=error.strerror or str(error))

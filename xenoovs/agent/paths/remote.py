@@ -93,6 +93,12 @@ class ProbedRemote:
         return self.tunnel.name, self.remote.name
 
     @property
+    def source_ports(self) -> tuple[int, ...]:
+        """The source port of each path that has one, 0 where it is not known."""
+        hops = (backend.next_hop for backend in self.service.backends)
+        return tuple(hop.source_port for hop in hops if isinstance(hop, SourcePort))
+
+    @property
     def margin_us(self) -> float:
         """By how much a path may be slower than the best one."""
         return self.record.auto_margin_us if self.tunnel.margin_us is None else float(self.tunnel.margin_us)

@@ -52,7 +52,6 @@ class PathSearch:
             return (*found, *others)[:count]
         if len(found) < count:
             warn("fewer paths than configured", remote=name, found=len(found), configured=count)
-        # Ports in use keep their places, and so the names of their paths.
         found = found if keep else tuple(sorted(found))
         info("paths found", remote=name, ports=",".join(map(str, found)))
         return found
