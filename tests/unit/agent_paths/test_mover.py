@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from typing import Any
 
+import pytest
+
 from tests.tunnels import TUNNEL, tunnelled
+from xenoovs.agent.paths.lookout import Lookout
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts
-from xenoovs.agent.paths.remote import blocks_of
+from xenoovs.agent.paths.remote import ProbedRemote, blocks_of
 from xenoovs.agent.snapshot import Runtime
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
@@ -163,3 +167,26 @@ def test_a_remote_that_comes_back_to_the_config_begins_without_its_former_blocks
     agent.follow(_with(TWO))
     mover._step()
     assert agent.placed == {}
+
+
+def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With silent routers the first 17 of 100 remotes were due again before the others had their turn."""
+    searched = list[str]()
+
+    async def search(_lookout: Lookout, _search: object, remote: ProbedRemote, _now_s: float) -> None:
+        searched.append(remote.tunnel.name)
+
+    async def three_minutes() -> None:
+        for _ in range(40):
+            mover.lookout.look(agent.now_s)
+            await asyncio.sleep(0)
+            agent.now_s += 4.5
+
+    monkeypatch.setattr(Lookout, "_run", search)
+    sought = Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)
+    names = [f"rack{n}" for n in range(30)]
+    agent = _Agent(_with(*(_tunnel(name, f"192.168.201.{n}", paths=sought) for n, name in enumerate(names, start=1))))
+    mover, _ = _mover(agent)
+    mover._follow(agent.now_s)
+    asyncio.run(three_minutes())
+    assert set(searched) == set(names)

@@ -51,15 +51,17 @@ class Lookout:
         if self._task is not None and not self._task.done():
             return
         self._task = self._search = None
-        for name, remote in self._mover.remotes.items():
-            if not is_sought(remote.tunnel):
-                continue
-            if now_s >= self._due_s.setdefault(name, now_s + _CHECK_S if remote.paths else now_s):
-                self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)
-                if (search := self._new_search(remote, now_s)) is not None:
-                    self._search = search
-                    self._task = asyncio.create_task(self._run(search, remote, now_s))
-                    return
+        sought = {name: remote for name, remote in self._mover.remotes.items() if is_sought(remote.tunnel)}
+        for name, remote in sought.items():
+            self._due_s.setdefault(name, now_s + _CHECK_S if remote.paths else now_s)
+        # Those that wait longest go first: where routers are silent a search takes seconds.
+        for name in sorted((name for name in sought if now_s >= self._due_s[name]), key=self._due_s.__getitem__):
+            remote = sought[name]
+            self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)
+            if (search := self._new_search(remote, now_s)) is not None:
+                self._search = search
+                self._task = asyncio.create_task(self._run(search, remote, now_s))
+                return
 
     async def stop(self) -> None:
         """Cancel the search under way."""
