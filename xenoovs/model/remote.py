@@ -121,7 +121,8 @@ def _paths(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, ..
     paths = tunnel.paths
     match paths.by:
         case PathSelector.SOURCE_PORT:
-            ports = found or _configured_ports(paths, tunnel, remote)
+            # What was found before the config listed ports counts no more.
+            ports = found if paths.discover is Discover.TTL else _configured_ports(paths, tunnel, remote)
             ports = (*ports, *(0,) * paths.count)[: paths.count]
             yield from ((f"p{n}", SourcePort(port, uplink)) for n, port in enumerate(ports, start=1))
         case PathSelector.UPLINK:

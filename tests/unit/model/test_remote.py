@@ -121,3 +121,10 @@ def test_a_next_hop_is_read_from_its_text(hop: NextHop) -> None:
 def test_other_text_is_no_next_hop(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_next_hop(text)
+
+
+def test_ports_that_a_config_lists_replace_those_that_were_found() -> None:
+    """After a reload from `discover: ttl` to `ports` those of the config had no effect until the agent's restart."""
+    balancer = with_source_ports(_balancer(), {("rack7", "b"): (60_001, 60_002)})
+    (service,) = every_service(balancer)
+    assert [backend.next_hop for backend in service.backends] == [SourcePort(50_001, "p0"), SourcePort(50_002, "p0")]
