@@ -72,7 +72,7 @@ def _tunnels(draw: st.DrawFn, number: int, uplinks: Uplinks) -> HostTunnel:
         f"pf{number}hpf",
         remotes,
         draw(_paths(by, uplinks)),
-        draw(st.none() | st.builds(PathProbe, st.just(f"xo{number}"), tos=st.sampled_from((0, 0x20, 0xB8)))),
+        draw(st.none() | st.builds(PathProbe, st.just(f"xo{number}"), tos=st.sampled_from((0x08, 0x20, 0xB8)))),
         type=kind,
         dst_port=kind.dst_port,
         source_ports=draw(st.none() | st.just(PortRange(49_152, 49_215))),

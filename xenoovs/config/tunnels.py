@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from xenoovs.config.schema import SwitchConfig, TunnelConfig
 from xenoovs.config.values import OTHER, KeyPath, Remark
 from xenoovs.errors import counted
-from xenoovs.model.tunnel import Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
+from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Reflect, Remote
 
 NumberedTunnel = tuple[int, TunnelConfig]
 
@@ -53,6 +53,7 @@ def check_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> It
         yield from _check_ports(switch, tunnel, here)
         yield from _check_paths(switch, tunnel, here)
         yield from _check_remotes(tunnel, here)
+        yield from _check_probe(tunnel, here)
     yield from _check_between(numbered)
 
 
@@ -147,6 +148,20 @@ def _check_remotes(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
         if remote.aliases and tunnel.paths.by is not PathSelector.ADDRESS:
             by = tunnel.paths.by.value
             yield Remark((*path, "aliases"), f"paths by {by} use one address; write `by: address`, or leave it out")
+
+
+def _check_probe(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    probe = tunnel.probe
+    if probe is None:
+        return
+    if tunnel.reflect is not Reflect.OFF and not probe.tos:
+        yield Remark(
+            (*here, "probe", "tos"),
+            "the reflector would send packets of the tunnel back to their senders, as most have TOS 0; write one that "
+            "no host writes, such as 0x08 or 0x20",
+        )
+    if tunnel.dst_port == REFLECTED_PORT:
+        yield Remark((*here, "dst_port"), f"{REFLECTED_PORT} is the port of answers to probes; use another port")
 
 
 def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:

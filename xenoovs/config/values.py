@@ -516,14 +516,14 @@ def tunnel_address(value: object) -> IPv4Address:
     return found
 
 
-@_accepts(anyOf=[{"type": "integer", "minimum": 4, "maximum": 252, "multipleOf": 4}])
+@_accepts(anyOf=[{"type": "integer", "minimum": 0, "maximum": 252, "multipleOf": 4}])
 def tos(value: object) -> int:
-    """Read the type of service of probes, in decimal or as 0x20; its last two bits are ECN, and most packets have 0."""
+    """Read a type of service, in decimal or as 0x20; its last two bits are ECN."""
     is_hex = isinstance(value, Number) and re.fullmatch("0x[0-9a-fA-F]{1,2}", value.text, re.ASCII)
     number = int(value.text, 16) if isinstance(value, Number) and is_hex else value
-    if not isinstance(number, Number) and is_int(number) and 0 < number <= 255 and not number & 3:
+    if not isinstance(number, Number) and is_int(number) and 0 <= number <= 255 and not number & 3:
         return number
-    raise ValueError(f"{show(value)} is not a type of service; write a multiple of 4 from 4 to 252, such as 0x20")
+    raise ValueError(f"{show(value)} is not a type of service; write a multiple of 4 from 0 to 252, such as 0x20")
 
 
 @_accepts(type="integer", minimum=MIN_BLOCKS, maximum=MAX_BLOCKS)
