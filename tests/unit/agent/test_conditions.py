@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshots import NOW_S, snapshot, web
-from xenoovs.agent.conditions import hardware_share, headline, is_as_desired, notices, troubles, unanswered
+from xenoovs.agent.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles, unanswered
 from xenoovs.agent.snapshot import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
 
 
@@ -178,3 +178,9 @@ def test_many_services_are_one_sentence_that_names_the_worst() -> None:
 def test_the_badge_of_the_hardware_share(rate: Rate | None, badge: tuple[str, str] | None) -> None:
     service = replace(ALL_KEPT, backends=(replace(ALL_KEPT.backends[0], rate=rate),))
     assert hardware_share(replace(snapshot(), services=(service,))) == badge
+
+
+def test_commands_about_paths_carry_the_options_that_reach_the_agent() -> None:
+    paused = replace(snapshot(), are_moves_paused=True)
+    text = next(words for words, _ in notices(paused) if "paths are paused" in words)
+    assert "`xenoovs paths resume --bridge ovsbr1`" in addressed(text, " --bridge ovsbr1")

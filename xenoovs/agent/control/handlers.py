@@ -116,6 +116,9 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     if asked.path is None:
         return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
     until = f"`xenoovs paths unpin {asked.remote}{agent.command_options()}`"
+    if agent.state.runtime.are_moves_paused:
+        resume = f"`xenoovs paths resume{agent.command_options()}`"
+        return Done(f"{asked.remote} is pinned to {asked.path}: its blocks go there after {resume}, until {until}")
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
 
