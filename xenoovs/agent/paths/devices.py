@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv4Address
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.paths.frame import parse_next_hop_mac
+from xenoovs.agent.paths.frame import destination_of, parse_next_hop_mac
 from xenoovs.agent.paths.port import Frame, ProbePort
 
 _RETRY_S = 0.5
+_RENEW_S = 10.0
+"""Between two looks at the MAC for a remote that does not answer."""
 
 OpenPort = Callable[..., ProbePort]
 """ProbePort, with the network namespace of the devices."""
@@ -59,6 +61,12 @@ class Devices:
             except OSError as error:
                 self.failed(device, error, now_s)
 
+    def keep(self, devices: Collection[str]) -> None:
+        """Close the sockets on all other devices."""
+        for device in self._ports.keys() - set(devices):
+            self._ports.pop(device).close()
+        self.problems = {device: reason for device, reason in self.problems.items() if device in devices}
+
     def close(self) -> None:
         """Close all sockets."""
         for port in self._ports.values():
@@ -78,6 +86,7 @@ class NextHopMacs:
         self._found: dict[tuple[str, IPv4Address], bytes] = {}
         self._listeners: dict[str, ProbePort] = {}
         self._wanted: dict[tuple[str, IPv4Address], int] = {}
+        self._renewed_s: dict[tuple[str, IPv4Address], float] = {}
 
     def find(self, host_port: str, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
         """Return the MAC, 6 bytes; None: no packet was seen yet."""
@@ -85,6 +94,19 @@ class NextHopMacs:
         if key not in self._found:
             self._wanted[key] = tunnel_port
         return self._found.get(key)
+
+    def renew(self, host_port: str, remote: IPv4Address, *, tunnel_port: int, now_s: float) -> None:
+        """Look at the host's next packet again: a router that was replaced has another MAC."""
+        key = host_port, remote
+        if key in self._found and now_s >= self._renewed_s.get(key, now_s):
+            self._renewed_s[key] = now_s + _RENEW_S
+            self._wanted[key] = tunnel_port
+
+    def keep(self, keys: Collection[tuple[str, IPv4Address]]) -> None:
+        """Forget all other ports and remotes."""
+        for known in (self._found, self._wanted, self._renewed_s):
+            for key in known.keys() - set(keys):
+                del known[key]
 
     def listen(self) -> None:
         """Read what the host has sent since. Sockets are open only while a MAC is missing."""
@@ -108,10 +130,12 @@ class NextHopMacs:
             self._close(device)
 
     def _learn(self, device: str, frame: bytes) -> None:
-        for (name, remote), tunnel_port in tuple(self._wanted.items()):
-            if name == device and (mac := parse_next_hop_mac(frame, remote, tunnel_port=tunnel_port)) is not None:
-                self._found[name, remote] = mac
-                del self._wanted[name, remote]
+        remote = destination_of(frame)
+        if remote is None or (tunnel_port := self._wanted.get((device, remote))) is None:
+            return
+        if (mac := parse_next_hop_mac(frame, remote, tunnel_port=tunnel_port)) is not None:
+            self._found[device, remote] = mac
+            del self._wanted[device, remote]
 
     def _close(self, device: str) -> None:
         if (listener := self._listeners.pop(device, None)) is not None:

@@ -163,6 +163,13 @@ def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
     return Quote(outer.source, inner.destination, source_port, inner.ident) if port == tunnel_port else None
 
 
+def destination_of(frame: bytes) -> IPv4Address | None:
+    """Return where an IPv4 frame goes, before the rest of it is looked at; None: it is another one, or is not whole."""
+    if len(frame) < _IP_AT + _IPV4.size or _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4:
+        return None
+    return IPv4Address(frame[_IP_AT + _IPV4.size - 4 : _IP_AT + _IPV4.size])
+
+
 def parse_next_hop_mac(frame: bytes, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
     """Return the destination MAC of a tunnel packet to this remote; None: it is another frame."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)

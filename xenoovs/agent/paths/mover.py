@@ -52,6 +52,7 @@ class Mover:
         self._due: list[tuple[float, str]] = []
         self._decide_s = 0.0
         self._numbers: dict[int, ProbedRemote] = {}
+        self._tunnel_ports = set[int]()
         self._next_number = count(1)
 
     @property
@@ -140,6 +141,9 @@ class Mover:
         for name in (before.keys() - self.remotes.keys()) & self._agent.state.placed.keys():
             self._agent.place(name, None)
         self._numbers = {remote.number: remote for remote in self.remotes.values()}
+        self._tunnel_ports = {remote.tunnel.dst_port for remote in self.remotes.values()}
+        self.devices.keep({remote.probe.port for remote in self.remotes.values()})
+        self.macs.keep({(remote.tunnel.host_port, remote.remote.address) for remote in self.remotes.values()})
         probed_ones = [remote for remote in self.remotes.values() if remote.paths]
         self.pace.plan((len(remote.paths), remote.probe.interval_ms / 1000) for remote in probed_ones)
         # Spread over an interval, so that not all remotes are probed at one moment.
@@ -154,7 +158,7 @@ class Mover:
             if remote is not None:
                 remote.rounds.answered(answer, received_us=frame.received_us)
             return
-        for port in {remote.tunnel.dst_port for remote in self.remotes.values()}:
+        for port in self._tunnel_ports:
             if (quote := parse_quote(frame.data, tunnel_port=port)) is not None:
                 self.lookout.quoted(quote)
 
@@ -183,7 +187,9 @@ class Mover:
         return len(remote.paths)
 
     def _decide(self, remote: ProbedRemote, now_s: float) -> None:
-        before = remote.verdict
+        before, tunnel = remote.verdict, remote.tunnel
+        if remote.record.is_silent and remote.probe.gateway is None:
+            self.macs.renew(tunnel.host_port, remote.remote.address, tunnel_port=tunnel.dst_port, now_s=now_s)
         placement = self.placement(remote)
         found = remote.decide(placement, is_paused=self._agent.state.runtime.are_moves_paused, now_s=now_s)
         if log_states(remote, before, remote.verdict):
