@@ -190,3 +190,15 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
     mover._follow(agent.now_s)
     asyncio.run(three_minutes())
     assert set(searched) == set(names)
+
+
+def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> None:
+    """Its own last placement came back with it, and clients with it."""
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    mover._step()
+    agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
+    agent.is_deciding = False
+    agent.now_s += 1.0
+    mover._step()
+    assert agent.placed == {}

@@ -105,6 +105,10 @@ class Mover:
             self._decide_s = now_s + DECIDE_S
             self.macs.listen()
             self.lookout.look(now_s)
+            if self._agent.state.placed and not self._agent.is_deciding:
+                # The controller that decides now may move them: to be master again is no reason to move them back.
+                for name in tuple(self._agent.state.placed):
+                    self._agent.place(name, None)
             for remote in self.remotes.values():
                 self._decide(remote, now_s)
         self.pace.measured(probes=probes, busy_s=time.thread_time() - begun_s)
