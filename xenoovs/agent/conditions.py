@@ -236,7 +236,7 @@ def _about_paths(snapshot: Snapshot) -> Iterator[Notice]:
     failed = [(remote, paths) for remote in snapshot.remotes if (paths := remote.paths_in(PathState.FAILED))]
     if failed:
         names = [f"{remote.name} ({', '.join(paths)})" for remote, paths in failed]
-        yield f"failed paths carry no blocks: {first_names(names, most=_MAX_SERVICES)}", "warn"
+        yield f"failed paths: {first_names(names, most=_MAX_SERVICES)}", "warn"
 
 
 def _announced(view: AnnouncementView) -> str:

@@ -136,7 +136,7 @@ class PinRequest(_Request):
     """
 
     remote: Annotated[str, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})]
-    path: Annotated[str | None, values.name] = None
+    path: Annotated[str | None, values.device] = None
 
 
 class EmptyRequest(_Request):

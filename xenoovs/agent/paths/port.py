@@ -7,6 +7,7 @@ a score is a median.
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Iterator
@@ -69,8 +70,12 @@ class ProbePort:
             OSError: The device is gone, or has no link.
         """
         sent_us = now_us()
-        with suppress(BlockingIOError, InterruptedError):
+        try:
             self._socket.send(frame)
+        except OSError as error:
+            # ENOBUFS: the queue of the device is full (packet(7)).
+            if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOBUFS):
+                raise
         return sent_us
 
     def received(self, *, most: int = 1024) -> Iterator[Frame]:
