@@ -234,5 +234,5 @@ def test_what_cannot_be_had_with_the_config_of_before_is_told(scene: Scene) -> N
         for name in ("fips2", "fips3"):
             client.ask("drain", {"service": "dns", "backend": name})
         eventually(lambda: "not confirmed" in problem(agent), "the way back")
-        assert agent.state.runtime.overrides == ()
+        eventually(lambda: agent.state.runtime.overrides == (), "both drains have ended")
         assert "an override has ended" in [event.text for event in agent.events.since(0)]
