@@ -10,11 +10,13 @@ import os
 import re
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/proc/net/pktgen")
 THREAD = "kpktgend_0"
+STOP_S = 10
 RESULT = re.compile(r"Result: OK: (\d+)\(.*?\) usec, (\d+) \(")
 
 
@@ -47,13 +49,22 @@ def send(interface, settings, seconds):  # type: (str, list[str], float | None) 
                 signal.signal(number, end)
             signal.setitimer(signal.ITIMER_REAL, seconds or 0)
             write("pgctrl", "start")
-        text = (ROOT / interface).read_text()
+        return result(interface)
     finally:
         write(THREAD, "rem_device_all")
-    found = RESULT.search(text)
-    if found is None:
-        raise OSError(text.strip().splitlines()[-1])
-    return int(found.group(1)), int(found.group(2))
+
+
+def result(interface):  # type: (str) -> tuple[int, int]
+    """Return what pktgen counted. Its thread only sees the flag that stops it a moment after the signal."""
+    until_s = time.monotonic() + STOP_S
+    while True:
+        text = (ROOT / interface).read_text()
+        found = RESULT.search(text)
+        if found is not None:
+            return int(found.group(1)), int(found.group(2))
+        if time.monotonic() > until_s:
+            raise OSError(text.strip().splitlines()[-1])
+        time.sleep(0.01)
 
 
 def main():  # type: () -> None
