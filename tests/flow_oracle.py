@@ -40,6 +40,11 @@ def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
     return _by_service(flow for flow in _settled(every) if stage_number(flow) not in _BESIDE)
 
 
+def homes_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    """The flows that remember home blocks of backends that do not serve all of theirs now, by service id."""
+    return _by_service(flow for flow in flows if stage_number(flow) == Stage.HOME.value)
+
+
 def is_pinned(flow: Flow) -> bool:
     """Whether packets of a block go on to `pin`."""
     return flow.actions == _TO_DRAIN and flow.table == Stage.BALANCE.table
