@@ -1,7 +1,7 @@
 """Runs the command of a service when one of its backends, or the service itself, changes its state.
 
-The state decides and not the event: a command is run as long as its backend or service is in another state than it was
-told last. So of a backend that flaps the last state counts, and no change is lost while too many commands run.
+The state decides and not the event: a command is run as long as its backend or service is in another state than that
+of the last run. So of a backend that flaps the last state counts, and no change is lost while too many commands run.
 """
 
 from __future__ import annotations

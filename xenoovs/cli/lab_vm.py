@@ -19,7 +19,7 @@ from xenoovs.lab.nic.machine import VirtualMachine
 # Files that a command names are sent with it: the machine may have cached what they were before.
 _LARGEST_FILE_BYTES = 16 << 20
 _IN_VM = {"XENOOVS_FORWARDED": "1"}
-"""Tells a command in the machine that it was typed on the host, where the commands that it prints will be typed too."""
+"""Set for a command that was typed on the host: the commands that it prints will be typed there too."""
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
 

@@ -292,7 +292,7 @@ class Engine:
         return read_s - dumping_s
 
     def _with_paths(self, balancer: Balancer) -> Balancer:
-        """Return the balancer with the source ports of paths that nobody has found yet, as the bridge uses them."""
+        """Return the balancer with the source ports of paths; those not found yet are as the bridge has them."""
         if not unknown_paths(balancer):
             return balancer
         memory = self._memory_of(balancer.uplinks.bridge)

@@ -1,6 +1,6 @@
 """The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
 
-At a given pace it prints a line of counts each second, until its time is over, it gets SIGINT, or nobody reads. Needs
+At a given pace it prints a line of counts each second, until its time is over, SIGINT, or the end of its reader. Needs
 nothing but the standard library, as it starts often.
 """
 

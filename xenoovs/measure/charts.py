@@ -201,7 +201,7 @@ def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Ce
 
 
 def _offloaded_share(one: _RunSource, samples: Sequence[Sample]) -> float | None:
-    """Return which share of the packets the NIC forwarded; None: there is no NIC, or nobody asked Open vSwitch."""
+    """Return which share of the packets the NIC forwarded; None: there is no NIC, or Open vSwitch was not asked."""
     counts = [(number(each.values, "offloaded_packets"), number(each.values, "matched")) for each in samples]
     known = [(offloaded, matched) for offloaded, matched in counts if offloaded is not None and matched]
     if one.run.run.kind is BedKind.LAB or not known:

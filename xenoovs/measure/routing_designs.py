@@ -147,7 +147,7 @@ def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDes
 
 @contextmanager
 def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
-    """Run the agent of a DPU, which begins with an empty bridge: it finds its paths anew."""
+    """Run the agent of a DPU, which begins with an empty bridge: it finds its paths again."""
     replace_flows(pair.dpu, BRIDGE, "")
     argv = (sys.executable, "-P", "-m", "xenoovs", "agent", str(bed.lab.config(pair.site.dpu)))
     program = pair.dpu.start(*argv)

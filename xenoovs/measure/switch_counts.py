@@ -121,7 +121,7 @@ def parse_switch_counts(text: str) -> SwitchCounts:
 
 
 def switched_frames(before: SwitchCounts, after: SwitchCounts) -> SwitchedFrames:
-    """Return the differences. A megaflow that was made anew counts from 0 again."""
+    """Return the differences. A megaflow that was deleted and came back counts from 0."""
     return SwitchedFrames(
         max(0, after.matched - before.matched),
         _grown(before.megaflows, after.megaflows),

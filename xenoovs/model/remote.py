@@ -75,7 +75,7 @@ def claim_of_remote(tunnel: HostTunnel, remote: Remote) -> Claim:
 
 
 def any_source_ports(tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
-    """Return source ports for paths that nobody looks for: the same at each call, others for each pair of hosts."""
+    """Return source ports for paths that are not looked for: the same at each call, others for each pair of hosts."""
     chosen = dict[int, None]()
     number = 0
     while len(chosen) < tunnel.paths.count:

@@ -273,7 +273,7 @@ TOLERANCE = Fraction(1, 20)
 
 
 class PairVerdict(Enum):
-    """Whether two paths share a bottleneck: the repeats of a measurement say so, or do not tell."""
+    """Whether two paths share a bottleneck: by the repeats of a measurement, as far as they show it."""
 
     SHARED = "shared"
     APART = "apart"

@@ -45,8 +45,8 @@ class Appctl:
         """Return when every megaflow was compared with the flows that the bridges had at the call.
 
         `revalidator/wait` ends with a round of the revalidators (udpif_run of ofproto/ofproto-dpif-upcall.c, the same
-        from 2.17 to 4.0). The first answer may precede the moment at which the main thread tells them of changed flows;
-        the second may be of a round that began before it; the third is of a whole round after it.
+        from 2.17 to 4.0). The first answer may precede the moment at which the main thread notifies them of
+        changed flows; the second may be of a round that began before it; the third is of a whole round after it.
 
         Raises CommandFailed where Open vSwitch has datapaths of two types, for which it has no such answer.
         """

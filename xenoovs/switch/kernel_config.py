@@ -13,7 +13,7 @@ _MAX_BYTES = 4 << 20
 
 
 def read_tc_chains(*, root: Path = Path("/"), release: str | None = None) -> Fact[bool]:
-    """Return whether traffic control can tell Open vSwitch at which chain it stopped, so that chains are offloaded.
+    """Return whether traffic control can pass Open vSwitch the chain at which it stopped, so that chains are offloaded.
 
     Args:
         root: Where the files of the kernel are.

@@ -129,7 +129,7 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
         raise RequestRefused(
             "no paths are looked for: the config has no remote with `discover: ttl`", status=409, code="not_discovered"
         )
-    return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` tells what was found")
+    return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` shows what was found")
 
 
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:

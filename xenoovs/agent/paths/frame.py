@@ -202,7 +202,7 @@ def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _I
         return None
     if len(frame) < body or at + length < body or (not is_quote and len(frame) < at + length):
         return None
-    # Routers change the TTL before they quote a header, and not all mend its checksum.
+    # Routers change the TTL before they quote a header, and not all update its checksum.
     if not is_quote and checksum(frame[at:body]) != 0:
         return None
     return _Ipv4(tos, ident, IPv4Address(source), IPv4Address(destination), body, at + length)

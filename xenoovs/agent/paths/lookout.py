@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RETRY_S = 10.0
 """After a search that could not be made."""
 _CHECK_S = 60.0
-"""Between two checks whether the ports in use take different paths: a change of routes hashes them anew."""
+"""Between two checks whether the ports in use take different paths: after a change of routes they hash differently."""
 AFTER_FAILURE_S = 1.0
 """After a path has failed: routes of the fabric may have changed by then."""
 _MORE_S = 600.0

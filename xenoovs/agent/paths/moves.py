@@ -46,7 +46,7 @@ def describe_moves(remote: ProbedRemote, found: Sequence[BlockShift]) -> LastMov
             facts = {"blocks": blocks, "path": names[old], "to": ",".join(targets), "reason": reason.value}
             info("blocks moved", remote=remote.service.name, **facts)
         parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
-    # They come back a few in each decision; one event tells of all of them.
+    # They come back a few in each decision; one event is for all of them.
     remote.restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
     return LastMove("; ".join(parts), time.time())
 

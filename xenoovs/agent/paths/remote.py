@@ -69,7 +69,7 @@ class ProbedRemote:
     def __init__(
         self, number: int, tunnel: HostTunnel, remote: Remote, service: Service, paths: Sequence[ProbedPath]
     ) -> None:
-        """Begin without rounds. `number`: tells the answers of remotes apart, 32 bits."""
+        """Begin without rounds. `number`: identifies the answers of this remote, 32 bits."""
         if tunnel.probe is None:
             raise ValueError(f"tunnel {tunnel.name} is not probed")
         self.number, self.tunnel, self.remote, self.service = number, tunnel, remote, service
