@@ -35,10 +35,10 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 
-test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (8 minutes)
+test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (20 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
-test-systemd: machines ## Boot a virtual machine with systemd and test the agent's unit (3 minutes)
+test-systemd: machines ## Boot a virtual machine with systemd and test the agent's unit (4 to 7 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
 
 test-dist: setup ## Build the packages, install and purge them in an empty Debian 12 (3 minutes)
