@@ -88,6 +88,7 @@ CHAINS = {
     "ovnk_ping": Conclusion.NOT_ALL_IN_HARDWARE,
     "seed_geneve": Conclusion.NOTHING_SEEN,
     "seed_geneve_without_command": Conclusion.CHECK_FAILED,
+    "vendor_counters": Conclusion.NOTHING_SEEN,
 }
 """Dumps of `why`, whose README has their threads."""
 

@@ -32,6 +32,7 @@ CASES = {
     "ovnk_ping": (2, ["unsupported-action"]),
     "seed_geneve": (0, []),
     "seed_geneve_without_command": (1, []),
+    "vendor_counters": (0, []),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
 }
 """Dump -> exit status, and the most likely cause of each megaflow."""

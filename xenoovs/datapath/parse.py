@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, fields_of, parse_number, split_keys
+from xenoovs.datapath.outer import check_action, parse_outer
 from xenoovs.errors import ParseError, counted
 
 # Wrapped lines, as from a mail or a ticket, are joined again. Open vSwitch writes blanks only behind the ufid and
@@ -69,6 +71,8 @@ _REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
 _NEXT = re.compile(r"ufid:[0-9a-f]{8}-| actions:", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
 _USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
+_BREAK = re.compile(r", |(?<=[0-9]),(?=used:)", re.ASCII)
+"""Between statistics; Open vSwitch of a vendor omits the blank in `dpe_bytes:510,used:1.0s`."""
 _USUAL = re.compile(
     r"(?:ufid:([^, ]+), )?([a-z_]+\([^ ]*), packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:([^, ]+)"
     r"(?:, flags:([^, ]+))?(?:, offloaded:(yes|partial))?(?:, dp:([^, ]+))?,",
@@ -188,7 +192,19 @@ def _split_tail(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]
     parts = split_actions(actions)
     if "" in parts or actions.count("(") != actions.count(")"):
         raise KeyTextError(len(actions), "the rest of the actions")
+    if "tunnel(" in actions or "tnl_" in actions:
+        _check_tunnels(parts)
     return parts, tuple(zip(remarks[::2], remarks[1::2], strict=True))
+
+
+def _check_tunnels(actions: tuple[str, ...]) -> None:
+    offset = 0
+    for action in actions:
+        try:
+            check_action(action)
+        except KeyTextError as error:
+            raise KeyTextError(offset + error.offset, error.expected) from None
+        offset += len(action) + 1
 
 
 def split_actions(text: str) -> tuple[str, ...]:
@@ -211,8 +227,10 @@ def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
     """Return the keys and the statistics before the actions, which are separated by comma and blank."""
     statistics: dict[str, str] = {}
     keys: tuple[Key, ...] | None = None
-    offset = 0
-    for item in head.split(", "):
+    start = offset = 0
+    for item in _BREAK.split(head):
+        offset = head.index(item, start)
+        start = offset + len(item)
         name, is_statistic, value = item.partition(":")
         if not (is_statistic and _NAME.fullmatch(name)):
             if keys is not None:
@@ -222,7 +240,6 @@ def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
             raise KeyTextError(offset, f"'{name}' only once")
         else:
             statistics[name] = value
-        offset += len(item) + 2
     if keys is None:
         raise KeyTextError(0, "the keys that the flow matches")
     return keys, statistics
@@ -230,16 +247,29 @@ def _split_head(head: str) -> tuple[tuple[Key, ...], dict[str, str]]:
 
 def _parse_keys(text: str, offset: int) -> tuple[Key, ...]:
     flat = text[:-1].split("),")
-    try:
-        # Without nesting, every part has one parenthesis. Parts recur from line to line, so the cache reads each once.
-        if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
+    # Without nesting, every part has one parenthesis. Parts recur from line to line, so the cache reads each once.
+    if text.endswith(")") and text.count("(") == len(flat) and text.count(")") == len(flat):
+        with suppress(ValueError):
             return tuple(map(_flat_key if len(text) <= _LONG else _flat_key.__wrapped__, flat))
-        keys = tuple(_key(key.name, key.inner) for key in split_keys(text))
+    try:
+        keys, start = list[Key](), 0
+        for key in split_keys(text):
+            start += len(key.name) + 1
+            keys.append(_key_at(start, key))
+            start += len(key.inner) + 2
+    except KeyTextError as error:
+        raise KeyTextError(offset + error.offset, error.expected) from None
+    return tuple(keys)
+
+
+def _key_at(offset: int, key: Key) -> Key:
+    """Return a key with its fields. `offset`: of the text inside."""
+    try:
+        return _key(key.name, key.inner)
     except KeyTextError as error:
         raise KeyTextError(offset + error.offset, error.expected) from None
     except ValueError as error:
         raise KeyTextError(offset, str(error)) from None
-    return keys
 
 
 @lru_cache(maxsize=65536)
@@ -258,6 +288,10 @@ def _key(name: str, inner: str) -> Key:
         for key in split_keys(inner):
             _key(key.name, key.inner)
         return Key(name, inner)
+    if name == "tunnel":
+        # It stays text too: `parse_outer` has read it, and remembers it.
+        parse_outer(inner)
+        return Key(name, inner, {})
     if name == "recirc_id":
         parse_number(inner)
     return Key(name, inner, fields_of(name, inner))
@@ -291,6 +325,7 @@ def _offloaded(text: str | None) -> Offloaded | None:
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _TAG = re.compile(r"\bvlan\((vid=[^)]*)\)")
+_VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000
 
@@ -301,6 +336,7 @@ class Hints:
 
     Attributes:
         cores: CPU cores of the PMD threads in the dump.
+        has_vendor_counters: whether a vendor's Open vSwitch added counters of its own.
         tags: VLANs and priorities that megaflows of tagged packets match, as text.
     """
 
@@ -308,6 +344,7 @@ class Hints:
     offloaded: int = 0
     cores: list[int] = field(default_factory=list)
     dummies: int = 0
+    has_vendor_counters: bool = False
     tags: dict[str, int] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -318,6 +355,7 @@ class Hints:
                 self.megaflows += 1
                 self.offloaded += ", offloaded:yes" in line
                 self.dummies += ", dp:dummy" in line
+                self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
                 if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
                     self.tags[found[1]] = self.tags.get(found[1], 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
@@ -351,6 +389,11 @@ class Hints:
             yield (
                 f"{counted(self.dummies, 'megaflow')} of the dummy offload provider, which simulates a NIC in tests of "
                 "Open vSwitch: counted as SW"
+            )
+        if self.has_vendor_counters:
+            yield (
+                "dpe_packets and dpe_bytes are counters of a vendor's Open vSwitch, which no public source describes; "
+                "verdicts rely on packets and offloaded alone"
             )
         if self.tags:
             tagged, shown = sum(self.tags.values()), "; ".join(list(self.tags)[:_MAX_REASONS_SHOWN])

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xenoovs.datapath.host import BridgeState
-from xenoovs.datapath.megaflow import Megaflow, attributes_of, parse_value
+from xenoovs.datapath.megaflow import Megaflow, parse_value
+from xenoovs.datapath.outer import OuterHeader, parse_outer
 
 TUNNEL_DEVICES = {
     "vxlan": "vxlan_sys_",
@@ -40,12 +41,12 @@ class TunnelPort:
     local: int | None = None
     key: int | None = None
 
-    def takes(self, in_port: str, tunnel: Mapping[str, str]) -> bool:
+    def takes(self, in_port: str, outer: OuterHeader) -> bool:
         """Return whether packets with this outer header enter by it."""
         if not in_port.startswith(self.device):
             return False
-        source, destination = (tunnel.get(end) or tunnel.get(f"ipv6_{end}") for end in ("src", "dst"))
-        wanted = ((self.remote, _address(source)), (self.local, _address(destination)), (self.key, _key(tunnel)))
+        key = 0 if outer.field("tun_id") is None else outer.exact("tun_id")
+        wanted = ((self.remote, outer.source), (self.local, outer.destination), (self.key, key))
         return all(value is None or value == found for value, found in wanted)
 
     @property
@@ -81,25 +82,16 @@ def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) ->
     text = megaflow.key("tunnel")
     if text is None or megaflow.in_port is None:
         return None
-    tunnel = attributes_of(text)
-    taking = [(port.rank, bridge) for bridge, port in ports if port.takes(megaflow.in_port, tunnel)]
+    outer = parse_outer(text)
+    taking = [(port.rank, bridge) for bridge, port in ports if port.takes(megaflow.in_port, outer)]
     return min(taking)[1] if taking else None
 
 
 def _option(text: str | None) -> int | None:
-    return None if text is None or text == _FLOW else _address(text)
-
-
-def _address(text: str | None) -> int | None:
-    """Return an address; None where there is none, or only a part of it is matched."""
-    if text is None or "/" in text:
+    """Return the address of an option; None: flows choose it, or it is a name."""
+    if text is None or text == _FLOW:
         return None
     try:
         return parse_value(text, 128 if ":" in text else 32)
     except ValueError:
         return None
-
-
-def _key(tunnel: Mapping[str, str]) -> int | None:
-    text = tunnel.get("tun_id", "0")
-    return int(text, 0) if text.isalnum() else None

@@ -1,0 +1,154 @@
+"""Outer headers of tunnels, as Open vSwitch prints them in matches and actions."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from xenoovs.datapath.megaflow import MaskedValue
+from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, encapsulations, parse_outer
+from xenoovs.datapath.parse import parse_dump, parse_megaflow
+from xenoovs.errors import ParseError
+
+_REST = ",recirc_id(0),in_port(genev_sys_6081),eth(),eth_type(0x0800),ipv4(frag=no)"
+_COUNTERS = ", packets:1, bytes:98, used:0.1s, offloaded:yes, dp:tc, actions:"
+
+
+def _line(tunnel: str = "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,flags(+key)", actions: str = "p0") -> str:
+    return f"tunnel({tunnel}){_REST}{_COUNTERS}{actions}"
+
+
+def test_an_outer_header_with_an_option_of_ovn() -> None:
+    """Of OVN's plain switching: class 0x102 is OVN's, the data has the logical ports."""
+    outer = parse_outer(
+        "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,ttl=0/0,tp_dst=6081,"
+        "geneve({class=0x102,type=0x80,len=4,0x10002/0x7fffffff}{class=0xffff/0,type=0/0,len=8/0}),flags(-df+csum+key)"
+    )
+    assert (outer.exact("tun_id"), outer.source, outer.destination) == (
+        1,
+        int(IPv4Address("192.0.2.2")),
+        int(IPv4Address("192.0.2.1")),
+    )
+    assert (outer.exact("tp_dst"), outer.exact("ttl"), outer.field("ttl")) == (6081, None, MaskedValue(0, 0))
+    assert outer.geneve == (
+        GeneveOption(MaskedValue(0x102, 0xFFFF), MaskedValue(0x80, 0xFF), 4, MaskedValue(0x10002, 0x7FFFFFFF)),
+        GeneveOption(MaskedValue(0, 0), MaskedValue(0, 0), 8, None),
+    )
+    assert [outer.flag(name) for name in ("key", "csum", "df", "oam")] == [True, True, False, None]
+
+
+def test_an_outer_header_of_ipv6_and_attributes_that_no_field_has() -> None:
+    outer = parse_outer("tun_id=0x7,ipv6_src=2001:db8::1,ipv6_dst=2001:db8::2,tos=0x1/0x3,vxlan(gbp(id=7)),new=1")
+    assert outer.is_ipv6
+    assert outer.destination == int(IPv6Address("2001:db8::2"))
+    assert outer.field("tos") == MaskedValue(1, 3)
+    assert [(key.name, key.inner) for key in outer.other] == [("vxlan", "gbp(id=7)"), ("new", "1")]
+
+
+@pytest.mark.parametrize(
+    ("actions", "found"),
+    [
+        (
+            "set(tunnel(tun_id=0x1389,dst=192.0.2.12,ttl=64,tp_dst=6081,flags(key))),set(eth(dst=02:00:00:00:0d:02)),"
+            "genev_sys_6081",
+            Encapsulation("genev_sys_6081", int(IPv4Address("192.0.2.12")), None, UDP, 6081, 0x1389),
+        ),
+        (
+            "set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.12,tos=0x1,ttl=64,flags(df|csum|key))),gre_sys",
+            Encapsulation("gre_sys", int(IPv4Address("192.0.2.12")), int(IPv4Address("192.0.2.1")), GRE, None, 7),
+        ),
+        (
+            "tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
+            "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.12,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=4789,"
+            "csum=0x0),vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul)),p1",
+            Encapsulation(
+                "vxlan_sys_4789",
+                int(IPv4Address("192.0.2.12")),
+                int(IPv4Address("192.0.2.1")),
+                UDP,
+                4789,
+                0x7B,
+                out_port="br-ul",
+            ),
+        ),
+        (
+            "tnl_push(tnl_port(4),header(size=70,type=5,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
+            "dl_type=0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::2,label=0,proto=17,tclass=0x0,hlimit=64),"
+            "udp(src=0,dst=6081,csum=0xffff),geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),"
+            "out_port(100))",
+            Encapsulation(
+                "4",
+                int(IPv6Address("2001:db8::2")),
+                int(IPv6Address("2001:db8::1")),
+                UDP,
+                6081,
+                0x1C7,
+                is_ipv6=True,
+                out_port="100",
+            ),
+        ),
+        (
+            "tnl_push(tnl_port(3),header(size=42,type=3,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
+            "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.12,proto=47,tos=0,ttl=64,frag=0x4000),"
+            "gre((flags=0x2000,proto=0x6558),key=0x1e241)),out_port(1))",
+            Encapsulation(
+                "3",
+                int(IPv4Address("192.0.2.12")),
+                int(IPv4Address("192.0.2.1")),
+                GRE,
+                None,
+                0x1E241,
+                out_port="1",
+            ),
+        ),
+    ],
+)
+def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> None:
+    assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == (found,)
+
+
+def test_a_packet_that_leaves_by_two_tunnels() -> None:
+    actions = (
+        "set(tunnel(tun_id=0x1,dst=192.0.2.12,tp_dst=4789,flags(key))),vxlan_sys_4789,"
+        "set(tunnel(tun_id=0x2,dst=192.0.2.13,tp_dst=4789,flags(key))),vxlan_sys_4789"
+    )
+    found = encapsulations(parse_megaflow(_line(actions=actions)).actions)
+    assert [(str(IPv4Address(each.remote)), each.key) for each in found] == [("192.0.2.12", 1), ("192.0.2.13", 2)]
+
+
+@pytest.mark.parametrize("actions", ["tnl_pop(4)", "tnl_pop(vxlan_sys_4789)", "p1,tnl_pop(gre_sys)"])
+def test_packets_that_enter_a_tunnel_leave_by_none(actions: str) -> None:
+    assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        (_line("tun_id=1z,src=192.0.2.2"), "1z"),
+        (_line("src=192.0.2.2,dst=192.0.2.256,flags(+key)"), "192.0.2.256"),
+        (_line("src=192.0.2.2,ttl=300,flags(+key)"), "300"),
+        (_line("src=192.0.2.2,src=192.0.2.3,flags(+key)"), "src=192.0.2.3"),
+        (_line("src=192.0.2.2,flags(key+)"), "key+"),
+        (_line("src=192.0.2.2,stray,flags(+key)"), "stray"),
+        (_line("geneve({class=0x1ffff,type=0x80,len=4,0x1}),flags()"), "0x1ffff"),
+        (_line("geneve({class=0x102,type=0x80,len=4,0x100000000}),flags()"), "0x100000000"),
+        (_line("geneve({class=0x102,type=0x80}),flags()"), "}),flags"),
+        (_line("geneve(class=0x102),flags()"), "class=0x102"),
+        (_line(actions="set(tunnel(dst=1.2.3,flags(key))),genev_sys_6081"), "1.2.3"),
+        (_line(actions="p1,tnl_pop()"), ")"),
+        (_line(actions="tnl_push(tnl_port(4),out_port(1))"), "out_port"),
+        (
+            _line(
+                actions="tnl_push(tnl_port(4),header(size=5,type=4,ipv4(src=1.1.1.1,dst=1.1.1,proto=17)),out_port(1))"
+            ),
+            "1.1.1,proto",
+        ),
+        (_line(actions="tnl_push(tnl_port(4),header(size=14,type=4,udp(src=0,dst=1)),out_port(1))"), "),out_port"),
+    ],
+)
+def test_bad_tunnels_are_refused_with_line_and_column(line: str, at: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        list(parse_dump(f"\n{line}\n"))
+    assert caught.value.line == 2
+    assert line[caught.value.offset :].startswith(at)

@@ -1,0 +1,342 @@
+"""Outer headers of tunnels in dumps: `tunnel(..)` and `set(tunnel(..))`, `tnl_push(..)` and `tnl_pop(..)`.
+
+Forms: format_odp_tun_attr(), format_geneve_opts(), format_odp_tnl_push_header() of lib/odp-util.c, 2.13 to 4.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xenoovs.datapath.megaflow import (
+    Key,
+    KeyTextError,
+    MaskedValue,
+    parse_value,
+    read_masked,
+)
+
+UDP, GRE = 17, 47
+"""IP protocols of tunnels (IANA, Protocol Numbers)."""
+
+_WIDTHS = {
+    "tun_id": 64,
+    "src": 32,
+    "dst": 32,
+    "ipv6_src": 128,
+    "ipv6_dst": 128,
+    "tos": 8,
+    "ttl": 8,
+    "tp_src": 16,
+    "tp_dst": 16,
+}
+_OPTION_WIDTHS = {"class": 16, "type": 8}
+_LENGTH = re.compile(r"([0-9]{1,3})(?:/(?:0|0x[0-9a-f]{1,2}))?", re.ASCII)
+"""In bytes. A mask of 0 says that the option is not matched, not that it has no data."""
+_FLAGS = re.compile(r"(?:[+-][a-z]+)*|0|(?:[a-z]+|0x[0-9a-f]+)(?:\|(?:[a-z]+|0x[0-9a-f]+))*", re.ASCII)
+_FLAG = re.compile(r"([+-]?)([a-z]+)", re.ASCII)
+_NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneveOption:
+    """One option of Geneve (RFC 8926, 3.5).
+
+    Attributes:
+        option_class: None: not matched.
+        type: None: not matched.
+        length: of the data in bytes.
+        data: None: there is none, or none is matched.
+    """
+
+    option_class: MaskedValue | None
+    type: MaskedValue | None
+    length: int
+    data: MaskedValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class OuterHeader:
+    """The outer header that a megaflow matches, or that it gives a packet.
+
+    Attributes:
+        fields: by their names in the dump: tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst.
+        flags: such as `key`, `csum` and `df`, each with whether it is set; of actions only those that are.
+        geneve: options of Geneve; None: the dump has no `geneve(..)`.
+        other: what has no field here, such as `vxlan(gbp(..))`.
+    """
+
+    fields: tuple[tuple[str, MaskedValue], ...]
+    flags: tuple[tuple[str, bool], ...] = ()
+    geneve: tuple[GeneveOption, ...] | None = None
+    other: tuple[Key, ...] = ()
+
+    def field(self, name: str) -> MaskedValue | None:
+        """Return a field by its name in the dump; None: the dump does not have it."""
+        return next((value for found, value in self.fields if found == name), None)
+
+    def exact(self, name: str) -> int | None:
+        """Return the value of a field all of whose bits count; None: there is none."""
+        found = self.field(name)
+        return found.value if found is not None and found.mask == (1 << _WIDTHS[name]) - 1 else None
+
+    def flag(self, name: str) -> bool | None:
+        """Return whether a flag is set; None: the dump does not say."""
+        return next((is_set for found, is_set in self.flags if found == name), None)
+
+    @property
+    def is_ipv6(self) -> bool:
+        return self.field("ipv6_dst") is not None
+
+    @property
+    def source(self) -> int | None:
+        """Its source address; None: any, or left to the route."""
+        return self.exact("ipv6_src" if self.is_ipv6 else "src")
+
+    @property
+    def destination(self) -> int | None:
+        """Its destination address; None: not the whole of it is given."""
+        return self.exact("ipv6_dst" if self.is_ipv6 else "dst")
+
+
+@lru_cache(maxsize=4096)
+def parse_outer(inner: str) -> OuterHeader:
+    """Parse the text inside `tunnel(..)`. Raises KeyTextError."""
+    fields, other = dict[str, MaskedValue](), list[Key]()
+    flags: tuple[tuple[str, bool], ...] = ()
+    geneve: tuple[GeneveOption, ...] | None = None
+    seen = set[str]()
+    for start, text in _items(inner):
+        found = _NAME.match(text)
+        name, rest = (found[0], text[found.end() :]) if found else ("", text)
+        begin = start + len(name) + 1
+        if name in seen:
+            raise KeyTextError(start, f"'{name}' only once")
+        seen.add(name)
+        if rest.startswith("=") and name in _WIDTHS:
+            fields[name] = _masked(rest[1:], _WIDTHS[name], begin)
+        elif rest.startswith("=") and name:
+            other.append(Key(name, rest[1:]))
+        elif name and rest.startswith("(") and rest.endswith(")"):
+            value = rest[1:-1]
+            if name == "flags":
+                flags = _flags(value, begin)
+            elif name == "geneve":
+                geneve = tuple(_geneve_options(value, begin))
+            else:
+                other.append(Key(name, value))
+        else:
+            raise KeyTextError(start, "an attribute of a tunnel, as tun_id=0x1 or flags(..)")
+    return OuterHeader(tuple(fields.items()), flags, geneve, tuple(other))
+
+
+def _items(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the parts between commas outside brackets, each with its offset. Raises KeyTextError."""
+    depth, start = 0, 0
+    for at, char in enumerate(text):
+        if char in "({":
+            depth += 1
+        elif char in ")}":
+            depth -= 1
+            if depth < 0:
+                raise KeyTextError(at, "no closing bracket here")
+        elif char == "," and not depth:
+            yield start, text[start:at]
+            start = at + 1
+    if depth:
+        raise KeyTextError(len(text), "a closing bracket")
+    if text:
+        yield start, text[start:]
+
+
+def _masked(text: str, width: int, offset: int) -> MaskedValue:
+    try:
+        return read_masked(text, width)
+    except ValueError as error:
+        raise KeyTextError(offset, str(error)) from None
+
+
+def _flags(text: str, offset: int) -> tuple[tuple[str, bool], ...]:
+    if not _FLAGS.fullmatch(text):
+        raise KeyTextError(offset, "flags as in flags(-df+csum+key) or flags(df|key)")
+    return tuple((name, sign != "-") for sign, name in _FLAG.findall(text) if name != "x")
+
+
+def _geneve_options(text: str, offset: int) -> Iterator[GeneveOption]:
+    start = 0
+    while start < len(text):
+        end = text.find("}", start)
+        if text[start] != "{" or end < 0:
+            raise KeyTextError(offset + start, "an option of Geneve as in {class=0x102,type=0x80,len=4,0x1}")
+        yield _geneve_option(text[start + 1 : end], offset + start + 1)
+        start = end + 1
+
+
+def _geneve_option(text: str, offset: int) -> GeneveOption:
+    found = dict[str, MaskedValue]()
+    length: int | None = None
+    data: MaskedValue | None = None
+    for start, item in _items(text):
+        name, has_name, value = item.partition("=")
+        at = offset + start
+        if name in _OPTION_WIDTHS and name not in found and length is None:
+            found[name] = _masked(value, _OPTION_WIDTHS[name], at + len(name) + 1)
+        elif name == "len" and length is None and (bytes_ := _LENGTH.fullmatch(value)) is not None:
+            length = int(bytes_[1])
+        elif not has_name and length and data is None:
+            data = _masked(item, 8 * length, at)
+        else:
+            raise KeyTextError(at, "class=, type=, len= and the data of an option of Geneve")
+    if length is None:
+        raise KeyTextError(offset + len(text), "len= of an option of Geneve")
+    return GeneveOption(found.get("class"), found.get("type"), length, data)
+
+
+# What actions make of a packet.
+
+
+@dataclass(frozen=True, slots=True)
+class Encapsulation:
+    """A packet leaves in a tunnel: its outer header, as the actions write it.
+
+    Attributes:
+        device: the datapath port of the tunnel, a name such as `vxlan_sys_4789`, or a number without `-m`.
+        remote: destination address.
+        local: source address; None: that of the route to `remote`.
+        protocol: UDP or GRE.
+        dst_port: UDP port; None: of GRE.
+        key: VNI or GRE key; None: without one.
+        out_port: the port by which a userspace datapath sends the packet; None: the kernel routes it.
+    """
+
+    device: str
+    remote: int
+    local: int | None = None
+    protocol: int = UDP
+    dst_port: int | None = None
+    key: int | None = None
+    is_ipv6: bool = False
+    out_port: str | None = None
+
+
+_SET_TUNNEL = "set(tunnel("
+_TNL_PUSH, _TNL_POP = "tnl_push(", "tnl_pop("
+
+
+@lru_cache(maxsize=4096)
+def encapsulations(actions: tuple[str, ...]) -> tuple[Encapsulation, ...]:
+    """Return the tunnels by which packets leave, in the order of the actions. Raises KeyTextError for unread text."""
+    found = list[Encapsulation]()
+    header: OuterHeader | None = None
+    for action in actions:
+        if action.startswith(_SET_TUNNEL):
+            header = parse_outer(action[len(_SET_TUNNEL) : -2])
+        elif action.startswith(_TNL_PUSH):
+            found.append(parse_push(action))
+        elif "(" not in action and header is not None and header.destination is not None:
+            port = header.exact("tp_dst")
+            found.append(
+                Encapsulation(
+                    device=action,
+                    remote=header.destination,
+                    local=header.source,
+                    protocol=GRE if port is None else UDP,
+                    dst_port=port,
+                    key=header.exact("tun_id"),
+                    is_ipv6=header.is_ipv6,
+                )
+            )
+    return tuple(found)
+
+
+def check_action(action: str) -> None:
+    """Check the form of an action that concerns tunnels. Raises KeyTextError."""
+    if action.startswith(_SET_TUNNEL):
+        if not action.endswith("))"):
+            raise KeyTextError(len(action), "a closing parenthesis")
+        try:
+            parse_outer(action[len(_SET_TUNNEL) : -2])
+        except KeyTextError as error:
+            raise KeyTextError(len(_SET_TUNNEL) + error.offset, error.expected) from None
+    elif action.startswith(_TNL_PUSH):
+        parse_push(action)
+    elif action.startswith(_TNL_POP) and not re.fullmatch(r"[^(),]+\)", action[len(_TNL_POP) :]):
+        raise KeyTextError(len(_TNL_POP), "the port of tnl_pop(..)")
+
+
+_KEYS = {"vxlan": "vni", "geneve": "vni", "gre": "key", "gtpu": "teid"}
+"""The tunnel's header in tnl_push(..) -> its key."""
+
+
+@lru_cache(maxsize=4096)
+def parse_push(action: str) -> Encapsulation:
+    """Parse `tnl_push(tnl_port(..),header(..),out_port(..))`. Raises KeyTextError."""
+    parts = _parts(action[len(_TNL_PUSH) : -1], len(_TNL_PUSH), ("tnl_port", "header", "out_port"))
+    start, header = parts["header"]
+    layers = dict(_layers(header, start))
+    end = start + len(header)
+    is_ipv6 = "ipv6" in layers
+    if not is_ipv6 and "ipv4" not in layers:
+        raise KeyTextError(end, "ipv4(..) or ipv6(..) of the outer header")
+    address = layers["ipv6" if is_ipv6 else "ipv4"]
+    width = 128 if is_ipv6 else 32
+    kind = next((name for name in _KEYS if name in layers), None)
+    return Encapsulation(
+        device=parts["tnl_port"][1],
+        remote=_number(address, "dst", width, end),
+        local=_number(address, "src", width, end),
+        protocol=_number(address, "proto", 8, end),
+        dst_port=_number(layers["udp"], "dst", 16, end) if "udp" in layers else None,
+        key=_number(layers[kind], _KEYS[kind], 32, end) if kind and _KEYS[kind] in layers[kind] else None,
+        is_ipv6=is_ipv6,
+        out_port=parts["out_port"][1],
+    )
+
+
+def _parts(text: str, offset: int, names: tuple[str, ...]) -> dict[str, tuple[int, str]]:
+    """Return the inner texts of `name(..),name(..)` with their offsets: these names in this order."""
+    found = dict[str, tuple[int, str]]()
+    items = tuple(_shifted_items(text, offset))
+    for name, (start, item) in zip(names, items, strict=False):
+        if not (item.startswith(f"{name}(") and item.endswith(")")):
+            raise KeyTextError(start, f"{name}(..)")
+        found[name] = start + len(name) + 1, item[len(name) + 1 : -1]
+    if len(items) != len(names):
+        raise KeyTextError(offset + len(text), f"{', '.join(f'{name}(..)' for name in names)}")
+    return found
+
+
+def _shifted_items(text: str, offset: int) -> Iterator[tuple[int, str]]:
+    try:
+        for start, item in _items(text):
+            yield offset + start, item
+    except KeyTextError as error:
+        raise KeyTextError(offset + error.offset, error.expected) from None
+
+
+def _layers(header: str, offset: int) -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
+    """Yield the layers of a header that is pushed: name, and name of each attribute -> offset and text."""
+    for start, item in _shifted_items(header, offset):
+        name, is_layer, inner = item.partition("(")
+        if not is_layer:
+            continue
+        if not (_NAME.fullmatch(name) and inner.endswith(")")):
+            raise KeyTextError(start, "a layer of the outer header, as ipv4(..)")
+        attributes = dict[str, tuple[int, str]]()
+        for begin, attribute in _shifted_items(inner[:-1], start + len(name) + 1):
+            key, has_value, value = attribute.partition("=")
+            if has_value and not key.startswith("("):
+                attributes[key] = begin + len(key) + 1, value
+        yield name, attributes
+
+
+def _number(attributes: dict[str, tuple[int, str]], name: str, width: int, end: int) -> int:
+    if name not in attributes:
+        raise KeyTextError(end, f"{name}= in the outer header")
+    offset, text = attributes[name]
+    try:
+        return parse_value(text, width)
+    except ValueError as error:
+        raise KeyTextError(offset, str(error)) from None
