@@ -25,6 +25,8 @@ from xenoovs.measure.schedule import Measurement
 from xenoovs.measure.switch_load import count_megaflows, read_switch
 
 CLIENTS = (10, 1_000, 100_000)
+_QUICK_CLIENTS = (10, 100_000)
+"""So that all designs of a lab fit into a minute."""
 
 _FRAME_BYTES = 64
 _ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
@@ -68,6 +70,7 @@ class DesignsExperiment:
         times: How long each load runs.
         seed: Chooses the clients.
         why_no_ipvs: Why IPVS is not among them; empty: it is.
+        clients: Numbers of source addresses.
     """
 
     bench: LoadBench
@@ -76,18 +79,21 @@ class DesignsExperiment:
     seed: int
     why_no_ipvs: str
     repeats: int
+    clients: Sequence[int]
     points: Sequence[Point] = field(init=False)
     options: Mapping[str, Plain] = field(init=False)
     point_s: float = field(init=False)
     name: str = "designs"
 
     def __post_init__(self) -> None:
-        self.points = [{"design": design.value, "clients": clients} for clients in CLIENTS for design in self.programs]
+        self.points = [
+            {"design": design.value, "clients": clients} for clients in self.clients for design in self.programs
+        ]
         self.options = {"counted_s": self.times.counted_s, "why_no_ipvs": self.why_no_ipvs}
         self.point_s = self.times.warm_up_s + self.times.counted_s + 1.0
 
     def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        for clients in CLIENTS:
+        for clients in self.clients:
             self.bench.generator.prepare(self.profile(bed, clients), frame_bytes=self._frame_bytes(bed))
         return {}
 
@@ -193,7 +199,8 @@ def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int) ->
     if why_not is None:
         programs[Design.IPVS] = ipvs_program(bed)
     times = _TIMES[bed.kind, quick]
-    return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=1 if quick else 5)
+    repeats, clients = (1, _QUICK_CLIENTS) if quick else (5, CLIENTS)
+    return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=repeats, clients=clients)
 
 
 # The flows of a design on the bridge of a bed, for the time of one measurement.

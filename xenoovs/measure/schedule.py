@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol, TypeVar
 
 from xenoovs.measure.bed import AnyBed
@@ -71,7 +72,8 @@ def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
     """Return every point with every repeat: all points once in random order, then all of them again.
 
     So a drift of the machine is no effect of a point, and an interrupted run has about as many samples of each point.
-    Points with the same `offload` follow each other, as Open vSwitch is restarted for each change of it.
+    Points with the same `offload` follow each other, as Open vSwitch is restarted for each change of it. Their order is
+    the same with each `offload`, so that a run which ends early has the same points of all of them.
     """
     chance = random.Random(run.seed)  # noqa: S311 - a repeatable order, no secret
     order: list[tuple[Point, int]] = []
@@ -79,9 +81,14 @@ def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
         points = list(run.points)
         chance.shuffle(points)
         offloads = dict.fromkeys(point.get("offload") for point in ([order[-1][0]] if order else []) + points)
-        points.sort(key=lambda point: [*offloads].index(point.get("offload")))
+        others = [*dict.fromkeys(map(_without_offload, points))]
+        points.sort(key=lambda point: ([*offloads].index(point.get("offload")), others.index(_without_offload(point))))
         order += ((point, repeat) for point in points)
     return tuple(order)
+
+
+def _without_offload(point: Point) -> str:
+    return point_key({key: value for key, value in point.items() if key != "offload"})
 
 
 def carry_out(
@@ -101,7 +108,8 @@ def carry_out(
         bed: Where.
         writer: The run.
         progress: Called before each measurement.
-        within_s: No measurement but the first begins that would end later; the run then lacks samples.
+        within_s: No measurement begins that would end later; the run then lacks samples. The time is divided between
+            the settings of `offload`, and each session measures at least one point of each.
 
     Raises:
         MeasureError: The experiment cannot go on, or a sample cannot be stored.
@@ -113,18 +121,22 @@ def carry_out(
     begun_s, begun = time.monotonic(), time.time()
     total = len(writer.run.points) * writer.run.repeats
     done = total - len(left)
-    measured_s = 0.0
     progress(RunProgress(left[0][0], done, total, experiment.point_s * len(left)))
     if not writer.run.basis and (basis := experiment.prepare(bed)):
         writer.set_basis(basis)
     experiment.warm_up(bed, writer.run.basis)
-    for number, (point, repeat) in enumerate(left):
-        each_s = measured_s / number if number else experiment.point_s
-        start_s = time.monotonic()
-        if number and within_s is not None and start_s + each_s > begun_s + within_s:
-            return
-        progress(RunProgress(point, done + number, total, each_s * (len(left) - number)))
-        measurement = experiment.measure(bed, point, writer.run.basis)
-        at = utc_text(begun + start_s - begun_s)
-        writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))
-        measured_s += time.monotonic() - start_s
+    measured, measured_s = 0, 0.0
+    rounds = [list(each) for _, each in groupby(left, key=lambda each: each[0].get("offload"))]
+    for number, one_round in enumerate(rounds, start=1):
+        end_s = None if within_s is None else begun_s + within_s * number / len(rounds)
+        for index, (point, repeat) in enumerate(one_round):
+            each_s = measured_s / measured if measured else experiment.point_s
+            start_s = time.monotonic()
+            if index and end_s is not None and start_s + each_s > end_s:
+                break
+            progress(RunProgress(point, done + measured, total, each_s * (len(left) - measured)))
+            measurement = experiment.measure(bed, point, writer.run.basis)
+            at = utc_text(begun + start_s - begun_s)
+            writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))
+            measured_s += time.monotonic() - start_s
+            measured += 1

@@ -76,6 +76,21 @@ def test_open_vswitch_is_restarted_once_for_each_change_of_offload() -> None:
     assert len({str(order[start : start + 6]) for start in (0, 6, 12)}) == 3
 
 
+def test_a_short_run_has_the_same_points_with_each_setting_of_offload(tmp_path: Path) -> None:
+    points = tuple({"bytes": size, "offload": offload} for offload in ("on", "off") for size in (16, 64, 256))
+    run = replace(RUN_OF_FOUR, points=points, repeats=1)
+    for sessions, sizes in ((1, 1), (2, 2), (3, 3)):
+        with new_run(tmp_path, run) if sessions == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
+            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            measured = {
+                offload: [s.point["bytes"] for s in writer.samples if s.point["offload"] == offload]
+                for offload in ("on", "off")
+            }
+        assert measured["on"] == measured["off"]
+        assert len(measured["on"]) == sizes
+    assert read_recorded(next(tmp_path.iterdir())).is_complete
+
+
 @pytest.mark.parametrize("at", range(12))
 def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(tmp_path: Path, at: int) -> None:
     shown: list[RunProgress] = []
