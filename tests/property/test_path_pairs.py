@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.measure.made import paths_run
 from xenoovs.measure.path_figures import judge_pair, measured_file, measured_paths
 from xenoovs.measure.paths_file import load_paths
-from xenoovs.measure.verdict import FEWEST_REPEATS
+from xenoovs.measure.statistics import FEWEST_REPEATS
 from xenoovs.paths.plan import TOLERANCE, PairVerdict, plan_paths
 
 _LEAST = 2 * (1 - float(TOLERANCE))
@@ -84,6 +84,8 @@ def test_the_file_has_what_was_measured_and_the_plan_promises_no_more(alone: dic
 
 @given(_RATES, st.floats(0.5, 2.0))
 def test_the_unit_and_the_order_of_two_paths_do_not_matter(rate: float, together: float) -> None:
+    # Exactly between two verdicts, the last digit of a float decides.
+    assume(abs(together - _LEAST) > 1e-6)
     one = measured_paths(paths_run({"a": rate, "b": 3 * rate}, together)).pairs[0]
     other = measured_paths(paths_run({"b": 3e3 * rate, "a": 1e3 * rate}, together)).pairs[0]
     assert (one.verdict, round(one.reached.estimate, 9)) == (other.verdict, round(other.reached.estimate, 9))

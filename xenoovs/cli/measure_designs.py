@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import click
@@ -13,7 +12,8 @@ from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.display import quantity, span
 from xenoovs.measure.designs import designs_experiment, designs_profile
 from xenoovs.measure.load import load_bench
-from xenoovs.measure.samples import BedKind, Plain, RecordedRun, Value, point_key
+from xenoovs.measure.repeats import mean_value
+from xenoovs.measure.samples import BedKind, Plain, RecordedRun, point_key
 
 
 @click.command("designs")
@@ -44,14 +44,16 @@ def designs_command(settings: MeasureSettings, *, yes: bool) -> None:
 def _show(recorded: RecordedRun) -> None:
     rows = dict[Plain, list[list[str]]]()
     for point in recorded.run.points:
-        found = [sample.values for sample in recorded.samples if point_key(sample.point) == point_key(point)]
+        found = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
         if found:
-            cells = [_cell(form, [values[key] for values in found if key in values]) for key, form in _COLUMNS.items()]
+            means = ((form, mean_value(found, key)) for key, form in _COLUMNS.items())
+            cells = ["-" if mean is None else form(mean) for form, mean in means]
             rows.setdefault(point["clients"], []).append([str(point["design"]), *cells])
     header = ["DESIGN", "PACKETS/S", "CPU", "MEGAFLOWS", "UPCALLS/S", "FIRST PACKET", "MEMORY"]
     for clients, table in rows.items():
         echo(f"\n{clients:,} clients")
         print_table(header, table, right=range(1, 7))
+    echo("\nmeans of the samples; of first packets, the median of each sample")
 
 
 _COLUMNS: dict[str, Callable[[float], str]] = {
@@ -62,14 +64,3 @@ _COLUMNS: dict[str, Callable[[float], str]] = {
     "first_packet_us": lambda value: span(value / 1e6),
     "memory_bytes": lambda value: f"{quantity(value)}B",
 }
-
-
-def _cell(form: Callable[[float], str], values: list[Value]) -> str:
-    """The median of all samples; of lists that of all their numbers."""
-    numbers: list[float] = []
-    for value in values:
-        if isinstance(value, (int, float)):
-            numbers.append(value)
-        elif isinstance(value, list):
-            numbers += value
-    return form(statistics.median(numbers)) if numbers else "-"

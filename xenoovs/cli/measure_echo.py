@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import cast
 
 import click
@@ -13,6 +12,7 @@ from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.cli.restart_ovs import RESTART_WARNING
 from xenoovs.display import span
 from xenoovs.measure.echo import OFFLOADS, echo_experiment, offload_restored
+from xenoovs.measure.repeats import mean_value
 from xenoovs.measure.samples import RecordedRun, Sample, point_key
 
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
@@ -58,8 +58,8 @@ def _show(recorded: RecordedRun) -> None:
     for point in recorded.run.points:
         found = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
         row = [_size(int(point["bytes"])), str(point["offload"]), str(point["target"])]
-        both = zip(*map(_figures, found), strict=True) if found else ()
-        rows.append([*row, *([span(statistics.fmean(figures) / 1e6) for figures in both] or ["-", "-"])])
+        both = (mean_value(found, key) for key in ("mean_us", "median_us"))
+        rows.append([*row, *("-" if mean is None else span(mean / 1e6) for mean in both)])
     print_table(["BYTES", "OFFLOAD", "TARGET", "MEAN", "MEDIAN"], rows, right=(0, 3, 4))
     if any(mean > _FAR * median for mean, median in map(_figures, recorded.samples)):
         echo("where the mean is far above the median, a few messages were much slower than the others")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 
 import click
@@ -15,8 +14,11 @@ from xenoovs.measure.bed import Bed
 from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, load_profile
 from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment, ratio_of
 from xenoovs.measure.load import load_bench
+from xenoovs.measure.repeats import mean_value, trusted
 from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_key
+from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
+from xenoovs.measure.verdict import number_list
 
 _QUICK_FRAME_BYTES = (64, 512, 1518)
 _SHARES = tuple(number / 10 for number in range(1, 16))
@@ -203,11 +205,10 @@ def _repeats(settings: MeasureSettings, given: int | None, *, quick: int = _QUIC
 
 def _show_rate(recorded: RecordedRun) -> None:
     rows = [
-        [str(point["frame_bytes"]), *(_median(samples, key) for key in _RATES)]
-        for point, samples in _by_point(recorded)
+        [str(point["frame_bytes"]), *(_mean(samples, key) for key in _RATES)] for point, samples in _by_point(recorded)
     ]
     print_table(["BYTES", "THROUGHPUT", "AT 0.1% LOSS", "FORWARDED", "GENERATOR"], rows, right=range(5))
-    echo("rates in packets/s; medians of the samples")
+    echo("rates in packets/s; means of the samples")
 
 
 _RATES = ("throughput_pps", "partial_drop_pps", "forwarding_pps", "generator_pps")
@@ -218,30 +219,26 @@ def _show_loss(recorded: RecordedRun) -> None:
         [
             str(point["frame_bytes"]),
             percent(float(point["offered_share"])),
-            _median(samples, "sent_pps"),
-            _median(samples, "received_pps"),
-            _median(samples, "loss_share", percent),
+            _mean(samples, "sent_pps"),
+            _mean(samples, "received_pps"),
+            _mean(samples, "loss_share", percent),
         ]
         for point, samples in _by_point(recorded)
     ]
     print_table(["BYTES", "OFFERED", "SENT", "RECEIVED", "LOSS"], rows, right=range(5))
-    echo("rates in packets/s; medians of the samples")
+    echo("rates in packets/s; means of the samples")
 
 
 def _show_latency(recorded: RecordedRun) -> None:
     rows = []
     for point, samples in _by_point(recorded):
-        times = [value for sample in samples if isinstance(rtt_us := sample.values["rtt_us"], list) for value in rtt_us]
-        cells = [span(_quantile(times, share) / 1e6) if times else "-" for share in (0.5, 0.99)]
+        times = [time for sample in trusted(samples) for time in number_list(sample.values, "rtt_us")]
+        cells = [span(quantile(times, share) / 1e6) if times else "-" for share in (0.5, 0.99)]
         load = percent(float(point["base_load"]))
-        rows.append([str(point["split"]), load, _median(samples, "base_sent"), *cells, _median(samples, "received")])
+        rows.append([str(point["split"]), load, _mean(samples, "base_sent"), *cells, _mean(samples, "received")])
     print_table(["SPLIT", "BASE LOAD", "FRAMES", "MEDIAN", "P99", "ANSWERS"], rows, right=range(1, 6))
     stamps = {str(sample.values["timestamps"]) for sample in recorded.samples}
     echo(f"time stamps of the {' and the '.join(sorted(stamps))}")
-
-
-def _quantile(numbers: Sequence[float], share: float) -> float:
-    return sorted(numbers)[min(len(numbers) - 1, int(share * len(numbers)))]
 
 
 def _by_point(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
@@ -253,6 +250,6 @@ def _by_point(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
     return [(point, samples) for point, samples in found if samples]
 
 
-def _median(samples: Sequence[Sample], key: str, show: Callable[[float], str] = quantity) -> str:
-    numbers = [value for sample in samples if isinstance(value := sample.values[key], (int, float))]
-    return show(statistics.median(numbers))
+def _mean(samples: Sequence[Sample], key: str, show: Callable[[float], str] = quantity) -> str:
+    mean = mean_value(samples, key)
+    return "-" if mean is None else show(mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -23,7 +23,7 @@ from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures
 from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
-from xenoovs.measure.statistics import Interval
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.paths.plan import Criterion, PairVerdict, PathPlan, plan_paths
 
 PATHS_FILE = "paths.yaml"
@@ -139,6 +139,7 @@ def paths_command(
     if settings.lab is None and settings.bed is None:
         planner.show_file(settings)
         return
+    require_libraries("numpy")
     with (
         bed_of(settings) as bed,
         paths_experiment(bed, directions=_DIRECTIONS[directions], quick=settings.quick, seed=settings.seed) as made,
@@ -184,6 +185,7 @@ class _Planner:
 
     def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
         """Write the file of a run, and show what was measured and its plan."""
+        require_libraries("numpy")
         file = recorded.directory / PATHS_FILE
         again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
         write_whole(file, measured_file(recorded), instead=again)
@@ -193,6 +195,7 @@ class _Planner:
 
         def show(_recorded: RecordedRun) -> None:
             _show_measured(found)
+            _say_few_repeats(found)
             echo()
             show_plan(plan, unit, self._weights)
             echo()
@@ -241,16 +244,33 @@ def _show_measured(found: MeasuredPaths) -> None:
         print_text("the plan counts an undecided pair as what it reached: more repeats would decide", fg="yellow")
 
 
+def _say_few_repeats(found: MeasuredPaths) -> None:
+    intervals = [*(path.rate_pps for path in found.paths), *(pair.reached for pair in found.pairs)]
+    counts = sorted({each.count for each in intervals if each.count > 1 and not each.is_confidence})
+    if counts:
+        print_text(
+            f"of {' or '.join(map(str, counts))}: from the least to the greatest of so many repeats; an interval needs "
+            f"{FEWEST_REPEATS}"
+        )
+
+
 def _path_row(path: PathFigures) -> list[str]:
     rate = path.rate_pps
     return [
         path.end.path,
         path.end.direction,
         quantity(rate.estimate),
-        f"{quantity(rate.low)} to {quantity(rate.high)}" if rate.is_known else "-",
+        _range(rate, quantity),
         _microseconds(path.rtt_us),
         _microseconds(path.cpu_us),
     ]
+
+
+def _range(found: Interval, show: Callable[[float], str]) -> str:
+    low, high = found.bounds
+    if low is None or high is None:
+        return "-"
+    return f"{show(low)} to {show(high)}{'' if found.is_confidence else f' of {found.count}'}"
 
 
 def _microseconds(value: Interval | None) -> str:
@@ -264,6 +284,6 @@ def _pair_row(pair: PairFigures) -> Sequence[str]:
         f"{pair.one.path}, {pair.other.path}" if pair.one.path != pair.other.path else pair.one.path,
         "same" if pair.is_same_direction else "opposite",
         f"{reached.estimate:.0%}",
-        f"{reached.low:.0%} to {reached.high:.0%}" if reached.is_known else "-",
+        _range(reached, "{:.0%}".format),
         f"{verdict}: {pair.reason}" if pair.reason else verdict,
     ]

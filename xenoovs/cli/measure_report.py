@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ import click
 
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table, print_text
-from xenoovs.errors import MeasureError
+from xenoovs.measure.statistics import require_libraries
 
 if TYPE_CHECKING:
     from xenoovs.measure.report import MeasureReport
@@ -38,11 +36,7 @@ def report_command(directories: tuple[Path, ...], *, out: Path | None, output: O
 
     A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, else undecided.
     """
-    for library in ("numpy", "matplotlib"):
-        if find_spec(library) is None:
-            raise MeasureError(
-                f"a report needs {library}, which is not installed: `{sys.executable} -m pip install matplotlib numpy`"
-            )
+    require_libraries("numpy", "matplotlib")
     from xenoovs.measure.report import make_report, read_sources, write_report
 
     report = make_report(read_sources(directories))

@@ -10,8 +10,9 @@ from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, Chart
 from xenoovs.measure.completion_chart import completion_chart
 from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
+from xenoovs.measure.repeats import repeat_values, trusted
 from xenoovs.measure.samples import BedKind, RecordedRun, Sample
-from xenoovs.measure.statistics import Interval, change, interval, median, quantiles
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, change, interval, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
     by_point,
@@ -44,8 +45,20 @@ def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None
         chart,
         subtitles=tuple(f"{one.prefix}{subtitle_of(one.run)}" for one in sources),
         verdicts=verdicts,
+        notes=(*chart.notes, *_few_repeats(chart)),
         runs=tuple(one.run for one in sources),
     )
+
+
+def _few_repeats(chart: Chart) -> Iterator[str]:
+    """Yield the note about intervals of too few repeats, where the picture has some."""
+    marks = [mark for panel in chart.panels for line in panel.lines for mark in line.marks]
+    marks += [mark for panel in chart.panels for bars in panel.bars for mark in bars.marks.values()]
+    if any(mark.value.count > 1 and not mark.value.is_confidence for mark in marks):
+        yield (
+            f"Points with fewer than {FEWEST_REPEATS} repeats have no confidence interval: what is drawn there reaches "
+            "from the least repeat to the greatest."
+        )
 
 
 def subtitle_of(recorded: RecordedRun) -> str:
@@ -53,7 +66,7 @@ def subtitle_of(recorded: RecordedRun) -> str:
     run, planned = recorded.run, len(recorded.run.points) * recorded.run.repeats
     marks = [run.datapath]
     if run.quick:
-        marks.append("quick run")
+        marks.append(f"quick run, {counted(run.repeats, 'repeat')}")
     if not recorded.is_complete:
         marks.append(f"incomplete: {len(recorded.samples)} of {counted(planned, 'sample')}")
     if suspect := sum(bool(sample.suspect) for sample in recorded.samples):
@@ -79,10 +92,10 @@ class _RunSource:
     def link_bps(self) -> float | None:
         return link_bps_of(self.run)
 
-    def groups(self, *keys: str) -> dict[tuple[object, ...], list[Sample]]:
+    def groups(self, *keys: str) -> dict[tuple[object, ...], Sequence[Sample]]:
         """Return the samples of each point; the suspect ones only where there are no others."""
         groups = by_point(self.run.samples, *keys)
-        return {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
+        return {key: trusted(group) for key, group in groups.items()}
 
 
 def _mark(x: float, samples: Sequence[Sample], key: str) -> ChartMark | None:
@@ -189,8 +202,7 @@ def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Ce
         one.prefix.rstrip(": "),
         size,
         pps,
-        throughput.value.low,
-        throughput.value.high,
+        *throughput.value.bounds,
         forwarding.value.estimate if forwarding else None,
         pps / line_rate_pps(one.link_bps, size) if one.link_bps else None,
         pps * (size + WIRE_OVERHEAD_BYTES) * 8 / 1e9,
@@ -334,6 +346,7 @@ def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sam
     received = sum(number(sample.values, "received") or 0 for sample in samples)
     offered, loss = _mark(share, samples, "offered_pps"), _mark(share, samples, "loss_share")
     found = loss.value if loss else None
+    low, high = found.bounds if found else (None, None)
     return (
         one.prefix.rstrip(": "),
         float(str(size)) if size is not None else None,
@@ -343,8 +356,8 @@ def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sam
         received,
         sent - received,
         found.estimate if found else None,
-        found.low if found else None,
-        found.high if found else None,
+        low,
+        high,
         _offloaded_share(one, samples),
         len(samples),
     )
@@ -365,6 +378,7 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
             lines.append(ChartLine(f"{name}, median", _marks(chosen, "median_us"), len(lines) // 2, is_dashed=True))
             for (size, _, _), samples in chosen.items():
                 mean, middle = _mark(0, samples, "mean_us"), _mark(0, samples, "median_us")
+                low, high = mean.value.bounds if mean else (None, None)
                 rows.append(
                     (
                         one.prefix.rstrip(": "),
@@ -372,8 +386,8 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
                         str(offload),
                         float(str(size)),
                         mean.value.estimate if mean else None,
-                        mean.value.low if mean else None,
-                        mean.value.high if mean else None,
+                        low,
+                        high,
                         middle.value.estimate if middle else None,
                         len(samples),
                     )
@@ -485,20 +499,8 @@ def _design_values(samples: Sequence[Sample]) -> Iterator[float | None]:
 
 def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
     """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
-    values = _repeats(samples, key)
+    values = repeat_values(samples, key)
     return ChartMark(0, interval(values), all(sample.suspect for sample in samples)) if values else None
-
-
-def _repeats(samples: Sequence[Sample], key: str) -> list[float]:
-    """Return the value of each repeat that has one; of a list, its median."""
-    values = list[float]()
-    for sample in samples:
-        single = number(sample.values, key)
-        if single is None and (several := number_list(sample.values, key)):
-            single = median(several)
-        if single is not None:
-            values.append(single)
-    return values
 
 
 def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -543,10 +545,10 @@ def compare(chart: Chart) -> Iterator[tuple[str, ChartTable]]:
     for run, name in zip(chart.runs[1:], names[1:], strict=True):
         rows = list[tuple[Cell, ...]]()
         for point, samples in _RunSource(run, "", 0).groups(*keys).items():
-            one, other = _repeats(base.get(point, ()), key), _repeats(samples, key)
+            one, other = repeat_values(base.get(point, ()), key), repeat_values(samples, key)
             if one and other and min(one) > 0:
                 found = change(one, other)
-                bounds = (found.low * 100, found.high * 100) if found.is_known else (None, None)
+                bounds = (found.low * 100, found.high * 100) if found.is_confidence else (None, None)
                 rows.append((*map(str, point), found.estimate * 100, *bounds))
         if rows:
             columns = (*(key.replace("_", " ") for key in keys), "change %", "low", "high")

@@ -121,13 +121,13 @@ def _rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:
 def _path_row(run: str, path: PathFigures) -> tuple[Cell, ...]:
     rate = path.rate_pps
     trip, cpu = (None if value is None else value.estimate for value in (path.rtt_us, path.cpu_us))
-    alone: tuple[Cell, ...] = (rate.estimate, rate.low, rate.high, None, trip, cpu)
+    alone: tuple[Cell, ...] = (rate.estimate, *rate.bounds, None, trip, cpu)
     return (run, path.end.path, path.end.direction, None, None, *alone, None, None, None, None, rate.count)
 
 
 def _pair_row(run: str, pair: PairFigures) -> tuple[Cell, ...]:
     one, reached = pair.one_pps, _percents(pair.reached)
-    shares = (reached.estimate, reached.low, reached.high)
+    shares = (reached.estimate, *reached.bounds)
     ends = (pair.one.path, pair.one.direction, pair.other.path, pair.other.direction)
-    rates: tuple[Cell, ...] = (one.estimate, one.low, one.high, pair.other_pps.estimate, None, None)
+    rates: tuple[Cell, ...] = (one.estimate, *one.bounds, pair.other_pps.estimate, None, None)
     return (run, *ends, *rates, *shares, pair.verdict.value, reached.count)

@@ -11,9 +11,10 @@ import yaml
 
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted
+from xenoovs.measure.repeats import trusted
 from xenoovs.measure.samples import RecordedRun, Sample
-from xenoovs.measure.statistics import Interval, interval, median
-from xenoovs.measure.verdict import FEWEST_REPEATS, number, number_list
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
+from xenoovs.measure.verdict import number, number_list
 from xenoovs.paths.plan import TOLERANCE, PairVerdict, PathKind
 
 _TOLERANCE = float(TOLERANCE)
@@ -115,10 +116,10 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
 
     Suspect samples count only where there are no others.
     """
-    groups = dict[tuple[object, ...], list[Sample]]()
+    collected = dict[tuple[object, ...], list[Sample]]()
     for sample in sorted(recorded.samples, key=lambda sample: sample.repeat):
-        groups.setdefault(_key(sample.point), []).append(sample)
-    groups = {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
+        collected.setdefault(_key(sample.point), []).append(sample)
+    groups = {key: trusted(group) for key, group in collected.items()}
     kinds = {name: PathKind(kind) for name, kind in _kinds(recorded).items() if kind}
     paths, pairs = list[PathFigures](), list[PairFigures]()
     for point in recorded.run.points:
@@ -231,7 +232,9 @@ _MPPS, _KPPS = _Unit("Mpps", 10**6), _Unit("kpps", 10**3)
 
 def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
     yield f"# Measured: {json.dumps(recorded.run.datapath)[1:-1]}, {recorded.run.started}."
-    yield f"# interval: 95 % confidence, of {counted(max(path.rate_pps.count for path in paths), 'repeat')}."
+    repeats = min(path.rate_pps.count for path in paths)
+    meaning = "95 % confidence" if repeats >= FEWEST_REPEATS else "the least and the greatest"
+    yield f"# interval: {meaning}, of {counted(repeats, 'repeat')}."
     yield f"# latency_us: median round trip without load. cpu: cores of the switch for 1 {unit.name}."
     for path in paths:
         if not path.is_full:

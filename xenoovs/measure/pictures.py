@@ -363,7 +363,7 @@ def _draw_bar(
     axes.barh(place, length, height=thick * 0.9, left=floor / unit, color=color, label=bars.label or None,
               edgecolor=theme.warn if mark.is_suspect else "none", hatch="//" if mark.is_suspect else None)  # fmt: skip
     end = max(value.estimate, floor) / unit
-    if value.is_known and value.high > value.low and value.low > 0:
+    if value.high > value.low > 0:
         axes.plot([max(value.low, floor) / unit, value.high / unit], [place, place], color=theme.ink, linewidth=1)
         end = max(end, value.high / unit)
     # Bytes are not counted in thousands.

@@ -1,15 +1,29 @@
-"""Confidence intervals by the bootstrap. The only module here that imports numpy, which takes a tenth of a second."""
+"""Confidence intervals by the bootstrap. The only module here that imports numpy, of the extra `xenoovs[measure]`.
+
+It is imported on first use: it takes a tenth of a second, and commands that only measure need none of it.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+from xenoovs.errors import MeasureError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+FEWEST_REPEATS = 5
+"""Of a confidence interval; with fewer that of a bootstrap is much too narrow."""
 _RESAMPLES = 4_000
 _SEED = 1
 """A report of the same samples is the same, down to the last digit."""
@@ -24,7 +38,12 @@ class Statistic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its confidence interval; of a single value there is none, so that low and high are it."""
+    """An estimate with its confidence interval.
+
+    Attributes:
+        low, high: Its ends; of fewer than FEWEST_REPEATS values the least and the greatest of them.
+        count: Number of values.
+    """
 
     estimate: float
     low: float
@@ -32,9 +51,14 @@ class Interval:
     count: int
 
     @property
-    def is_known(self) -> bool:
-        """Whether there were values enough for an interval."""
-        return self.count > 1
+    def is_confidence(self) -> bool:
+        """Whether there were values enough for a confidence interval."""
+        return self.count >= FEWEST_REPEATS
+
+    @property
+    def bounds(self) -> tuple[float, float] | tuple[None, None]:
+        """Low and high; of a single value there are none."""
+        return (self.low, self.high) if self.count > 1 else (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +74,19 @@ class Quantiles:
     count: int
 
 
+def require_libraries(*names: str) -> None:
+    """Raises MeasureError that names the first of these libraries that is not installed."""
+    for name in names:
+        if find_spec(name) is None:
+            raise MeasureError(
+                f"this needs {name}, which is not installed: `{sys.executable} -m pip install matplotlib numpy`"
+            )
+
+
 def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> Interval:
     """Return the mean or the median of independent repeats, with the percentile bootstrap interval of 95 %.
+
+    Fewer than FEWEST_REPEATS values have no such interval, but a least and a greatest one.
 
     B. Efron and R. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
 
@@ -60,9 +95,11 @@ def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> 
     """
     if not values:
         raise ValueError("there are no values")
+    import numpy as np
+
     data = np.asarray(values, dtype=float)
-    means = _resampled(data, statistic)
-    low, high = _bounds(means)
+    enough = len(values) >= FEWEST_REPEATS
+    low, high = _bounds(_resampled(data, statistic)) if enough else (float(min(values)), float(max(values)))
     return Interval(float(_of(data[None, :], statistic)[0]), low, high, len(values))
 
 
@@ -76,6 +113,8 @@ def change(base: Sequence[float], other: Sequence[float], statistic: Statistic =
         raise ValueError("there are no values")
     if min(base) <= 0:
         raise ValueError("values that others are compared with must be above 0")
+    import numpy as np
+
     one, two = np.asarray(base, dtype=float), np.asarray(other, dtype=float)
     ratios = _resampled(two, statistic, seed=_SEED + 1) / _resampled(one, statistic) - 1
     low, high = _bounds(ratios)
@@ -85,31 +124,43 @@ def change(base: Sequence[float], other: Sequence[float], statistic: Statistic =
 
 def quantiles(values: Sequence[float]) -> Quantiles:
     """Return the quantiles of single measurements, such as round-trip times. Raises ValueError without values."""
+    p1, p25, median, p75, p99, p999 = (quantile(values, share) for share in (0.01, 0.25, 0.5, 0.75, 0.99, 0.999))
+    return Quantiles(p1, p25, median, p75, p99, p999, len(values))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which this share of the values lies, interpolated. Raises ValueError without values."""
     if not values:
         raise ValueError("there are no values")
-    p1, p25, median, p75, p99, p999 = np.quantile(np.asarray(values, dtype=float), (0.01, 0.25, 0.5, 0.75, 0.99, 0.999))
-    return Quantiles(float(p1), float(p25), float(median), float(p75), float(p99), float(p999), len(values))
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def median(values: Sequence[float]) -> float:
     """Return the middle value. Raises ValueError without values."""
-    return quantiles(values).median
-
-
-Array = npt.NDArray[np.float64]
+    return quantile(values, 0.5)
 
 
 def _resampled(data: Array, statistic: Statistic, *, seed: int = _SEED) -> Array:
+    import numpy as np
+
     picked = np.random.default_rng(seed).integers(0, len(data), size=(_RESAMPLES, len(data)))
     return _of(data[picked], statistic)
 
 
 def _of(rows: Array, statistic: Statistic) -> Array:
+    import numpy as np
+
     found: Array = rows.mean(axis=1) if statistic is Statistic.MEAN else np.median(rows, axis=1)
     return found
 
 
 def _bounds(resampled: Array) -> tuple[float, float]:
+    import numpy as np
+
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(resampled, (tail, 1 - tail))
     return float(low), float(high)

@@ -13,10 +13,8 @@ from enum import Enum
 from xenoovs.display import percent, quantity
 from xenoovs.errors import counted
 from xenoovs.measure.samples import Point, Sample, Value
-from xenoovs.measure.statistics import Interval, Statistic, change, interval, median
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval, median
 
-FEWEST_REPEATS = 5
-"""Of a point; with fewer the interval of a bootstrap is too narrow."""
 LINE_RATE_SHARE = 0.99
 """From this part of the line rate on, it counts as reached: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""
 LATENCY_MARGIN = 0.10

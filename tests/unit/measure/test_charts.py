@@ -104,7 +104,7 @@ def test_the_subtitle_says_what_the_run_lacks() -> None:
     part = suspecting(replace(whole, samples=whole.samples[:7]), 2)
     assert (
         subtitle_of(part)
-        == "Open vSwitch 3.1.0, made by hand; quick run; incomplete: 7 of 15 samples; 1 sample suspect"
+        == "Open vSwitch 3.1.0, made by hand; quick run, 5 repeats; incomplete: 7 of 15 samples; 1 sample suspect"
     )
     assert chart(part).subtitles == (subtitle_of(part),)
     assert subtitle_of(rate_run()) == "Open vSwitch 3.1.0, made by hand"
@@ -115,6 +115,16 @@ def test_an_interrupted_run_draws_what_it_has() -> None:
     made = chart(replace(whole, samples=whole.samples[:2]))
     assert [mark.x for mark in line(made, "throughput, without loss").marks] == [64, 512]
     assert chart_of([replace(whole, samples=())], [""]) is None
+
+
+def test_few_repeats_have_no_confidence_interval_in_picture_and_table() -> None:
+    note = "Points with fewer than 5 repeats have no confidence interval"
+    for repeats, is_noted, has_bounds in ((1, False, False), (2, True, True), (5, False, True)):
+        made = chart(rate_run(repeats=repeats))
+        assert any(each.startswith(note) for each in made.notes) == is_noted
+        row = dict(zip(made.table.columns, made.table.rows[0], strict=True))
+        assert row["repeats"] == repeats
+        assert (row["low"] is not None, row["high"] is not None) == (has_bounds, has_bounds)
 
 
 def test_two_runs_are_compared_with_an_interval() -> None:

@@ -15,7 +15,14 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
 
 def test_a_single_value_has_no_interval() -> None:
     found = interval([3.5])
-    assert (found.low, found.high, found.is_known) == (3.5, 3.5, False)
+    assert (found.low, found.high, found.bounds) == (3.5, 3.5, (None, None))
+
+
+def test_of_few_repeats_the_least_and_the_greatest_are_known_but_no_confidence() -> None:
+    few, enough = interval([1, 2, 9, 4]), interval([1, 2, 9, 4, 5])
+    assert (few.estimate, few.low, few.high, few.is_confidence) == (4, 1, 9, False)
+    assert enough.is_confidence
+    assert 1 < enough.low < enough.high < 9
 
 
 def test_the_same_samples_give_the_same_digits() -> None:

@@ -1,0 +1,32 @@
+"""The repeats of a point: which of them count, and the value of each. Tables and pictures show the means of these."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from xenoovs.measure.samples import Sample
+from xenoovs.measure.verdict import number, number_list
+
+
+def trusted(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples of a point that count: the suspect ones only where there are no others."""
+    return [sample for sample in samples if not sample.suspect] or samples
+
+
+def repeat_values(samples: Sequence[Sample], key: str) -> list[float]:
+    """Return the value of each sample that has it; of a list, its median."""
+    values = list[float]()
+    for sample in samples:
+        single = number(sample.values, key)
+        if single is None and (several := number_list(sample.values, key)):
+            single = statistics.median(several)
+        if single is not None:
+            values.append(single)
+    return values
+
+
+def mean_value(samples: Sequence[Sample], key: str) -> float | None:
+    """Return the mean of the repeats of a point that count; None: none of them has the value."""
+    values = repeat_values(trusted(samples), key)
+    return statistics.fmean(values) if values else None
