@@ -36,7 +36,8 @@ PORTS = ("p0", "p1", "pf0hpf", "p-1.x", "a_b", "a:b", "5", "é1", "en3f0pf0sf0",
 HIGHEST_TABLE = 253
 """Table 254 is Open vSwitch's own (TBL_INTERNAL, ofproto/ofproto-dpif.h)."""
 
-_REGISTERS = (Field.PKT_MARK, Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA)
+_TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
+_REGISTERS = (Field.PKT_MARK, Field.REG0, Field.REG1, Field.REG2, Field.REG3, *_TUNNEL, Field.METADATA)
 _ETHERNET = (Field.DL_SRC, Field.DL_DST)
 _ARP = (Field.ARP_SPA, Field.ARP_TPA, Field.ARP_SHA, Field.ARP_THA)
 _IPV4 = (Field.NW_SRC, Field.NW_DST)

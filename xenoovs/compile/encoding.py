@@ -10,7 +10,16 @@ from typing import NamedTuple
 from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.address import Family, IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
-from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Unchanged, mac_of
+from xenoovs.model.next_hop import (
+    Direct,
+    NextHop,
+    SourcePort,
+    ToAddress,
+    Tunneled,
+    Unchanged,
+    mac_of,
+    remote_of_port,
+)
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
 from xenoovs.partition.block import Block, spread, unspread
 
@@ -170,7 +179,7 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 # Next hops in OpenFlow's actions: the only translation, both ways.
 
 
-WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST)
+WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TUN_ID, Field.TUN_DST)
 """The fields by which next hops differ."""
 
 
@@ -183,11 +192,21 @@ def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
             path = (SetField(Field.TP_SRC, source_port),)
         case ToAddress(address, _):
             path = (SetField(Field.NW_DST, int(address)),)
+        case Tunneled(_, _, remote, key):
+            path = (SetField(Field.TUN_ID, key),)
+            # A port for one remote has the address in its options, and ignores what a flow says.
+            path += () if hop.has_own_port else (SetField(Field.TUN_DST, int(remote)),)
         case Direct() | Unchanged():
             pass
         case _:
             assert_never(hop)
     return (*(SetField(field, mac.value) for field, mac in macs.items() if mac is not None), *path)
+
+
+def leaves_with(hop: NextHop) -> tuple[SetField, ...]:
+    """Return what packets to `hop` have when they leave: what is written, and what its port adds."""
+    own = (SetField(Field.TUN_DST, int(hop.remote)),) if isinstance(hop, Tunneled) and hop.has_own_port else ()
+    return (*rewrites(hop, None), *own)
 
 
 def output_port(hop: NextHop) -> str:
@@ -213,12 +232,20 @@ def hop_of(actions: Iterable[Action]) -> NextHop | None:
                 pass
     if port is None:
         return None
+    if (key := written.get(Field.TUN_ID)) is not None:
+        return _tunneled(written, port, key)
     if (mac := written.get(Field.DL_DST)) is not None:
         return Direct(Mac(mac), port)
     if (source_port := written.get(Field.TP_SRC)) is not None:
         return SourcePort(source_port, port)
     address = written.get(Field.NW_DST)
     return Unchanged(port) if address is None else ToAddress(IPv4Address(address), port)
+
+
+def _tunneled(written: Mapping[Field, int], port: str, key: int) -> Tunneled | None:
+    mac, address = written.get(Field.DL_DST), written.get(Field.TUN_DST)
+    remote = remote_of_port(port) if address is None else IPv4Address(address)
+    return None if mac is None or remote is None else Tunneled(Mac(mac), port, remote, key)
 
 
 def arrives(hop: NextHop, *, port: str | None, sent: Callable[[Field], int], original: Callable[[Field], int]) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from xenoovs.model.address import Mac, parse_mac
 
 MAX_PORT = 65_535
-
 UNKNOWN_MAC = Mac(0)
 """The target address of an ARP request (RFC 826); no machine has it (docs/adr/0012)."""
 
@@ -113,7 +113,58 @@ class ToAddress:
         return f"{self.address}@{self.port}"
 
 
-NextHop = Direct | Unchanged | SourcePort | ToAddress
+@dataclass(frozen=True, slots=True, order=True)
+class Tunneled:
+    """A server behind a tunnel of Open vSwitch.
+
+    Attributes:
+        mac: Its address inside of the tunnel.
+        port: The name of the tunnel port of the bridge.
+        remote: The other end of the tunnel.
+        key: VNI, or GRE key, that packets are sent with.
+    """
+
+    mac: Mac
+    port: str
+    remote: IPv4Address
+    key: int
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.port,)
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    @property
+    def has_own_port(self) -> bool:
+        """Whether the port leads to this remote alone, so that packets need not carry its address."""
+        return remote_of_port(self.port) == self.remote
+
+    def __str__(self) -> str:
+        return f"{self.mac}/{self.remote}/{self.key}@{self.port}"
+
+
+_OWN_PORT = re.compile(r".+-([0-9a-f]{8})", re.ASCII | re.DOTALL)
+
+
+def port_of_remote(tunnel: str, remote: IPv4Address) -> str:
+    """Return the name of a tunnel port that leads to one remote: `gnv0-c0a84d0b` for 192.168.77.11.
+
+    The address is in the name, as in those of Neutron of OpenStack (get_tunnel_name() of its Open vSwitch agent): a
+    port leads to the same remote whatever becomes of the others.
+    """
+    return f"{tunnel}-{int(remote):08x}"
+
+
+def remote_of_port(port: str) -> IPv4Address | None:
+    """Return the remote that a tunnel port leads to; None: to any, as flows say."""
+    found = _OWN_PORT.fullmatch(port)
+    return IPv4Address(int(found[1], 16)) if found else None
+
+
+NextHop = Direct | Unchanged | SourcePort | ToAddress | Tunneled
 """All kinds of next hops: a closed union."""
 
 
@@ -128,6 +179,8 @@ def parse_next_hop(text: str) -> NextHop:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
     if what == UNCHANGED:
         return Unchanged(port)
+    if "/" in what:
+        return _parse_tunneled(what, port)
     if what.isascii() and what.isdigit():
         if str(int(what)) != what or not 0 <= int(what) <= MAX_PORT:
             raise ValueError(f"{what!r} is not a source port; write one from 1 to {MAX_PORT}")
@@ -135,9 +188,17 @@ def parse_next_hop(text: str) -> NextHop:
     return ToAddress(IPv4Address(what), port) if "." in what else Direct(parse_mac(what), port)
 
 
+def _parse_tunneled(what: str, port: str) -> Tunneled:
+    mac, remote, key = (*what.split("/"), "", "")[:3]
+    hop = Tunneled(parse_mac(mac), port, IPv4Address(remote), int(key) if key.isascii() and key.isdigit() else -1)
+    if str(hop) != f"{what}@{port}":
+        raise ValueError(f"{what!r} is not a way into a tunnel; write MAC/REMOTE/KEY")
+    return hop
+
+
 def mac_of(hop: NextHop) -> Mac | None:
     """Return the Ethernet address of the server, at which ARP finds it; None: packets keep theirs."""
-    return hop.mac if isinstance(hop, Direct) else None
+    return hop.mac if isinstance(hop, Direct | Tunneled) else None
 
 
 def with_mac(hop: NextHop, mac: Mac) -> NextHop:
@@ -152,6 +213,8 @@ def written_and_port(hop: NextHop | None) -> tuple[str, str]:
             return f"source port {source_port}", port
         case ToAddress(address, port):
             return f"to {address}", port
+        case Tunneled(mac, port, remote, key):
+            return f"{mac} to {remote}, key {key}", port
         case _:
             return mac_and_port(hop)
 
@@ -163,4 +226,4 @@ def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
     """
     if hop is None:
         return "-", "-"
-    return str(hop.mac) if isinstance(hop, Direct) else UNCHANGED, hop.port
+    return str(hop.mac) if isinstance(hop, Direct | Tunneled) else UNCHANGED, hop.port

@@ -18,7 +18,9 @@ from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, Wildcards
 from xenoovs.simulate.headers import Headers, field_of, headers_of, slot_of
 from xenoovs.simulate.walk import Copy, Outcome, check_known, walk
 
-_NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA})
+_TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
+"""Packets of clients come by no tunnel; the datapath then has no condition on it."""
+_NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA, *_TUNNEL})
 _L4 = (Field.TP_SRC, Field.TP_DST, Field.ICMP_TYPE, Field.ICMP_CODE)
 _HEADERS = {
     "eth": (Field.DL_SRC, Field.DL_DST),

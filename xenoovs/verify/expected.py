@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 
-from xenoovs.compile.encoding import WRITTEN, key_of, rewrites
+from xenoovs.compile.encoding import WRITTEN, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.model.balancer import Service
@@ -235,8 +235,17 @@ _SET = {
     Field.DL_DST: re.compile(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", re.ASCII),
     Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
     Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
+    Field.TUN_ID: re.compile(
+        r"set\(tunnel\(tun_id=(0x[0-9a-f]+)[,)]|tnl_push\(.*[,(](?:vni|key)=(0x[0-9a-f]+)\)", re.ASCII
+    ),
+    Field.TUN_DST: re.compile(
+        r"set\(tunnel\((?:tun_id=[^,]*,)?(?:src=[^,]*,)?dst=([0-9.]+)[,)]|tnl_push\(.*,ipv4\(src=[^,]*,dst=([0-9.]+),",
+        re.ASCII,
+    ),
 }
-"""Datapath actions that write what next hops write (format_odp_action() of lib/odp-util.c)."""
+"""Datapath actions that write what next hops write. In userspace Open vSwitch itself writes the header of a tunnel
+(format_odp_action(), format_odp_tnl_push_header() of lib/odp-util.c)."""
+_OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
 _UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
 
@@ -249,11 +258,16 @@ def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop) -> bool:
     port = hop.port
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
-    expected = {write.field: write.value for write in rewrites(hop, None)}
+    expected = {write.field: write.value for write in leaves_with(hop)}
     before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
     # A packet that already has what a next hop writes is not rewritten.
     return any(
-        all(written.get(field, before.get(field)) == expected.get(field, before.get(field)) for field in WRITTEN)
+        all(
+            written.get(field, before.get(field)) == expected.get(field, before.get(field))
+            for field in WRITTEN
+            # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
+            if field in expected or field not in _OUTER
+        )
         for written in _written(megaflow.actions, port)
     )
 
@@ -282,5 +296,5 @@ def _written(actions: tuple[str, ...], egress: str) -> tuple[Mapping[Field, int]
             found.append(dict(written))
         for field, pattern in _SET.items():
             if (rewritten := pattern.match(action)) is not None:
-                written[field] = parse_value(field, rewritten[1])
+                written[field] = parse_value(field, rewritten[rewritten.lastindex or 0])
     return (*found, written) if is_tunnel else tuple(found)

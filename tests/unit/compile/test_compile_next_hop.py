@@ -9,12 +9,16 @@ import pytest
 
 from xenoovs.compile.encoding import arrives, deliver, hop_of
 from xenoovs.model.address import Mac
-from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Unchanged, parse_next_hop
+from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Tunneled, Unchanged, parse_next_hop
 from xenoovs.openflow.flow import Action, Field
-from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.text import parse_flow, render_actions
 
 HOP, SAME = Direct(Mac(2), "p1"), Unchanged("p1")
+REMOTE = IPv4Address("192.168.77.11")
+SHARED, OWN = Tunneled(Mac(2), "gnv0", REMOTE, 5001), Tunneled(Mac(2), "gnv0-c0a84d0b", REMOTE, 5001)
 BY_PORT, BY_ADDRESS = SourcePort(50_001, "p1"), ToAddress(IPv4Address("192.168.201.1"), "p1")
+
+HOPS = [HOP, SAME, BY_PORT, BY_ADDRESS, SHARED, OWN]
 
 
 def fields(**values: int) -> Callable[[Field], int]:
@@ -26,13 +30,13 @@ def actions_of(text: str) -> tuple[Action, ...]:
     return parse_flow(f"actions={text}").actions
 
 
-@pytest.mark.parametrize("hop", [HOP, SAME, BY_PORT, BY_ADDRESS])
+@pytest.mark.parametrize("hop", HOPS)
 @pytest.mark.parametrize("source_mac", [None, Mac(9)])
 def test_where_actions_deliver_is_read_out_of_them(hop: NextHop, source_mac: Mac | None) -> None:
     assert hop_of(deliver(hop, source_mac)) == hop
 
 
-@pytest.mark.parametrize("hop", [HOP, SAME, BY_PORT, BY_ADDRESS])
+@pytest.mark.parametrize("hop", HOPS)
 def test_a_next_hop_is_read_from_its_text(hop: NextHop) -> None:
     assert parse_next_hop(str(hop)) == hop
 
@@ -60,3 +64,24 @@ def test_a_path_by_source_port_is_known_by_the_port_and_one_by_address_by_the_de
     assert arrives(BY_ADDRESS, port="p1", sent=fields(nw_dst=address), original=fields())
     assert not arrives(BY_ADDRESS, port="p1", sent=fields(), original=fields())
     assert not arrives(SAME, port="p1", sent=fields(nw_dst=address), original=fields())
+
+
+def test_a_tunnel_is_known_by_the_remote_and_the_key_and_a_port_of_its_own_by_its_name() -> None:
+    sent = {"dl_dst": 2, "tun_id": 5001}
+    assert arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE)), original=fields())
+    assert not arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE) + 1), original=fields())
+    assert not arrives(SHARED, port="gnv0", sent=fields(dl_dst=2, tun_dst=int(REMOTE)), original=fields())
+    assert arrives(OWN, port="gnv0-c0a84d0b", sent=fields(**sent), original=fields())
+
+
+def test_a_flow_to_a_port_of_one_remote_writes_no_address() -> None:
+    key = "mod_dl_dst:00:00:00:00:00:02,load:0x1389->NXM_NX_TUN_ID[]"
+    assert render_actions(deliver(SHARED, None)) == f"{key},load:0xc0a84d0b->NXM_NX_TUN_IPV4_DST[],output:gnv0"
+    assert render_actions(deliver(OWN, None)) == f'{key},output:"gnv0-c0a84d0b"'
+
+
+@pytest.mark.parametrize(
+    "what", ["load:0x1389->NXM_NX_TUN_ID[]", "mod_dl_dst:00:00:00:00:00:02,load:5->NXM_NX_TUN_ID[]"]
+)
+def test_a_tunnel_without_a_server_or_a_remote_is_no_next_hop(what: str) -> None:
+    assert hop_of(actions_of(f"{what},output:gnv0")) is None

@@ -32,7 +32,18 @@ def test_it_is_read_back_from_its_text(port: str) -> None:
     assert parse_next_hop(str(hop)) == hop
 
 
-@pytest.mark.parametrize("text", ["", "p1", "@p1", "02:00:5e:10:00:02", "02:00:5e:10:00:02@", "2:0:5e:10:0:2@p1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "p1",
+        "@p1",
+        "02:00:5e:10:00:02",
+        "02:00:5e:10:00:02@",
+        "2:0:5e:10:0:2@p1",
+        "02:00:5e:10:00:02/192.0.2.1/x@p1",
+    ],
+)
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         parse_next_hop(text)

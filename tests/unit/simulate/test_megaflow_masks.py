@@ -104,4 +104,5 @@ def test_every_field_lies_in_the_stage_of_its_layer() -> None:
     }  # fmt: skip
     assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_src", "dl_dst", "dl_type"}
     metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}
-    assert metadata == {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}
+    registers = {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}
+    assert metadata == {*registers, "tun_id", "tun_src", "tun_dst"}

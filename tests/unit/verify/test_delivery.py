@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv4Address
+
 import pytest
 
 from tests.judged import check_offload
 from tests.unit.verify.programs import IN_HARDWARE, blocks, two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import Tunneled
 from xenoovs.verify.expected import delivers, expected_services, is_undetermined
 from xenoovs.verify.findings import OffloadFindings, OutsideKind, outside_kind_of
 
@@ -85,3 +90,42 @@ def test_the_first_packet_of_a_connection_under_any_mask(ct_state: str, *, is_ne
     keys = f"recirc_id(0x5),ct_state({ct_state}),in_port(p0),eth_type(0x0800),ipv4(frag=no)"
     line = f"{keys}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:ct(commit),recirc(0x6)"
     assert (outside_kind_of(parse_megaflow(line), frozenset()) is OutsideKind.NEW_CONNECTION) == is_new
+
+
+REMOTE = IPv4Address("192.168.77.11")
+SENT = "set(tunnel(tun_id=0x1389,{},ttl=64,tp_dst=6081,flags(df|key))),set(eth(dst=02:00:00:00:00:01)),genev_sys_6081"
+PUSHED = (
+    "set(eth(dst=02:00:00:00:00:01)),tnl_push(tnl_port(genev_sys_6081),header(size=50,type=5,eth(dst=aa:55:aa:55:00:01,"
+    "src=aa:55:aa:55:00:02,dl_type=0x0800),ipv4(src=192.168.77.1,dst={},proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,"
+    "dst=6081,csum=0x0),geneve(vni=0x1389)),out_port(br-ul)),p1"
+)
+
+
+@pytest.mark.parametrize("port", ["gnv0", "gnv0-c0a84d0b"])
+@pytest.mark.parametrize(
+    ("actions", "is_delivered"),
+    [
+        (SENT.format("dst=192.168.77.11"), True),
+        (SENT.format("src=192.168.77.1,dst=192.168.77.11"), True),
+        (SENT.format("dst=192.168.77.12"), False),
+        (SENT.format("dst=192.168.77.11").replace("0x1389", "0x138a"), False),
+        (SENT.format("dst=192.168.77.11").replace("00:01", "00:02"), False),
+        (PUSHED.format("192.168.77.11"), True),
+        (PUSHED.format("192.168.77.12"), False),
+        (PUSHED.format("192.168.77.11").replace("geneve(vni=0x1389)", "vxlan(flags=0x8000000,vni=0x1389)"), True),
+        (
+            PUSHED.format("192.168.77.11").replace("geneve(vni=0x1389)", "gre((flags=0x2000,proto=0x6558),key=0x1)"),
+            False,
+        ),
+        (PUSHED.format("192.168.77.11").replace("vni=0x1389", "vni=0x1388"), False),
+        ("set(eth(dst=02:00:00:00:00:01)),p1", False),
+        ("genev_sys_6081", False),
+    ],
+)
+def test_behind_a_tunnel_by_the_remote_the_key_and_the_inner_mac(
+    port: str, actions: str, *, is_delivered: bool
+) -> None:
+    block = replace(BLOCK, hops=(Tunneled(Mac(0x020000000001), port, REMOTE, 5001),))
+    line = f"{HEAD.format(dst='c4:70:bd:a0:56:ac')}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:{actions}"
+    megaflow = parse_megaflow(line)
+    assert delivers(megaflow, match_of(megaflow), block) == is_delivered

@@ -52,6 +52,9 @@ _PLAIN = {
     Field.REG1: (NXM_NX, 1),
     Field.REG2: (NXM_NX, 2),
     Field.REG3: (NXM_NX, 3),
+    Field.TUN_ID: (OXM, 38),
+    Field.TUN_SRC: (NXM_NX, 31),
+    Field.TUN_DST: (NXM_NX, 32),
     Field.METADATA: (OXM, 2),
     Field.DL_DST: (OXM, 3),
     Field.DL_SRC: (OXM, 4),
@@ -69,7 +72,8 @@ _PLAIN = {
     Field.IPV6_DST: (OXM, 27),
     Field.TCP_FLAGS: (NXM_NX, 34),
 }
-"""Fields that have one number in OpenFlow 1.4."""
+"""Fields that have one number in OpenFlow 1.4. The addresses of a tunnel have none of class 0x8000 (MFF_TUN_SRC and
+MFF_TUN_DST in meta-flow.h of Open vSwitch)."""
 
 _PORTS = {6: (13, 14), 17: (15, 16), 132: (17, 18)}
 """IP protocol -> numbers of the source and the destination port: TCP, UDP, SCTP."""
@@ -78,6 +82,7 @@ _ICMP = {(ETH_IPV4, 1): (19, 20), (ETH_IPV6, 58): (29, 30)}
 """EtherType and IP protocol -> numbers of the type and the code."""
 
 _NXM = {
+    Field.TUN_ID: (NXM_NX, 16),
     Field.DL_DST: (NXM_OF, 1),
     Field.DL_SRC: (NXM_OF, 2),
     Field.DL_TYPE: (NXM_OF, 3),
@@ -298,7 +303,6 @@ _KINDS = (
     _OxmField("nw_tos", header(OXM, 8, width=8), lambda v: str(v << 2), lambda text: _parse_number(text) >> 2),
     _decimal("nw_ecn", (OXM, 9), 8),
     _decimal("nw_ttl", (NXM_NX, 29), 8),
-    _hex("tun_id", (OXM, 38), 64),
     _OxmField("nd_target", header(OXM, 31, width=128), render_ipv6, partial(parse_value, Field.IPV6_SRC)),
     _OxmField("nd_sll", header(OXM, 32, width=48), render_mac, _parse_mac),
     _OxmField("nd_tll", header(OXM, 33, width=48), render_mac, _parse_mac),
