@@ -13,6 +13,7 @@ from xenoovs.cli.output import echo, print_table
 from xenoovs.errors import counted
 from xenoovs.measure.bed_file import load_bed_file
 from xenoovs.measure.check import BedFinding, check_bed
+from xenoovs.measure.needs import EXPERIMENTS
 
 
 @click.group("bed")
@@ -37,20 +38,27 @@ def bed_command() -> None:
 
 @bed_command.command("check")
 @click.argument("bed", metavar="BED", type=click.Path(path_type=Path))
+@click.option(
+    "--for",
+    "experiment",
+    type=click.Choice(EXPERIMENTS),
+    help="Check for one experiment.  [default: for all]",
+)
 @output_option
 @click.pass_context
-def check_command(context: click.Context, /, bed: Path, *, output: OutputFormat) -> None:
+def check_command(context: click.Context, /, bed: Path, *, experiment: str | None, output: OutputFormat) -> None:
     """Check what the machines of a bed lack, and print the command that fixes it.
 
-    It changes nothing. Exit status 2: something is missing, without which experiments fail. A warning only makes
-    figures worse.
+    It changes nothing. Exit status 2: something is missing, without which an experiment fails. Warnings are about
+    worse figures, and about what an experiment leaves out.
 
     \b
-    Example:
+    Examples:
       xenoovs measure bed check bed.yaml
+      xenoovs measure bed check bed.yaml --for paths
     """
     file = load_bed_file(bed)
-    findings = check_bed(file)
+    findings = check_bed(file, experiments=EXPERIMENTS if experiment is None else (experiment,))
     is_usable = not any(finding.is_error for finding in findings)
     output.show(
         lambda: {"usable": is_usable, "findings": [asdict(finding) for finding in findings]},

@@ -5,29 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.display import quantity, span
 from xenoovs.errors import CommandFailed, XenoovsError
 from xenoovs.measure.bed import Station
 from xenoovs.measure.bed_file import BedFile, BedRole
 from xenoovs.measure.machines_bed import OpenPlaces
-from xenoovs.switch.process import PACKAGES
+from xenoovs.measure.needs import EXPERIMENTS, MachineNeed, machine_needs
 
-_TOOLS: Mapping[str, tuple[str, ...]] = {
-    "generator": ("tcpreplay", "ethtool", "gzip"),
-    "client": ("python3",),
-    "dpu": ("ovs-ofctl", "ovs-vsctl", "ethtool"),
-    "backend": ("ethtool", "bash"),
-}
-_PACKAGES = {**PACKAGES, "gzip": "gzip"}
 _MTU = 1500
 _MOST_CLOCK_S = 1.0
 
 _SCRIPT = """\
 for tool in {tools}; do command -v "$tool" >/dev/null || echo "missing=$tool"; done
+for module in {modules}; do
+  [ -e "/proc/net/$module" ] || modprobe -n -q "$module" 2>/dev/null || echo "missing=$module"
+done
 for interface in {interfaces}; do
   cd "/sys/class/net/$interface" 2>/dev/null || {{ echo "absent=$interface"; continue; }}
   echo "link=$interface $(cat carrier 2>/dev/null || echo 0) $(cat mtu) $(cat speed 2>/dev/null || echo -1)" \
@@ -50,17 +46,19 @@ class BedFinding:
         role: Of the machine.
         problem: A sentence.
         fix: The command that fixes it, to be run on that machine; empty: there is none.
-        is_error: Whether experiments fail because of it; else they give worse figures.
+        is_error: Whether experiments fail because of it; else they give worse figures, or fewer.
+        experiments: Those that it concerns.
     """
 
     role: str
     problem: str
     fix: str
     is_error: bool = True
+    experiments: Sequence[str] = EXPERIMENTS
 
 
-def check_bed(file: BedFile) -> list[BedFinding]:
-    """Return what is wrong with each machine of a bed, in the order of the roles."""
+def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> list[BedFinding]:
+    """Return what is wrong with each machine of a bed for some experiments, in the order of the roles."""
     found = []
     with ExitStack() as stack:
         places = OpenPlaces(stack)
@@ -69,7 +67,8 @@ def check_bed(file: BedFile) -> list[BedFinding]:
             try:
                 station = places.station(role)
                 begun_s = time.time()
-                text = station.run("sh", "-c", script_of(role, kind)).stdout
+                needs = machine_needs(kind, driver=role.driver, experiments=experiments)
+                text = station.run("sh", "-c", script_of(role, needs, is_dpu=kind == "dpu")).stdout
             except CommandFailed as failed:
                 said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
                 found.append(BedFinding(role.role, f"commands do not run in {role.host.text}: {said[-1]}", ""))
@@ -79,16 +78,17 @@ def check_bed(file: BedFile) -> list[BedFinding]:
                 continue
             if not station.place.is_root:
                 found.append(_without_root(station))
-            found += judge_machine(role, text, clock_s=begun_s, took_s=time.time() - begun_s)
-    return found
+            found += judge_machine(role, text, needs, clock_s=begun_s, took_s=time.time() - begun_s)
+    return [replace(each, experiments=[*experiments]) if each.experiments == EXPERIMENTS else each for each in found]
 
 
-def script_of(role: BedRole, kind: str) -> str:
-    """Return the commands that ask a machine; `kind`: `generator`, `client`, `dpu` or `backend`."""
+def script_of(role: BedRole, needs: Sequence[MachineNeed], *, is_dpu: bool) -> str:
+    """Return the commands that ask a machine."""
     return _SCRIPT.format(
-        tools=shlex.join(_TOOLS[kind]),
+        tools=shlex.join(need.name for need in needs if not need.is_module),
+        modules=shlex.join(need.name for need in needs if need.is_module),
         interfaces=shlex.join(role.interfaces),
-        is_dpu="yes" if kind == "dpu" else "",
+        is_dpu="yes" if is_dpu else "",
     )
 
 
@@ -100,21 +100,22 @@ def _without_root(station: Station) -> BedFinding:
     )
 
 
-def judge_machine(role: BedRole, text: str, *, clock_s: float, took_s: float) -> Iterator[BedFinding]:
+def judge_machine(
+    role: BedRole, text: str, needs: Sequence[MachineNeed], *, clock_s: float, took_s: float
+) -> Iterator[BedFinding]:
     """Yield the findings of the answers of a machine.
 
     Args:
         role: Its role.
         text: What the script printed.
+        needs: What the script asked for.
         clock_s: Time of this machine when it was asked.
         took_s: How long the answer took.
     """
     lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
     facts = dict(lines)
-    missing = [value for key, value in lines if key == "missing"]
-    if missing:
-        packages = " ".join(sorted({_PACKAGES.get(tool, tool) for tool in missing}))
-        yield BedFinding(role.role, f"{', '.join(missing)} not found", f"apt-get install {packages}")
+    missing = {value for key, value in lines if key == "missing"}
+    yield from (_missing(role.role, need) for need in needs if need.name in missing)
     for key, value in lines:
         if key == "absent":
             yield BedFinding(role.role, f"there is no interface {value}", "ip -brief link")
@@ -139,6 +140,13 @@ def judge_machine(role: BedRole, text: str, *, clock_s: float, took_s: float) ->
             "timedatectl set-ntp true",
             is_error=False,
         )
+
+
+def _missing(role: str, need: MachineNeed) -> BedFinding:
+    what = f"the kernel has no module {need.name}" if need.is_module else f"{need.name} not found"
+    names = ", ".join(need.experiments) if len(need.experiments) < len(EXPERIMENTS) else "every experiment"
+    consequence = need.lacking or f"needed by {names}"
+    return BedFinding(role, f"{what}: {consequence}", need.fix, not need.lacking, need.experiments)
 
 
 def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Iterator[BedFinding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from xenoovs.errors import ConfigError, MeasureError
 from xenoovs.measure.bed_file import BedRole, HostName, load_bed_file, parse_bed_file
 from xenoovs.measure.check import BedFinding, judge_machine, script_of
+from xenoovs.measure.needs import EXPERIMENTS, machine_needs
 
 GOOD = """\
 version: 1
@@ -87,8 +89,9 @@ ROLE = BedRole("fips2", HostName("netns:a", "netns", "a"), ("eth0",))
 ANSWERS = "link=eth0 1 1500 100000 8 0\ngovernor=performance\ncpus=8\nnodes=1\ntime=1000.5\n"
 
 
-def findings(answers: str) -> list[BedFinding]:
-    return list(judge_machine(ROLE, answers, clock_s=1000.0, took_s=1.0))
+def findings(answers: str, kind: str = "backend", **chosen: Any) -> list[BedFinding]:
+    needs = machine_needs(kind, **({"driver": "tcpreplay", "experiments": EXPERIMENTS} | chosen))
+    return list(judge_machine(ROLE, answers, needs, clock_s=1000.0, took_s=1.0))
 
 
 def test_a_machine_that_has_everything_has_no_finding() -> None:
@@ -98,8 +101,20 @@ def test_a_machine_that_has_everything_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "problem", "fix", "is_error"),
     [
-        ("link", "missing=tcpreplay\nlink", "tcpreplay not found", "apt-get install tcpreplay", True),
-        ("link", "missing=ovs-ofctl\nlink", "ovs-ofctl not found", "apt-get install openvswitch-switch", True),
+        (
+            "link",
+            "missing=tcpreplay\nlink",
+            "tcpreplay not found: `measure paths` works only with --directions in",
+            "apt-get install tcpreplay",
+            False,
+        ),
+        (
+            "link",
+            "missing=bash\nlink",
+            "bash not found: needed by rate, latency, loss, designs",
+            "apt-get install bash",
+            True,
+        ),
         ("link=eth0", "absent=eth9\nlink=eth0", "there is no interface eth9", "ip -brief link", True),
         ("link=eth0", "bridge=p0 \nlink=eth0", "p0 is no port of a bridge", "ovs-vsctl add-port BRIDGE p0", True),
         ("eth0 1", "eth0 0", "eth0 is down or has no link", "ip link set dev eth0 up", True),
@@ -123,6 +138,45 @@ def test_what_is_missing_is_named_with_its_fix(before: str, after: str, problem:
     assert (found.role, found.fix, found.is_error) == ("fips2", fix, is_error)
 
 
-def test_the_script_asks_only_what_the_role_needs() -> None:
-    assert "tcpreplay" in script_of(ROLE, "generator")
-    assert "tcpreplay" not in script_of(ROLE, "backend")
+_KERNEL = "apt-get install linux-image-$(dpkg --print-architecture)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "problem", "fix", "is_error"),
+    [
+        ("generator", "tcpreplay", "tcpreplay not found: needed by rate, latency, loss, designs, paths", "", True),
+        ("dpu", "ovs-ofctl", "ovs-ofctl not found: needed by every experiment", "openvswitch-switch", True),
+        ("dpu", "xenoovs", "xenoovs not found: `measure echo` refuses --offload", "./xenoovs_*.deb", False),
+        ("dpu", "ip_vs", "the kernel has no module ip_vs: `measure designs` leaves out IPVS", _KERNEL, False),
+        ("dpu", "ipvsadm", "ipvsadm not found: `measure designs` leaves out IPVS", "ipvsadm", False),
+    ],
+)
+def test_what_a_role_lacks_names_the_experiments(kind: str, name: str, problem: str, fix: str, is_error: bool) -> None:
+    (found,) = findings(f"missing={name}\n{ANSWERS}", kind)
+    assert (found.problem, found.is_error) == (problem, is_error)
+    assert found.fix.endswith(fix or name)
+
+
+def test_one_experiment_needs_less() -> None:
+    missing = "".join(f"missing={name}\n" for name in ("tcpreplay", "gzip", "bash", "ethtool"))
+    assert findings(missing + ANSWERS, "backend", experiments=("echo",)) == []
+    by_rate = findings(missing + ANSWERS, "backend", experiments=("rate",))
+    assert [each.problem for each in by_rate] == ["bash not found: needed by rate", "ethtool not found: needed by rate"]
+    assert {tuple(each.experiments) for each in by_rate} == {("rate",)}
+
+
+def test_with_pktgen_only_paths_need_tcpreplay() -> None:
+    found = findings(f"missing=pktgen\nmissing=tcpreplay\n{ANSWERS}", "generator", driver="pktgen")
+    assert [(each.problem, each.is_error) for each in found] == [
+        ("the kernel has no module pktgen: needed by rate, latency, loss, designs", True),
+        ("tcpreplay not found: needed by paths", True),
+    ]
+
+
+def test_the_script_asks_only_what_the_experiments_need() -> None:
+    needs = machine_needs("generator", driver="tcpreplay", experiments=EXPERIMENTS)
+    assert "tcpreplay" in script_of(ROLE, needs, is_dpu=False)
+    assert "pktgen" not in script_of(ROLE, needs, is_dpu=False)
+    assert "tcpreplay" not in script_of(
+        ROLE, machine_needs("backend", driver="tcpreplay", experiments=("rate",)), is_dpu=False
+    )
