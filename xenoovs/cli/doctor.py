@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,23 +25,13 @@ from xenoovs.cli.options import (
     where_of,
 )
 from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
-from xenoovs.cli.restart_ovs import (
-    RESTART_WARNING,
-    restart,
-    restart_document,
-    restart_lines,
-    restart_order,
-    set_offload,
-)
-from xenoovs.cli.why_evidence import finish_leftovers
 from xenoovs.datapath.host import Unknown
 from xenoovs.errors import SwitchError
-from xenoovs.lab.lab import open_lab
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.endpoint import require_answers
-from xenoovs.switch.host_facts import check_reachable, netns_of
+from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
-from xenoovs.switch.offload_setting import OffloadSwitch
+from xenoovs.switch.vswitchd import netns_of
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
@@ -53,6 +43,9 @@ from xenoovs.verify.doctor.examine import (
     safe_fixes,
     to_json,
 )
+
+if TYPE_CHECKING:
+    from xenoovs.lab.lab import Lab
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 
@@ -111,7 +104,7 @@ def doctor_command(
     config = config or (find_config(lab) if backends else environment_config())
     loaded, switch = None if config is None else load_bridges(config), connect(db, lab)
     check_reachable(switch.endpoint)
-    place = open_lab(lab) if lab else None
+    place = _lab_of(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
 
     def check(balancer: Balancer | None) -> int:
@@ -128,6 +121,12 @@ def doctor_command(
         output.show(lambda: document, lambda: None)
         return
     context.exit(check(None) if loaded is None else for_each_bridge(loaded, output, check))
+
+
+def _lab_of(name: str) -> Lab:
+    from xenoovs.lab.lab import open_lab
+
+    return open_lab(name)
 
 
 def _check(
@@ -170,6 +169,8 @@ def _fix(
     question: Question, checks: tuple[CheckResult, ...], show: Callable[[str], None], *, restart_ovs: bool, yes: bool
 ) -> dict[str, Any]:
     """Apply safe fixes, check again, restart if it is still needed; return the results and the last `checks`."""
+    from xenoovs.cli.restart_ovs import RESTART_WARNING, restart, restart_document, restart_lines, restart_order
+
     document: dict[str, Any] = {}
     # First of all, as nothing is begun if a restart is impossible.
     order = restart_order(question.endpoint, question.lab) if restart_ovs else None
@@ -195,6 +196,10 @@ def _fix(
 
 def _set_offload(question: Question, show: Callable[[str], None], *, wanted: bool, yes: bool) -> dict[str, Any]:
     """Turn offload on or off and check that it is in effect. Raises SwitchError."""
+    from xenoovs.cli.restart_ovs import RESTART_WARNING, restart_document, restart_lines, restart_order, set_offload
+    from xenoovs.cli.why_evidence import finish_leftovers
+    from xenoovs.switch.offload_setting import OffloadSwitch
+
     word, setting = "on" if wanted else "off", OffloadSwitch(question.endpoint)
     require_answers(question.endpoint)
     for message in finish_leftovers(question.endpoint):
@@ -216,6 +221,8 @@ def _set_offload(question: Question, show: Callable[[str], None], *, wanted: boo
 
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each fix, also after one that fails. Returns `fix` and `error` of each."""
+    from xenoovs.cli.why_evidence import finish_leftovers
+
     place = netns_of(question.endpoint)
     done: list[dict[str, str | None]] = []
     for fix in fixes:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
-from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
@@ -41,6 +41,9 @@ from xenoovs.verify.doctor.check import (
 from xenoovs.verify.doctor.nic import TC_MODULES
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.preempted import preempting_rules
+
+if TYPE_CHECKING:
+    from xenoovs.lab.lab import Lab
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""

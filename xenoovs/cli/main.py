@@ -212,6 +212,8 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
+        # Blocked since the start of the process; a Ctrl-C that came meanwhile is raised here.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
         status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except ConfigError as error:

@@ -25,13 +25,11 @@ from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
-from xenoovs.switch.appctl import detrace
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.check import BridgePorts, CheckContext, check_dump
 from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import Anomaly, OffloadFindings
 from xenoovs.verify.foreign import OwnMask, attribute
-from xenoovs.verify.preempted import preempting_rules
 from xenoovs.verify.samples import DatapathSample, PortFinding, check_ports, sample_of
 from xenoovs.verify.traffic import missing_flows
 
@@ -97,6 +95,8 @@ class DatapathChecker:
         with uncollected():
             findings = check_dump(services, hints.watch(reading.lines), context=context)
         if reading.dumped is not None:
+            from xenoovs.verify.preempted import preempting_rules
+
             findings = replace(findings, preempting=preempting_rules(services, reading.dumped.by_device))
         if findings.unwildcardings or findings.overrides:
             # There may be many foreign flows, so they are read only if they can matter.
@@ -145,6 +145,9 @@ class DatapathChecker:
 
     def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
         ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
+        if not ufids:
+            return {}
+        from xenoovs.switch.appctl import detrace
         from xenoovs.verify.trace import parse_detrace
 
         answers = detrace(self.switch.endpoint, ufids, cores=cores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,6 @@ from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
-from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
 from xenoovs.verify.findings import (
     Anomaly,
@@ -25,7 +25,6 @@ from xenoovs.verify.findings import (
     Unwildcarding,
     part_of,
 )
-from xenoovs.verify.preempted import PreemptingRule
 from xenoovs.verify.report import (
     OffloadRow,
     OutsideRow,
@@ -35,7 +34,10 @@ from xenoovs.verify.report import (
     outside_rows,
     total_row,
 )
-from xenoovs.verify.tree import offload_tree, tree_lines
+
+if TYPE_CHECKING:
+    from xenoovs.verify.bridge import BridgeFindings
+    from xenoovs.verify.preempted import PreemptingRule
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -203,6 +205,8 @@ def _sentence(findings: OffloadFindings) -> str:
 
 
 def _show_tree(findings: OffloadFindings) -> None:
+    from xenoovs.verify.tree import offload_tree, tree_lines
+
     for before, verdict, behind in tree_lines(offload_tree(findings)):
         word = "" if verdict is None else f"  {click.style(verdict.value, fg=_COLOUR[verdict])}"
         echo(f"{before}{word}{f'  {behind}' if behind else ''}")

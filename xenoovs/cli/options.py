@@ -36,8 +36,8 @@ from xenoovs.errors import (
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
-from xenoovs.switch.host_facts import netns_of
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vswitchd import netns_of
 from xenoovs.verify.commands import CommandTarget
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,11 +46,12 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.verify.report import bridge_to_json, to_json
-from xenoovs.verify.tree import tree_to_json
+
+if TYPE_CHECKING:
+    from xenoovs.verify.bridge import BridgeFindings
 
 
 @click.command("verify-offload")
@@ -223,8 +225,12 @@ def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
     remarks = (*check.remarks, check.expired) if check.expired else check.remarks
     document = to_json(judged, required=shown.required, origins=check.origins, remarks=remarks, part=part)
     selection = {"services": list(shown.services), "verdicts": [verdict.value for verdict in shown.verdicts]}
-    tree = {"tree": tree_to_json(judged if part is None else part)} if shown.tree else {}
-    return {**document, "selection": selection if any(selection.values()) else None, **tree}
+    document["selection"] = selection if any(selection.values()) else None
+    if shown.tree:
+        from xenoovs.verify.tree import tree_to_json
+
+        document["tree"] = tree_to_json(judged if part is None else part)
+    return document
 
 
 def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOptions) -> Conclusion:

@@ -42,7 +42,8 @@ MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
 
 
 class _Mapping(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # Deferred: only the form of the whole file is needed, which has all others in it.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def _key(description: str, *examples: object) -> Any:

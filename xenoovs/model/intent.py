@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
-from xenoovs.model.packet import Packet
 from xenoovs.model.remote import every_service
+
+if TYPE_CHECKING:
+    from xenoovs.model.packet import Packet
 
 # Neighbour discovery (RFC 4861, section 4: types 133 to 137) keeps the link alive and is no client traffic.
 NEIGHBOUR_DISCOVERY = range(133, 138)

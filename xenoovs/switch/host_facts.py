@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import W_OK, access
-from pathlib import Path
 
 from xenoovs.datapath.host import Database, Device, Eswitch, Fact, Feature, HostFacts, Unknown
 from xenoovs.errors import SwitchError, SwitchUnreachable
@@ -30,9 +29,8 @@ from xenoovs.switch.netns import Netns
 from xenoovs.switch.ovsdb import read_database
 from xenoovs.switch.tc import read_rules
 from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
-from xenoovs.switch.vswitchd import find_process, read_daemon, read_learned, same_namespace
+from xenoovs.switch.vswitchd import ELSEWHERE, netns_of, read_daemon, read_learned
 
-_ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
 _LEFTOVERS = {
     VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
@@ -51,9 +49,9 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
         is_local=not isinstance(place, Unknown),
         database=database,
         daemon=daemon,
-        devices=_ELSEWHERE,
-        kernel=_ELSEWHERE,
-        neighbours=_ELSEWHERE,
+        devices=ELSEWHERE,
+        kernel=ELSEWHERE,
+        neighbours=ELSEWHERE,
         learned={} if isinstance(database, Unknown) or silent else read_learned(endpoint, database),
     )
     if isinstance(place, Unknown):
@@ -84,16 +82,6 @@ def check_reachable(endpoint: Endpoint) -> None:
         )
     elif socket.exists() and not access(socket, W_OK):
         raise SwitchUnreachable(target=str(socket), reason="permission denied; run as root, e.g. with sudo")
-
-
-def netns_of(endpoint: Endpoint) -> Fact[Netns]:
-    """Return the network namespace of ovs-vswitchd, where its devices are."""
-    if endpoint.rundir is None:
-        return _ELSEWHERE
-    process = find_process(endpoint)
-    if process is None or same_namespace(process):
-        return Netns()
-    return Netns(Path(f"/proc/{process.pid}/ns/net"))
 
 
 def _read_database(endpoint: Endpoint) -> Fact[Database]:

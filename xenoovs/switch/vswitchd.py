@@ -15,13 +15,15 @@ from xenoovs.datapath.host import Daemon, Database, Fact, OffloadHistory, Offloa
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
-from xenoovs.switch.netns import understood
+from xenoovs.switch.netns import Netns, understood
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"
 """Where `--log-file` names none (ovs-vswitchd(8), "Logging Options")."""
 _OPTION = "--log-file="
 _TAIL_BYTES = 16 << 20
+
+ELSEWHERE = Unknown("the Open vSwitch is on another host, whose devices are not seen from here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,16 @@ def same_namespace(process: Process) -> bool:
     with suppress(OSError):
         return process.namespace == str((_PROC / "self" / "ns" / "net").readlink())
     return False
+
+
+def netns_of(endpoint: Endpoint) -> Fact[Netns]:
+    """Return the network namespace of ovs-vswitchd, where its devices are."""
+    if endpoint.rundir is None:
+        return ELSEWHERE
+    process = find_process(endpoint)
+    if process is None or same_namespace(process):
+        return Netns()
+    return Netns(_PROC / str(process.pid) / "ns" / "net")
 
 
 def log_position(process: Process) -> LogPosition | None:

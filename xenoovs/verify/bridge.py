@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION
 from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
 from xenoovs.errors import ParseError
 from xenoovs.verify.bridge_reason import ReasonFinder
@@ -192,7 +193,7 @@ class _RowCounter:
 
     def __init__(self, context: CheckContext) -> None:
         self.internal_ports = context.internal_ports
-        self.reasons = ReasonFinder(context.version, context.has_tc_chains, context.internal_ports)
+        self.reasons = ReasonFinder(context.version or DEFAULT_VERSION, context.has_tc_chains, context.internal_ports)
         self.sums: dict[_Key, _Sums] = {}
 
     def add(self, megaflow: Megaflow, state: MegaflowState) -> None:

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
-from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Version
 from xenoovs.datapath.megaflow import (
     MAX_IDLE_S,
     MaskedValue,
@@ -58,6 +57,9 @@ from xenoovs.verify.findings import (
 )
 from xenoovs.verify.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
 from xenoovs.verify.samples import NO_GROWTH, DatapathSample, Growth, PortFinding, filter_of, id_of, sampled
+
+if TYPE_CHECKING:
+    from xenoovs.compile.offloadable.table import Version
 
 _MAX_UNPARSED = 100
 
@@ -253,7 +255,7 @@ class CheckContext:
         is_listing: whether the findings list every judged megaflow.
         before: an earlier sample, which shows growth; None: there is none.
         port_checks: packets that ports gave to the CPU between the two samples.
-        version: of Open vSwitch.
+        version: of Open vSwitch; None: unknown.
         has_tc_chains: as KernelFacts has it; None: unknown.
     """
 
@@ -265,7 +267,7 @@ class CheckContext:
     is_listing: bool = False
     before: DatapathSample | None = None
     port_checks: tuple[PortFinding, ...] = ()
-    version: Version = DEFAULT_VERSION
+    version: Version | None = None
     has_tc_chains: bool | None = None
 
     @property

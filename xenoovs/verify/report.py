@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_flow, render_match
-from xenoovs.verify.bridge import BridgeFindings
 from xenoovs.verify.expected import ExpectedBlock, eth_type_of
 from xenoovs.verify.findings import (
     AnomalousMegaflow,
@@ -21,7 +21,10 @@ from xenoovs.verify.findings import (
     OverriddenBlocks,
     Unwildcarding,
 )
-from xenoovs.verify.preempted import PreemptingRule
+
+if TYPE_CHECKING:
+    from xenoovs.verify.bridge import BridgeFindings
+    from xenoovs.verify.preempted import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""Commands, and help of any, import nothing that they do not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from xenoovs.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "yaml", "rich"}
+LAB = ("up", "down", "status", "traffic", "exec", "shell")
+PROGRAM = """
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from xenoovs.cli.main import run
+heavy, *commands = sys.argv[1:]
+for command in commands:
+    before = {*sys.modules}
+    with redirect_stdout(StringIO()) as printed:
+        status = run([*command.split(), "--help"])
+    imported = {*heavy.split()} & {*sys.modules} - before
+    if status or "Usage: xenoovs" not in printed.getvalue() or imported:
+        print(f"xenoovs {command} --help: status {status}, imports {', '.join(sorted(imported))}")
+"""
+
+
+def test_help_imports_no_heavy_library() -> None:
+    """`apply --help` took twice the time of others, as it imported ssl for a server that --confirm alone needs."""
+    commands = ["", *COMMANDS, *(f"lab {name}" for name in LAB)]
+    argv = [sys.executable, "-c", PROGRAM, " ".join(HEAVY), *commands]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+OF_OTHERS = (
+    "xenoovs.agent",
+    "xenoovs.controller",
+    "xenoovs.engine",
+    "xenoovs.lab",
+    "xenoovs.simulate",
+    "asyncio",
+    "rich",
+)
+OF_WHY = ("xenoovs.verify.why", "xenoovs.verify.bridge_reason")
+RUN = """
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from xenoovs.cli.main import run
+with redirect_stdout(StringIO()):
+    run(sys.argv[1:])
+print(*sys.modules)
+"""
+
+
+def modules_of(*arguments: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True, input="")
+    return set(done.stdout.split())
+
+
+def test_a_check_imports_nothing_that_only_explains() -> None:
+    """Half of the time of `verify-offload` was the import of modules; those of `why` were among them."""
+    modules = modules_of("verify-offload", str(ROOT / "templates" / "minimal.yaml"), "--from-dump", "-")
+    assert "xenoovs.verify.check" in modules
+    assert not modules & {*OF_OTHERS, *OF_WHY}
+
+
+def test_doctor_imports_nothing_that_only_fixes() -> None:
+    modules = modules_of("doctor", "--help")
+    assert "xenoovs.verify.doctor.examine" in modules
+    assert not modules & {"xenoovs.lab.lab", "xenoovs.switch.planned_restart", *OF_WHY}
