@@ -129,10 +129,12 @@ def _same_bridges(trees: list[BridgeTree]) -> Iterator[Finding]:
 
 
 def _unknown_names(joined: JoinedConfig, trees: list[BridgeTree]) -> Iterator[Finding]:
-    """Find the names of bridges that the file does not have, in services and in `defaults`, where they stand."""
+    """Find the names of bridges that the file does not have, in services, tunnels and `defaults`, where they stand."""
     default: KeyPath = ("defaults", "services", "bridge")
     places = [(part, default) for part in (joined.main, *joined.included)]
     places += [(part, ("services", index, "bridge")) for part, index in joined.origins]
+    tunnels = _value_at(joined.main.root, ("tunnels",))
+    places += [(joined.main, ("tunnels", index, "bridge")) for index in range(len(_as_list(tunnels)))]
     labels = [tree.label for tree in trees if tree.name]
     for part, path in places:
         value = _value_at(part.root, path)
@@ -155,7 +157,7 @@ def _value_at(value: Value, path: KeyPath) -> Value:
 
 
 def _with_own_services(tree: BridgeTree, trees: list[BridgeTree], findings: list[Finding]) -> BridgeTree:
-    """Return the tree without the services that are on other bridges, and what has been found in these."""
+    """Return the tree without services and tunnels that are on other bridges, and what has been found in these."""
     joined, root, origins = tree.joined, tree.joined.root, tree.joined.origins
     if isinstance(root, dict) and isinstance(listed := root.get("services"), list):
         own = [index for index, service in enumerate(listed) if _is_on(tree, service)]
@@ -168,11 +170,19 @@ def _with_own_services(tree: BridgeTree, trees: list[BridgeTree], findings: list
         findings = [one for one in findings if (one.file, one.path.partition(".")[0]) not in elsewhere]
         root = {**root, "services": [listed[index] for index in own]}
         origins = [origins[index] for index in own]
-    return replace(tree, joined=replace(joined, root=root, origins=origins, findings=findings))
+    numbers = None
+    if isinstance(root, dict) and isinstance(listed := root.get("tunnels"), list):
+        numbers = [index for index, tunnel in enumerate(listed) if _is_on(tree, tunnel)]
+        root = {**root, "tunnels": [listed[index] for index in numbers]}
+    return replace(tree, joined=replace(joined, root=root, origins=origins, findings=findings, tunnels=numbers))
+
+
+def _as_list(value: Value) -> list[Value]:
+    return value if isinstance(value, list) else []
 
 
 def _is_on(tree: BridgeTree, service: Value) -> bool:
-    """Return whether a service is on a bridge: on all without `bridge`, and where `bridge` has a wrong form."""
+    """Return whether a service or a tunnel is on a bridge: on all without `bridge`, or with one of a wrong form."""
     if not isinstance(service, dict) or "bridge" not in service:
         return True
     names = service["bridge"] if isinstance(service["bridge"], list) else [service["bridge"]]

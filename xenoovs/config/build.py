@@ -511,13 +511,12 @@ def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
     ports = tuple(switch.ingress), switch.egress
     uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
     services = tuple(_service(service, switch.egress, checked) for _, service in checked.services)
-    announce, here = checked.announce, switch.bridge
-    tunnels = (tunnel for _, tunnel in checked.tunnels if not tunnel.bridge or here in tunnel.bridge)
+    announce = checked.announce
     return Balancer(
         uplinks,
         services,
         None if announce is None else Announce(announce.bgp, announce.on_agent_exit),
-        tuple(map(tunnel_of, tunnels)),
+        tuple(tunnel_of(tunnel) for _, tunnel in checked.tunnels),
     )
 
 

@@ -203,3 +203,31 @@ def test_a_file_with_switch_has_one_bridge_of_that_name() -> None:
     assert mistakes(text.replace("bridge: ovsbr1\n", "bridge: ovsbr2\n")) == [
         "my.yaml:6:13: services[0].bridge: the config has no bridge 'ovsbr2'; did you mean ovsbr1?"
     ]
+
+
+def tunnel(name: str, *lines: str) -> str:
+    """A tunnel as an item of a list."""
+    more = "".join(f"    {line}\n" for line in lines)
+    head = f"  - name: {name}\n    local: 192.168.200.2\n    host_port: p3\n"
+    return f"{head}{more}    remotes: [{{name: b, address: 192.168.200.1}}]\n"
+
+
+def test_a_tunnel_is_on_the_bridges_that_it_names_and_checked_on_these_alone() -> None:
+    both = tunnel("both").replace("p3", "p4").replace("200.1}", "200.9}")
+    text = f"{HEAD}services: []\ntunnels:\n{both}{tunnel('right', 'bridge: ovsbr2')}{tunnel('left', 'bridge: ovsbr1')}"
+    found = {label: [each.name for each in balancer.tunnels] for label, balancer in load(text).items()}
+    assert found == {"ovsbr1": ["both", "left"], "ovsbr2": ["both", "right"]}
+
+
+def test_a_tunnel_of_an_unknown_bridge_is_an_error_in_its_line() -> None:
+    """It was on no bridge, and nothing said so."""
+    text = f"{HEAD}services: []\ntunnels:\n{tunnel('one')}{tunnel('two', 'bridge: ovsbr3')}"
+    assert mistakes(text) == [
+        "my.yaml:14:13: tunnels[1].bridge: the config has no bridge 'ovsbr3'; did you mean ovsbr2?"
+    ]
+
+
+def test_a_mistake_in_a_tunnel_of_the_second_bridge_is_found_in_its_own_line() -> None:
+    wrong = tunnel("two", "bridge: ovsbr2", "blocks: 5")
+    (mistake,) = mistakes(f"{HEAD}services: []\ntunnels:\n{tunnel('one', 'bridge: ovsbr1')}{wrong}")
+    assert mistake.startswith("my.yaml:16:13: tunnels[1].blocks: ")
