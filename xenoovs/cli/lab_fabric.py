@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -149,4 +150,7 @@ def elephant_command(path: int, *, load: float, reverse: bool, for_s: float | No
     address = elephant_net("leafb" if reverse else "leafa", path).replace(".0/24", ".2")
     rate_bps = load * lab.fabric.shape.rate_bps
     program = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{rate_bps}"]
+    # It begins at once: a time to begin at is for measurements.
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
     enter(name, "elephant", [*program, *([f"{for_s}"] if for_s is not None else [])])

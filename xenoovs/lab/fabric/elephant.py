@@ -2,7 +2,7 @@
 
 UDP frames at a steady rate (in bit/s), to an address whose packets the far leaf drops without an answer. The socket is
 not connected, so that an ICMP error would not end it. It prints "ready", reads a time of the monotonic clock from
-stdin, and begins then; without a time at once. Needs nothing but the standard library.
+stdin, and begins then; where stdin ends without a time, at once. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def send(address: str, rate_bps: float, seconds_s: float) -> None:
     frame_s, payload = FRAME_BYTES * 8 / rate_bps, bytes(PAYLOAD_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         print("ready", flush=True)
-        # A terminal has no time to say.
-        due_s = 0.0 if sys.stdin.isatty() else float(sys.stdin.readline().strip() or 0)
+        due_s = float(sys.stdin.readline().strip() or 0)
         time.sleep(max(0.0, due_s - time.monotonic()))
         end_s = time.monotonic() + seconds_s
         while (now_s := time.monotonic()) < end_s:
@@ -43,4 +42,9 @@ def send(address: str, rate_bps: float, seconds_s: float) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        send(sys.argv[1], float(sys.argv[2]), float(sys.argv[3] if sys.argv[3:] else "inf"))
+        try:
+            send(sys.argv[1], float(sys.argv[2]), float(sys.argv[3] if sys.argv[3:] else "inf"))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            sys.exit(f"the elephant cannot send to {sys.argv[1]}: {error.strerror or error}")
