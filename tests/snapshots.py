@@ -79,7 +79,7 @@ def remote() -> RemoteView:
     moves = {"failed": 16, "congested": 14, "restored": 0}
     last = "8 blocks p2 to p1, p4: congested"
     return RemoteView(
-        "rack7/b", "192.168.200.1", paths, False, 1200, 0.01, 0.005, 3, 0x20, 0x20, moves, last, NOW_S - 12.0
+        "rack7/b", "192.168.200.1", paths, False, 1200, 0.01, 0.005, 3, 0, 0x20, 0x20, moves, last, NOW_S - 12.0
     )
 
 

@@ -233,6 +233,9 @@ def _about_paths(snapshot: Snapshot) -> Iterator[Notice]:
         yield f"remote {remote.name}: {remote.problem}; its blocks stay", "warn"
     if len(silent) > _MAX_SERVICES:
         yield f"{len(silent) - _MAX_SERVICES} more remotes do not answer; `xenoovs paths list` says why", "warn"
+    for remote in [each for each in snapshot.remotes if each.returned][:_MAX_SERVICES]:
+        came = f"{counted(remote.returned, 'packet')} of the host came back, because the host writes the TOS of probes"
+        yield f"remote {remote.name}: {came}; choose another `tos` in the configs of both ends", "warn"
     failed = [(remote, paths) for remote in snapshot.remotes if (paths := remote.paths_in(PathState.FAILED))]
     if failed:
         names = [f"{remote.name} ({', '.join(paths)})" for remote, paths in failed]

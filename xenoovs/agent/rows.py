@@ -137,7 +137,7 @@ class RemoteRow:
 
     Attributes:
         paths: Good paths of all.
-        state: `good`, or what its worst paths are; `silent` if none answers.
+        state: `good`, or what its worst paths are; `unknown` if none answers.
         blocks: On each path, in their order.
         excess: The largest excess of a path that answers.
         moves: Blocks moved so far.
@@ -177,7 +177,7 @@ def _remote_row(remote: RemoteView, now_s: float) -> RemoteRow:
     return RemoteRow(
         name=remote.name,
         paths=f"{len(remote.paths_in(PathState.GOOD))}/{len(remote.paths)}",
-        state="silent" if remote.problem else worst.value,
+        state=(PathState.UNKNOWN if remote.problem else worst).value,
         blocks="/".join(str(path.blocks) for path in remote.paths) or "-",
         excess=span(max(excesses)) if excesses else "-",
         moves=str(sum(remote.moves.values())),

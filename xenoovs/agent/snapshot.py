@@ -350,6 +350,7 @@ class RemoteView:
         interval_s: Time between two rounds.
         margin_s: By how much a path may be slower than the best one.
         forged: Answers that do not carry what was sent, or come from another address.
+        returned: Packets of the host that came back: it writes the TOS of probes, so the reflector took them for such.
         tos: Type of service of the last answer; null: there was none.
         tos_sent: Type of service of the probes.
         moves: Blocks that moved since the agent started, by reason: failed, congested, restored, operator.
@@ -367,6 +368,7 @@ class RemoteView:
     interval_s: float
     margin_s: float
     forged: int = 0
+    returned: int = 0
     tos: int | None = None
     tos_sent: int = 0
     moves: Mapping[str, int] = field(default_factory=dict)
@@ -378,6 +380,48 @@ class RemoteView:
     def paths_in(self, state: PathState) -> tuple[str, ...]:
         """Return the names of the paths in this state."""
         return tuple(path.name for path in self.paths if path.state is state)
+
+
+@dataclass(frozen=True, slots=True)
+class PathReason:
+    """Why a path to a remote has the blocks that it has.
+
+    Attributes:
+        name: Of the path.
+        state: By the last rounds.
+        blocks: Number of its blocks.
+        home: Number of those that it has while all paths are good.
+        reason: Why it is in this state, a sentence.
+        departure: The last blocks that left it, and why; empty: none did since the agent started.
+        departure_s: When that was, UTC.
+    """
+
+    name: str
+    state: PathState
+    blocks: int
+    home: int
+    reason: str
+    departure: str = ""
+    departure_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReason:
+    """Why packets of the host take their path.
+
+    Attributes:
+        block: Number of their block: the low bits of their source port.
+        path: The path that the block is on.
+        home: The path that it has while all are good.
+        reason: Why it is there, a sentence.
+        moved_s: When it moved there, UTC; null: not since the agent started.
+    """
+
+    block: int
+    path: str
+    home: str
+    reason: str
+    moved_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

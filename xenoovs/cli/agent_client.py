@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.completion import complete_agent_bridge
-from xenoovs.cli.options import OutputFormat, connect, control_option, output_option, switch_options
+from xenoovs.cli.options import OutputFormat, connect, control_option, output_option, switch_options, target_options
 from xenoovs.cli.output import echo
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
 
@@ -108,6 +108,14 @@ def find_places(where: Where) -> AgentPaths:
 
     endpoint = connect(where.db, where.lab).endpoint
     return agent_paths(endpoint, env=os.environ, is_root=os.geteuid() == 0)
+
+
+def options_of(client: Client, where: Where) -> str:
+    """Return the options with which commands reach this agent, after a space; empty: they need none."""
+    from xenoovs.agent.control.paths import command_options
+
+    places = find_places(where) if where.control is None else None
+    return command_options(client.path, places, target=target_options(where.db, where.lab))
 
 
 def refuse_beside_agent(places: AgentPaths, bridge: str) -> None:

@@ -114,7 +114,8 @@ class Question:
                 remotes = tuple(remote for remote in probed if remote.name.startswith(f"{tunnel.name}/"))
             is_by_port = tunnel.paths.by is PathSelector.SOURCE_PORT
             has_source_ports = tunnel.source_ports is not None if is_by_port else None
-            yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports)
+            probe_port = None if tunnel.probe is None else tunnel.probe.port
+            yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports, probe_port)
 
     def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
         """Return what the agent of the bridge says of remotes."""
@@ -130,7 +131,8 @@ class Question:
             found = Client(path).ask("paths")["remotes"]
         except XenoovsError as error:
             return Unknown(f"the agent does not say: {error}")
-        return tuple(RemoteAnswers(each["name"], each["problem"], each["tos"], each["tos_sent"]) for each in found)
+        keys = ("name", "problem", "tos", "tos_sent", "returned")
+        return tuple(RemoteAnswers(*(each[key] for key in keys)) for each in found)
 
     def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
         served: dict[tuple[str, str, str], list[Service]] = {}

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from xenoovs.agent.conditions import addressed
 from xenoovs.agent.snapshot import PathState
-from xenoovs.cli.agent_client import Where, agent_command, ask, change
+from xenoovs.cli.agent_client import Where, agent_command, ask, change, find_client, options_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import OutputFormat, duration
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
@@ -57,13 +58,14 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
     Exit status 2: a path has failed, or a remote does not answer.
     """
     while True:
-        found = ask(where, "paths")
+        client = find_client(where)
+        found = client.ask("paths")
         if watch:
             clear_terminal()
         if output is OutputFormat.JSON:
             print_json(found)
         else:
-            _show(found)
+            _show(found, options=options_of(client, where))
         if not watch:
             return EXIT_OK if all(map(_is_well, found["remotes"])) else EXIT_DIFFERS
         time.sleep(interval_s)
@@ -119,7 +121,7 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
     The target is one of two random good paths, so the next decision may choose others. Exit status 2: blocks would
     move.
     """
-    found = ask(where, "paths/plan")
+    found = ask(where, "paths_plan")
     if output is OutputFormat.JSON:
         print_json(found)
     elif not found["moves"]:
@@ -130,8 +132,41 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
     return EXIT_DIFFERS if found["moves"] else EXIT_OK
 
 
+@click.option(
+    "--source-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Explain the path of packets with it.",
+)
+@_remote_argument
+@agent_command("why")
+def why_command(*, remote: str, source_port: int | None, where: Where, output: OutputFormat) -> None:
+    """Explain why the blocks of a remote are on their paths.
+
+    For each path: its state with the figures behind it, and the last blocks that left it. The agent remembers moves
+    since it started.
+    """
+    asked = {"remote": remote} if source_port is None else {"remote": remote, "source_port": source_port}
+    found = find_client(where).ask("paths_why", query=asked)
+    output.show(lambda: found, lambda: _explain(found))
+
+
+def _explain(found: Mapping[str, Any]) -> None:
+    block, now_s = found["block"], found["now_s"]
+    if block is not None:
+        ago = "" if block["moved_s"] is None else f", {shown_duration(now_s - block['moved_s'])} ago"
+        at = f"block {block['block']} is on {block['path']}, its home is {block['home']}"
+        print_text(f"{at}: {block['reason']}{ago}\n")
+    for path in found["paths"]:
+        state = click.style(path["state"], fg=_COLOURS.get(path["state"]))
+        echo(f"{printable(path['name'])}: {state}, {counted(path['blocks'], 'block')}, {path['home']} at home")
+        print_text(f"  {path['reason']}")
+        if path["departure_s"] is not None:
+            print_text(f"  {shown_duration(now_s - path['departure_s'])} ago {path['departure']}")
+
+
 for _command in (
-    list_command, discover_command, pin_command, unpin_command, pause_command, resume_command, plan_command
+    list_command, why_command, discover_command, pin_command, unpin_command, pause_command, resume_command, plan_command
 ):  # fmt: skip
     paths_command.add_command(_command)
 
@@ -141,8 +176,8 @@ def _is_well(remote: Mapping[str, Any]) -> bool:
     return not (failed or remote["is_unknown"] or remote["problem"])
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    """Print a table of all paths, and below it what is wrong and what moved last."""
+def _show(found: Mapping[str, Any], *, options: str) -> None:
+    """Print a table of all paths, and below it what is wrong and what moved last. `options`: of suggested commands."""
     if not found["remotes"]:
         echo("no remote is probed: the config has no `tunnels` with `probe`")
         return
@@ -153,14 +188,14 @@ def _show(found: Mapping[str, Any]) -> None:
         if remote["problem"]:
             print_text(f"{remote['name']}: {remote['problem']}", fg="red")
         if remote["pinned"]:
-            undo = f"`xenoovs paths unpin {remote['name']}` ends it"
+            undo = addressed(f"`xenoovs paths unpin {remote['name']}` ends it", options)
             print_text(f"{remote['name']}: pinned to {remote['pinned']}; {undo}", fg="cyan")
         if remote["last_move"]:
             ago = shown_duration(found["now_s"] - remote["last_move_s"])
             total = sum(remote["moves"].values())
             echo(f"{remote['name']}: {ago} ago {remote['last_move']}; {counted(total, 'move')} so far")
     if found["are_moves_paused"]:
-        print_text("moves are paused; `xenoovs paths resume` ends it", fg="yellow")
+        print_text(addressed("moves are paused; `xenoovs paths resume` ends it", options), fg="yellow")
 
 
 def _row(remote: Mapping[str, Any], path: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import click
 from xenoovs.agent.conditions import addressed, notices
 from xenoovs.agent.rows import REMOTE_HEADERS, BackendRow, backend_rows, remote_rows
 from xenoovs.agent.snapshot import BackendState, Snapshot
-from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, find_places
+from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.each_bridge import answer_each, for_each_bridge
 from xenoovs.cli.options import (
@@ -25,7 +25,6 @@ from xenoovs.cli.options import (
     output_option,
     reach,
     resolved,
-    target_options,
     where_of,
 )
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
@@ -228,18 +227,10 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
         if options.output is OutputFormat.JSON:
             print_json(agent_document(document))
         else:
-            show_snapshot(snapshot, option=_option_of(client, options.where), is_headed=is_headed)
+            show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed)
         if not options.watch:
             return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
         time.sleep(options.interval_s)
-
-
-def _option_of(client: Client, where: Where) -> str:
-    """Return the options with which commands reach this agent, after a space; empty: they need none."""
-    from xenoovs.agent.control.paths import command_options
-
-    places = find_places(where) if where.control is None else None
-    return command_options(client.path, places, target=target_options(where.db, where.lab))
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:

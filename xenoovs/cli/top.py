@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.agent.snapshot import parse_snapshot
-from xenoovs.cli.agent_client import Where, agent_options, find_client
+from xenoovs.cli.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.cli.options import OutputFormat, duration, output_option
 from xenoovs.cli.output import echo, is_terminal, print_json
 from xenoovs.cli.status import agent_document
@@ -278,21 +278,24 @@ def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFo
         raise click.UsageError("-o json prints one document and ends: add --once.")
     client = find_client(where)
     if is_once:
-        _print_once(_with_rates(client), output)
+        _print_once(_with_rates(client), output, options=options_of(client, where))
         return
 
     first = _ask(client)
     with raw_terminal() as terminal:
-        Screen(client, terminal, interval_s, first).run()
+        Screen(client, terminal, interval_s, first, options=options_of(client, where)).run()
 
 
 class Screen:
     """The loop: request the status, draw, wait for a key."""
 
-    def __init__(self, client: Client, terminal: Terminal, interval_s: float, first: Snapshot) -> None:
+    def __init__(
+        self, client: Client, terminal: Terminal, interval_s: float, first: Snapshot, *, options: str = ""
+    ) -> None:
+        """Begin with a snapshot. `options`: what suggested commands need to reach the agent, after a space."""
         self._terminal, self._interval_s = terminal, interval_s
         self._requests = Requests(client, done=terminal.wake)
-        self._snapshot, self._view = first, View()
+        self._snapshot, self._view = first, View(options=options)
         self._next_s = time.monotonic() + interval_s
 
     def run(self) -> None:
@@ -347,12 +350,12 @@ def _with_rates(client: Client) -> dict[str, Any]:
     return status
 
 
-def _print_once(status: dict[str, Any], output: OutputFormat) -> None:
+def _print_once(status: dict[str, Any], output: OutputFormat, *, options: str) -> None:
     if output is OutputFormat.JSON:
         print_json(agent_document(status))
         return
     width = shutil.get_terminal_size().columns if is_terminal() else _WIDTH_OF_PIPES
-    for line in frame(parse_snapshot(status["snapshot"]), View(), Size(width)):
+    for line in frame(parse_snapshot(status["snapshot"]), View(options=options), Size(width)):
         echo(painted(line) if is_terminal() else text_of(line))
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unicodedata import east_asian_width
 
-from xenoovs.agent.conditions import headline, troubles
+from xenoovs.agent.conditions import addressed, headline, troubles
 from xenoovs.agent.rows import BackendRow, backend_rows, remote_rows, service_facts, totals_of
 from xenoovs.agent.snapshot import BackendState, PathState, ServiceView, Snapshot
 from xenoovs.display import duration, printable
+from xenoovs.errors import counted
 
 # Lines: text with the names of styles.
 
@@ -97,6 +98,7 @@ class View:
         question: An order that waits for y or n.
         message: Result of the last order.
         silence: Why the agent does not answer, so that the snapshot is old; empty while it answers.
+        options: What suggested commands need to reach the agent, after a space.
     """
 
     chosen: Names | None = None
@@ -104,6 +106,7 @@ class View:
     question: Order | None = None
     message: str = ""
     silence: str = ""
+    options: str = ""
 
 
 _WORST_FIRST = (
@@ -176,7 +179,7 @@ def _asked(view: View, key: str, row: BackendRow) -> View:
 
 MIN_WIDTH = 80
 _MAX_REMOTES = 6
-"""Remotes of tunnels that are shown; `xenoovs paths list` shows all."""
+"""Remotes of tunnels that are shown; a line says how many more there are."""
 _BAR_WIDTH = 20
 _BAR_FROM = 112
 _MIN_REASON = 12
@@ -298,13 +301,17 @@ def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[Line]:
     up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
     yield (left, "bold"), (state, style), (up.rjust(width - len(left) - len(state)), "quiet")
     yield ((_totals(snapshot), "plain"),)
-    for row in [*remote_rows(snapshot)][:_MAX_REMOTES]:
+    remotes = [*remote_rows(snapshot)]
+    for row in remotes[:_MAX_REMOTES]:
         text = (
             f"{row.name}  {row.state}, {row.paths} paths good, blocks {row.blocks}, {row.moves} moves  {row.last_move}"
         )
         yield ((one_column(text), "plain" if row.state == PathState.GOOD.value else "warn"),)
+    if len(remotes) > _MAX_REMOTES:
+        more = f"{counted(len(remotes) - _MAX_REMOTES, 'more remote')}: see `xenoovs paths list`"
+        yield ((one_column(addressed(more, view.options)), "quiet"),)
     for text, how in troubles(snapshot):
-        yield ((one_column(text), how),)
+        yield ((one_column(addressed(text, view.options)), how),)
 
 
 def _totals(snapshot: Snapshot) -> str:

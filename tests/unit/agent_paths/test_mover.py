@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tunnels import TUNNEL, tunnelled
+from xenoovs.agent.paths.frame import Addresses, Token, checksum, payload, probe_head
 from xenoovs.agent.paths.lookout import Lookout
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import Frame
@@ -21,7 +22,7 @@ from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.tunnel import Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
+from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
 
 _PROBE = PathProbe("xoar0", gateway=Mac(0x02005E1000FE))
 _PATHS = Paths(PathSelector.SOURCE_PORT, 4, Discover.LIST, (50_001, 50_002, 50_003, 50_004))
@@ -72,13 +73,20 @@ class _Clock:
 
 
 class _Port:
-    """A packet socket without a device."""
+    """A packet socket without a device. `room`: frames until its queue is full; `error`: what it fails with then."""
+
+    room: int | None = None
+    error: OSError | None = None
 
     def __init__(self, device: str, *, is_listener: bool = False) -> None:
         self.device, self.is_listener, self.mac = device, is_listener, bytes(6)
         self.sent, self.is_closed = list[bytes](), False
 
-    def send(self, frame: bytes) -> float:
+    def send(self, frame: bytes) -> float | None:
+        if self.room is not None and len(self.sent) >= self.room:
+            if self.error is not None:
+                raise self.error
+            return None
         self.sent.append(frame)
         return 0.0
 
@@ -202,3 +210,71 @@ def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> Non
     agent.now_s += 1.0
     mover._step()
     assert agent.placed == {}
+
+
+def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() -> None:
+    """A change of one remote forgot the scores of all remotes of its tunnel, so that none was judged for a while."""
+    b, c = (Remote(name, IPv4Address(f"192.168.201.{n}")) for n, name in enumerate("bc", start=1))
+    tunnel = _tunnel("rack1", "192.168.201.1")
+    agent = _Agent(_with(tunnel))
+    mover, _ = _mover(agent)
+    mover._step()
+    before = mover.remotes["rack1/b"]
+    agent.follow(_with(replace(tunnel, remotes=(c, b))))
+    mover._step()
+    assert mover.remotes["rack1/b"] is before
+    assert [*mover.remotes] == ["rack1/c", "rack1/b"]
+    agent.follow(_with(replace(tunnel, remotes=(c, replace(b, address=IPv4Address("192.168.201.9"))))))
+    mover._step()
+    assert mover.remotes["rack1/b"] is not before
+
+
+@pytest.mark.parametrize("error", [None, OSError(6, "No such device")])
+def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | None) -> None:
+    """The paths whose probes were not sent counted as lost: they failed, while the first ones answered."""
+    agent = _Agent(_with(ONE))
+    mover, opened = _mover(agent)
+    mover._step()
+    (remote,) = mover.remotes.values()
+    opened[0].room, opened[0].error = 6, error
+    agent.now_s += 0.01
+    mover._step()
+    assert len(opened[0].sent) == 6
+    assert remote.record.silent_rounds == 1
+    assert remote.rounds.finished(now_us=0.0) is not None
+    finished = [*remote.rounds.finished(now_us=float("inf"))]
+    assert [done.answers for done in finished] == [(None,) * 4]
+    assert [path.lost for path in remote.record.paths] == [0] * 4
+
+
+def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search(*_: object) -> None:
+        raise ValueError("a bug")
+
+    async def run_and_end() -> None:
+        mover.lookout.look(agent.now_s)
+        await asyncio.sleep(0)
+        await mover.lookout.stop()
+
+    monkeypatch.setattr(Lookout, "_run", search)
+    agent = _Agent(_with(_tunnel("rack1", "192.168.201.1", paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL))))
+    mover, _ = _mover(agent)
+    mover._follow(agent.now_s)
+    asyncio.run(run_and_end())
+
+
+def test_packets_of_the_host_that_a_reflector_returns_are_counted_for_their_remote() -> None:
+    agent = _Agent(_with(ONE, TWO))
+    mover, _ = _mover(agent)
+    mover._step()
+    one = IPv4Address("192.168.201.1")
+    ends = Addresses(bytes(6), bytes(6), one, TUNNEL.local, REFLECTED_PORT, 0x20)
+    probe = probe_head(ends, REFLECTED_PORT)
+    of_host = bytearray(probe + bytes(50))
+    of_host[16:18] = (len(of_host) - 14).to_bytes(2, "big")
+    of_host[24:26] = bytes(2)
+    of_host[24:26] = checksum(bytes(of_host[14:34])).to_bytes(2, "big")
+    of_host[46:49] = (42).to_bytes(3, "big")
+    mover._receive(Frame(bytes(of_host), 0.0))
+    mover._receive(Frame(probe + payload(Token(999, 1, 1)), 0.0))
+    assert [remote.returned for remote in mover.remotes.values()] == [1, 0]

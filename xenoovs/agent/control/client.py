@@ -16,7 +16,7 @@ from xenoovs.errors import AgentMissing, AgentRefused
 
 _TIMEOUT_S = 90.0
 """A change is answered after its round, and a round takes as long as Open vSwitch does."""
-READS = frozenset(("status", "blocks", "events", "paths", "paths_plan"))
+READS = frozenset(("status", "blocks", "events", "paths", "paths_plan", "paths_why"))
 """Names of routes that change nothing. Not from the table of routes, which imports pydantic."""
 
 

@@ -24,13 +24,16 @@ from xenoovs.agent.control.schemas import (
     PauseRequest,
     PinRequest,
     RemoteList,
+    RemoteReasons,
     RemoteRequest,
     Status,
     TimedRequest,
     WeightRequest,
+    WhyQuery,
 )
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
+from xenoovs.agent.paths.reasons import block_reason, path_reasons
 from xenoovs.agent.paths.views import planned_moves
 from xenoovs.agent.servers import find_backend, find_service, unknown
 from xenoovs.agent.snapshot import RemoteView
@@ -107,6 +110,16 @@ async def paths_plan(agent: Agent, _: object) -> MovePlan:
     return MovePlan(() if agent.mover is None else tuple(planned_moves(agent.mover)))
 
 
+async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
+    name = find_remote(agent, asked.remote).name
+    mover = agent.mover
+    remote = None if mover is None else mover.remotes.get(name)
+    if mover is None or remote is None:
+        return RemoteReasons((), None, time.time())
+    block = None if asked.source_port is None else block_reason(mover, remote, asked.source_port)
+    return RemoteReasons(path_reasons(mover, remote), block, time.time())
+
+
 async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     remote = find_remote(agent, asked.remote)
     names = [path.name for path in remote.paths]
@@ -164,6 +177,7 @@ HANDLERS: dict[str, Handler] = {
         resume,
         paths,
         paths_plan,
+        paths_why,
         paths_pin,
         paths_discover,
         paths_pause,

@@ -25,10 +25,12 @@ from xenoovs.agent.control.schemas import (
     PauseRequest,
     PinRequest,
     RemoteList,
+    RemoteReasons,
     RemoteRequest,
     Status,
     TimedRequest,
     WeightRequest,
+    WhyQuery,
 )
 from xenoovs.agent.snapshot import Event
 
@@ -115,6 +117,13 @@ ROUTES = (
     Route("pause", "Pause reconciliation; keep monitoring.", Done, request=PauseRequest, refusals=(409, 507)),
     Route("paths", "The remotes of tunnels, their paths, and what probes say of them.", RemoteList),
     Route("paths_plan", "The blocks that would move between paths now.", MovePlan),
+    Route(
+        "paths_why",
+        "Why the blocks of a remote are on their paths.",
+        RemoteReasons,
+        query=WhyQuery,
+        refusals=(404,),
+    ),
     Route(
         "paths_pin",
         "Leave all blocks of a remote on one path, or end that.",

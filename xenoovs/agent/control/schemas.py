@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 
-from xenoovs.agent.snapshot import BlockView, Event, PlannedMove, RemoteView, Snapshot
+from xenoovs.agent.snapshot import BlockReason, BlockView, Event, PathReason, PlannedMove, RemoteView, Snapshot
 from xenoovs.config import values
 from xenoovs.config.values import Number, show
 from xenoovs.errors import RequestRefused
@@ -139,6 +139,13 @@ class PinRequest(_Request):
     path: Annotated[str | None, values.device] = None
 
 
+class WhyQuery(_Request):
+    """`remote`: names of the tunnel and the remote, such as `rack7/b`. `source_port`: of packets of the host."""
+
+    remote: Annotated[str, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})]
+    source_port: WholeNumber | None = None
+
+
 class EmptyRequest(_Request):
     """Nothing: `{}`, or no body."""
 
@@ -232,6 +239,21 @@ class RemoteList:
 
     remotes: tuple[RemoteView, ...]
     are_moves_paused: bool
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteReasons:
+    """Why the blocks of a remote are on their paths.
+
+    Attributes:
+        paths: In their order.
+        block: That of the source port that was asked for; null: of none, or the bridge has no blocks yet.
+        now_s: When this was read, UTC.
+    """
+
+    paths: tuple[PathReason, ...]
+    block: BlockReason | None
     now_s: float
 
 

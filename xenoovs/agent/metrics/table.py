@@ -568,6 +568,13 @@ METRICS = (
         lambda v: v.forged,
     ),
     _of_remote(
+        "xenoovs_remote_returned_packets_total",
+        _C,
+        "Packets of the host that came back, because they have the TOS of probes.",
+        "probes of paths",
+        lambda v: v.returned,
+    ),
+    _of_remote(
         "xenoovs_probe_rounds_total",
         _C,
         "Rounds of probes to the remote, one probe on each path.",

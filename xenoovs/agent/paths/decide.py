@@ -145,16 +145,17 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
     if record.is_silent:
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
         return replace(verdict, paths=paths)
-    margin = record.auto_margin_us if margin_us is None else margin_us
-    scores = [None if path.is_silent else path.score for path in record.paths]
-    least = min((score for score in scores if score is not None), default=0.0)
+    limits = _Limits.of(record, margin_us)
     paths = tuple(
-        _with_state(path, PathState.FAILED, now_s)
-        if found.is_silent
-        else _judged(path, score, _Limits(least, margin), now_s)
-        for path, found, score in zip(verdict.paths, record.paths, scores, strict=True)
+        _with_state(path, PathState.FAILED, now_s) if found.is_silent else _judged(path, found.score, limits, now_s)
+        for path, found in zip(verdict.paths, record.paths, strict=True)
     )
     return replace(verdict, paths=paths)
+
+
+def limit_us(record: Record, *, margin_us: float | None) -> float:
+    """Return the score above which a path is congested, in microseconds. `margin_us`: as of `judge`."""
+    return _Limits.of(record, margin_us).most
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +165,25 @@ class _Limits:
     least: float
     margin: float
 
+    @classmethod
+    def of(cls, record: Record, margin_us: float | None) -> _Limits:
+        scores = (path.score for path in record.paths if not path.is_silent)
+        least = min((score for score in scores if score is not None), default=0.0)
+        return cls(least, record.auto_margin_us if margin_us is None else margin_us)
+
     @property
     def step(self) -> float:
         return max(self.margin, self.least)
+
+    @property
+    def most(self) -> float:
+        return self.least + self.step
 
 
 def _judged(path: PathVerdict, score: float | None, limits: _Limits, now_s: float) -> PathVerdict:
     if score is None:
         return path
-    if score > limits.least + limits.step:
+    if score > limits.most:
         path = replace(path, over=path.over + 1)
         is_bad = path.over >= RISE or score > limits.least + _AT_ONCE * limits.step
         return _with_state(path, PathState.BAD, now_s) if is_bad else path

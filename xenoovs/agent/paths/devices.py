@@ -40,7 +40,7 @@ class Devices:
                 self.failed(device, error, now_s)
             else:
                 if self.problems.pop(device, ""):
-                    info("port of probes works again", port=device)
+                    info("probe port works again", port=device)
         return port
 
     def failed(self, device: str, error: OSError, now_s: float) -> None:
@@ -50,7 +50,7 @@ class Devices:
         self._retry_s[device] = now_s + _RETRY_S
         reason = error.strerror or str(error)
         if self.problems.get(device) != reason:
-            warn("port of probes does not work", port=device, reason=reason)
+            warn("probe port does not work", port=device, reason=reason)
         self.problems[device] = reason
 
     def received(self, now_s: float) -> Iterator[Frame]:

@@ -142,6 +142,20 @@ def parse_answer(frame: bytes) -> Answer | None:
     return Answer(token, ip.source, ip.tos)
 
 
+def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
+    """Return the two addresses of a packet of the host that a reflector took for a probe; empty: it is another frame.
+
+    It has the ports of an answer, and the VNI of a tunnel that is in use.
+    """
+    ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
+    if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
+        return frozenset()
+    if _UDP.unpack_from(frame, ip.body)[:2] != (REFLECTED_PORT, REFLECTED_PORT):
+        return frozenset()
+    vni = _TUNNEL.unpack_from(frame, ip.body + _UDP.size)[3] >> 8
+    return frozenset() if vni == UNUSED_VNI else frozenset({ip.source, ip.destination})
+
+
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
     """Return what a router says of a probe; None: it is another frame, or quotes no probe.
 

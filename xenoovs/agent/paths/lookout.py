@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.log import warn
@@ -50,6 +49,9 @@ class Lookout:
         """Begin the next search that is due."""
         if self._task is not None and not self._task.done():
             return
+        if self._task is not None:
+            # An error that is no refusal of the network ends the agent, as in any other task.
+            self._task.result()
         self._task = self._search = None
         sought = {name: remote for name, remote in self._mover.remotes.items() if is_sought(remote.tunnel)}
         for name, remote in sought.items():
@@ -67,8 +69,8 @@ class Lookout:
         """Cancel the search under way."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            # Its own error, if it has failed, must not keep the sockets open.
+            await asyncio.wait([self._task])
 
     def _new_search(self, remote: ProbedRemote, now_s: float) -> PathSearch | None:
         """Return a search; None: nothing can be sent to the remote now."""
@@ -92,6 +94,6 @@ class Lookout:
                     self._mover.source_ports.set(remote.name, ports)
                     self._mover.agent.request_round()
         except OSError as error:
-            warn("paths cannot be looked for", remote=name, reason=error.strerror or str(error))
+            warn("search for paths failed", remote=name, reason=error.strerror or str(error))
         # A new value of the remote may have taken its place, with the ports that were found.
         self._mover.remotes.get(name, remote).hops.update(search.hops)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement, after_shifts
 from xenoovs.agent.paths.devices import Devices, NextHopMacs, OpenPort
-from xenoovs.agent.paths.frame import parse_answer, parse_quote
+from xenoovs.agent.paths.frame import parse_answer, parse_quote, parse_returned
 from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
 from xenoovs.agent.paths.moves import describe_moves, log_restored, log_states, placement_of
 from xenoovs.agent.paths.pace import ProbeBudget
@@ -132,14 +133,15 @@ class Mover:
             if tunnel.probe is None:
                 continue
             paths, old = paths_of(tunnel, remote, service), before.get(service.name)
-            same = old is not None and (old.tunnel, old.remote, old.paths) == (tunnel, remote, paths)
-            # A number is never given twice: some remotes keep theirs, and answers to former ones may be on their way.
-            if same and old is not None:
+            # Remotes of one tunnel come and go, and the others keep what is known of their paths.
+            alone = replace(tunnel, remotes=(remote,))
+            if old is not None and (old.tunnel, old.paths) == (alone, paths):
                 probed = old
             else:
-                probed = ProbedRemote(next(self._next_number), tunnel, remote, service, paths)
-            if old is not None and not same and _units(old.tunnel, old.paths) != _units(tunnel, paths):
-                self._agent.place(service.name, None)
+                # A number is never given twice: answers to former remotes may be on their way.
+                probed = ProbedRemote(next(self._next_number), alone, remote, service, paths)
+                if old is not None and _units(old.tunnel, old.paths) != _units(tunnel, paths):
+                    self._agent.place(service.name, None)
             probed.service_id = ids[service.claim]
             self.remotes[service.name] = probed
         for name in (before.keys() - self.remotes.keys()) & self._agent.state.placed.keys():
@@ -165,6 +167,10 @@ class Mover:
         for port in self._tunnel_ports:
             if (quote := parse_quote(frame.data, tunnel_port=port)) is not None:
                 self.lookout.quoted(quote)
+                return
+        if ends := parse_returned(frame.data):
+            for remote in self.remotes.values():
+                remote.returned += remote.remote.address in ends
 
     def _probe_due(self, now_s: float) -> Iterator[int]:
         """Send the rounds that are due, and yield the number of probes of each. What is late is not made up for."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict
+from xenoovs.agent.paths.reasons import departure_text
 from xenoovs.agent.paths.remote import LastMove, ProbedRemote
 from xenoovs.agent.snapshot import PathState
 from xenoovs.display import span
@@ -39,16 +40,20 @@ def placement_of(agent: Agent, remote: ProbedRemote) -> Placement | None:
 
 def describe_moves(remote: ProbedRemote, found: Sequence[BlockShift]) -> LastMove:
     """Log the blocks that leave paths together, and return all that move for people."""
-    names, parts = [path.name for path in remote.paths], list[str]()
+    names, parts, now_s = [path.name for path in remote.paths], list[str](), time.time()
+    remote.shifted |= {shift.block: (shift, now_s) for shift in found}
     for (old, reason), blocks in Counter((shift.old, shift.reason) for shift in found).items():
         targets = sorted({names[shift.new] for shift in found if (shift.old, shift.reason) == (old, reason)})
         if reason is not MoveReason.RESTORED:
             facts = {"blocks": blocks, "path": names[old], "to": ",".join(targets), "reason": reason.value}
             info("blocks moved", remote=remote.service.name, **facts)
         parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
+        figures = departure_text(remote, old, reason)
+        text = f"{counted(blocks, 'block')} left to {', '.join(targets)}: {reason.value}"
+        remote.departures[names[old]] = LastMove(f"{text} ({figures})" if figures else text, now_s)
     # They come back a few in each decision; one event is for all of them.
     remote.restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
-    return LastMove("; ".join(parts), time.time())
+    return LastMove("; ".join(parts), now_s)
 
 
 def log_restored(remote: ProbedRemote) -> None:

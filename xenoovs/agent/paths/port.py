@@ -63,8 +63,8 @@ class ProbePort:
         """Close the socket."""
         self._socket.close()
 
-    def send(self, frame: bytes) -> float:
-        """Send a frame and return when, in microseconds. One that cannot be sent now is lost.
+    def send(self, frame: bytes) -> float | None:
+        """Send a frame and return when, in microseconds; None: the queue of the device is full, and it was not sent.
 
         Raises:
             OSError: The device is gone, or has no link.
@@ -76,6 +76,7 @@ class ProbePort:
             # ENOBUFS: the queue of the device is full (packet(7)).
             if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOBUFS):
                 raise
+            return None
         return sent_us
 
     def received(self, *, most: int = 1024) -> Iterator[Frame]:

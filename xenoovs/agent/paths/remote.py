@@ -62,8 +62,11 @@ class ProbedRemote:
         verdict: The state of each path.
         moves: Blocks that moved, by reason.
         last_move: None: none did.
+        departures: The last blocks that left each path.
+        shifted: How and when (UTC) each block moved last, by its number.
         restored: Blocks that come back just now, by path.
         hops: The routers of each path by its source port, as text, where they are known.
+        returned: Packets of the host that the remote's reflector took for probes.
     """
 
     def __init__(
@@ -83,8 +86,10 @@ class ProbedRemote:
         self.record, self.verdict = Record.empty(len(paths)), RemoteVerdict.unknown(len(paths))
         self.moves = Counter[str]()
         self.last_move: LastMove | None = None
+        self.departures: dict[str, LastMove] = {}
+        self.shifted: dict[int, tuple[BlockShift, float]] = {}
         self.hops: dict[int, str] = {}
-        self.restored = Counter[str]()
+        self.restored, self.returned = Counter[str](), 0
         self._heads: tuple[bytes, tuple[bytes, ...]] | None = None
         self._decided_rounds = 0
 
@@ -114,13 +119,31 @@ class ProbedRemote:
         return known[1]
 
     def send_round(self, port: ProbePort, gateway: bytes) -> None:
-        """Send one probe on each path, in random order. Raises OSError: the device is gone."""
+        """Send one probe on each path, in random order.
+
+        A round that cannot be sent whole counts as one without answers: what was not sent is not lost on a path.
+
+        Raises:
+            OSError: The device is gone.
+        """
         heads = self._heads_for(port.mac, gateway)
         self.rounds.begin(len(self.paths), now_us=now_us())
         for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
             nonce = int.from_bytes(os.urandom(8), "big")
             token = self.rounds.probe(index, nonce=nonce)
-            self.rounds.sent(token, sent_us=port.send(heads[index] + payload(token)))
+            try:
+                sent_us = port.send(heads[index] + payload(token))
+            except OSError:
+                self._abandon_round()
+                raise
+            if sent_us is None:
+                self._abandon_round()
+                return
+            self.rounds.sent(token, sent_us=sent_us)
+
+    def _abandon_round(self) -> None:
+        self.rounds.abandon()
+        self.count_silence()
 
     def count_rounds(self) -> None:
         """Take the rounds that are finished into the record."""

@@ -70,6 +70,11 @@ class Rounds:
         self._waiting[self._sequence] = _Waiting(newest, path, nonce, newest.ends_us)
         return Token(self._number, self._sequence, nonce)
 
+    def abandon(self) -> None:
+        """End the newest round, of which some probe could not be sent: it says nothing of any path."""
+        for sequence in self._open.pop().probes:
+            self._waiting.pop(sequence, None)
+
     def sent(self, token: Token, *, sent_us: float) -> None:
         """Note when a probe was sent, before its answer is read."""
         waiting = self._waiting[token.sequence]

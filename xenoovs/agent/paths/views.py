@@ -33,6 +33,7 @@ def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
         interval_s=mover.interval_s(remote),
         margin_s=remote.margin_us / 1e6,
         forged=remote.rounds.forged,
+        returned=remote.returned,
         tos=remote.rounds.tos,
         tos_sent=remote.probe.tos,
         moves=dict(remote.moves),

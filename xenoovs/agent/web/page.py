@@ -42,7 +42,7 @@ def body_of(snapshot: Snapshot, lazy_snapshot: LazySnapshot) -> Markup:
         _facts(snapshot),
         *(service_card(service, blocks(service.name), now_s=snapshot.now_s) for service in shown),
         more,
-        _remotes(snapshot),
+        _remotes(snapshot, options),
         _events(snapshot.events),
     )
 
@@ -87,7 +87,7 @@ def _facts(snapshot: Snapshot) -> Markup:
     return element("dl", *tiles, class_="facts")
 
 
-def _remotes(snapshot: Snapshot) -> Markup | None:
+def _remotes(snapshot: Snapshot, options: str) -> Markup | None:
     if not snapshot.remotes:
         return None
     head = element("tr", *(element("th", name.lower()) for name in REMOTE_HEADERS))
@@ -95,7 +95,8 @@ def _remotes(snapshot: Snapshot) -> Markup | None:
         element("tr", *(element("td", cell) for cell in row.cells), class_=row.state) for row in remote_rows(snapshot)
     )
     table = element("table", element("thead", head), element("tbody", *rows))
-    title = element("h2", "Tunnels", element("small", "one line a remote; `xenoovs paths list` shows each path"))
+    hint = addressed("one line per remote; `xenoovs paths list` shows each path", options)
+    title = element("h2", "Tunnels", element("small", hint))
     return element("section", title, element("div", table, class_="scroll"), class_="card remotes")
 
 

@@ -64,12 +64,14 @@ class RemoteAnswers:
         problem: why it is not probed, or does not answer; empty: it answers.
         tos: type of service of the last answer; None: there was none.
         tos_sent: type of service of the probes.
+        returned: packets of the host that the reflector took for probes.
     """
 
     name: str
     problem: str
     tos: int | None
     tos_sent: int
+    returned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,13 @@ class RequiredTunnel:
     Attributes:
         remotes: those that are probed.
         has_source_ports: whether the config says which ports the host uses; None: they cost no megaflows.
+        probe_port: the port that the agent sends probes by; None: nothing is probed.
     """
 
     name: str
     remotes: Fact[tuple[RemoteAnswers, ...]] = NOT_READ
     has_source_ports: bool | None = None
+    probe_port: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_hugepages,
     nic.check_doca_init,
     check_bgp,
+    tunnels.check_probe_ports,
     tunnels.check_reflectors,
     tunnels.check_source_ports,
 )

@@ -5,12 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.datapath.host import Unknown
+from xenoovs.errors import counted
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
-from xenoovs.verify.doctor.check import CheckResult, DoctorCase, HostCheck
+from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl
 
 _ANSWERS = HostCheck("reflector answers", "without answers nothing is known of the paths, and no block moves")
+_PROBE_PORT = HostCheck("probe port", "the agent sends probes and receives answers by it")
+_HOST_TOS = HostCheck("TOS of host", "the reflector sends packets with the TOS of probes back, so the remote gets none")
 _TOS = HostCheck("TOS kept", "a fabric with classes would queue probes elsewhere than data")
 _PORTS = HostCheck("source ports of host", "a path by source port costs one megaflow for each port that the host uses")
+
+
+def check_probe_ports(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the agent's internal port is on the bridge and up."""
+    required = case.required
+    if required is None or case.database is None:
+        return
+    for port in dict.fromkeys(tunnel.probe_port for tunnel in required.tunnels if tunnel.probe_port is not None):
+        up = ("ip", "link", "set", "dev", port, "up")
+        found, home = case.interface(port), case.database.bridge_of(port)
+        if found is None or home is None or home.name != required.bridge:
+            where = "on no bridge" if home is None else f"on bridge {home.name}"
+            add = vsctl("add-port", required.bridge, port, "--", "set", "interface", port, "type=internal")
+            yield _PROBE_PORT.wrong(where, port, Fix((add, up), is_safe=True) if home is None else None)
+        elif found.ofport is None:
+            yield _PROBE_PORT.wrong(f"does not work: {found.error or 'it has no number'}", port)
+        elif found.type != "internal":
+            yield _PROBE_PORT.wrong(f"of type {found.type}, not internal", port)
+        elif isinstance(device := case.device(port), Unknown):
+            yield _PROBE_PORT.unknown(device.reason, port)
+        else:
+            yield _PROBE_PORT.judge(device.is_up, "up" if device.is_up else "down", port, Fix((up,), is_safe=True))
 
 
 def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
@@ -30,6 +55,11 @@ def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
             seen = f"{remote.tos:#04x} came back"
             sent = "as it was sent" if remote.tos == remote.tos_sent else f"{remote.tos_sent:#04x} was sent"
             yield _TOS.judge(remote.tos == remote.tos_sent, f"{seen}, {sent}", remote.name)
+            if remote.returned:
+                came = f"{counted(remote.returned, 'packet')} of the host came back; choose another `tos` at both ends"
+                yield _HOST_TOS.wrong(came, remote.name)
+            else:
+                yield _HOST_TOS.ok("no packet of the host came back", remote.name)
 
 
 def check_source_ports(case: DoctorCase) -> Iterator[CheckResult]:
