@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xenoovs.datapath.outer import Encapsulation, OuterHeader
 from xenoovs.datapath.tc_foreign import ForeignRule, foreign_rule
+from xenoovs.datapath.tc_tunnel import TunnelValueError, encapsulations_of, outer_of
 from xenoovs.errors import ParseError
 
 _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -51,6 +53,8 @@ class TcFilter:
         foreign: what a filter without a cookie matches and does; None: it is of Open vSwitch.
         has_hw_stats: whether tc printed something of hardware statistics, so that kernel and iproute2 know them.
         active_s: seconds from its installation to its last packet; None: tc does not print it in seconds.
+        outer: the outer header that it matches; None: none.
+        encapsulations: the tunnels by which its packets leave.
     """
 
     protocol: str
@@ -63,6 +67,8 @@ class TcFilter:
     foreign: ForeignRule | None = field(default=None, compare=False)
     has_hw_stats: bool = False
     active_s: int | None = None
+    outer: OuterHeader | None = None
+    encapsulations: tuple[Encapsulation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,27 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
         raise ParseError(text=text, offset=offset, expected="JSON as `tc -j -s filter show` prints it") from None
     except RecursionError:
         raise ParseError(text=text, offset=0, expected="JSON of a moderate depth") from None
+    filters = list[TcFilter]()
     try:
-        return tuple(_filter(row, row["options"]) for row in rows if _is_rule(row.get("options", {})))
+        for number, row in enumerate(rows):
+            if _is_rule(row.get("options", {})):
+                filters.append(_filter(row, row["options"]))
+        return tuple(filters)
+    except TunnelValueError as error:
+        offset = _offset_of(text, number, error.name)
+        raise ParseError(text=text, offset=offset, expected=f'in "{error.name}" {error.expected}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         expected = f"filters as `tc -j -s filter show` prints them ({type(error).__name__}: {error})"
         raise ParseError(text=text, offset=0, expected=expected) from None
+
+
+def _offset_of(text: str, number: int, name: str) -> int:
+    """Return where a key is in the row of a list, by the row's number."""
+    decoder, at = json.JSONDecoder(), text.index("[") + 1
+    for _ in range(number):
+        at += len(text[at:]) - len(text[at:].lstrip())
+        at = text.index(",", decoder.raw_decode(text, at)[1]) + 1
+    return max(0, text.find(f'"{name}"', at))
 
 
 def _is_rule(options: dict[str, Any]) -> bool:
@@ -141,6 +163,8 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
         has_hw_stats=has_used or any("hw_packets" in action.get("stats", {}) for action in actions),
         # tc omits times of 0.
         active_s=int(counted.get("installed", 0)) - int(counted.get("last_used", 0)) if has_used else None,
+        outer=outer_of(options.get("keys") or {}),
+        encapsulations=encapsulations_of(actions),
     )
 
 

@@ -143,3 +143,78 @@ def _nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 def test_any_text_gives_filters_or_a_parse_error(text: str) -> None:
     with suppress(ParseError):
         parse_tc_json(text)
+
+
+def _row(keys: dict[str, object], *actions: dict[str, object]) -> dict[str, object]:
+    options = {"handle": 1, "keys": keys, "in_hw": True, "actions": list(actions)}
+    return {"protocol": "ip", "pref": 2, "kind": "flower", "options": options}
+
+
+# Written after tc/f_flower.c and tc/m_tunnel_key.c of iproute2 6.1.
+_DECAP: dict[str, object] = {
+    "eth_type": "ipv4",
+    "enc_dst_ip": "192.0.2.1",
+    "enc_src_ip": "192.0.2.2",
+    "enc_key_id": 5001,
+    "enc_dst_port": 6081,
+    "enc_tos": 0,
+    "enc_tos_mask": "ff",
+    "geneve_opt_key": [{"class": 258, "type": 128, "data": [0, 1, 0, 2]}],
+    "geneve_opt_mask": [{"class": 65535, "type": 255, "data": [127, 255, 255, 255]}],
+}
+_ENCAP: dict[str, object] = {
+    "kind": "tunnel_key",
+    "mode": "set",
+    "src_ip": "192.0.2.1",
+    "dst_ip": "192.0.2.12",
+    "key_id": 5001,
+    "dst_port": 6081,
+    "geneve_opts": [],
+    "flag": "nocsum",
+    "ttl": 64,
+}
+
+
+def test_a_filter_that_matches_an_outer_header() -> None:
+    from xenoovs.datapath.megaflow import MaskedValue
+    from xenoovs.datapath.outer import GeneveOption
+
+    unset = {"kind": "tunnel_key", "mode": "unset"}
+    (found,) = parse_tc_json(json.dumps([_row(_DECAP, unset, {"kind": "mirred", "to_dev": "p0"})]))
+    assert found.outer is not None
+    assert (found.outer.exact("tun_id"), found.outer.exact("tp_dst"), found.outer.exact("tos")) == (5001, 6081, 0)
+    assert (found.outer.source, found.outer.destination) == (0xC0000202, 0xC0000201)
+    option = GeneveOption(MaskedValue(0x102, 0xFFFF), MaskedValue(0x80, 0xFF), 4, MaskedValue(0x10002, 0x7FFFFFFF))
+    assert found.outer.geneve == (option,)
+    assert found.encapsulations == ()
+
+
+@pytest.mark.parametrize("device", ["genev_sys_6081", "gre_sys"])
+def test_a_filter_whose_packets_leave_in_a_tunnel(device: str) -> None:
+    from xenoovs.datapath.outer import GRE, UDP, Encapsulation
+
+    key = _ENCAP if device != "gre_sys" else {name: value for name, value in _ENCAP.items() if name != "dst_port"}
+    mirred = {"kind": "mirred", "mirred_action": "redirect", "to_dev": device}
+    (found,) = parse_tc_json(json.dumps([_row({"eth_type": "ipv4"}, key, {"kind": "pedit"}, mirred)]))
+    assert found.outer is None
+    protocol, port = (GRE, None) if device == "gre_sys" else (UDP, 6081)
+    assert found.encapsulations == (Encapsulation(device, 0xC000020C, 0xC0000201, protocol, port, 5001),)
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        (_row({**_DECAP, "enc_src_ip": "192.0.2"}), "enc_src_ip"),
+        (_row({**_DECAP, "enc_key_id": [1]}), "enc_key_id"),
+        (_row({**_DECAP, "enc_dst_port": 65536}), "enc_dst_port"),
+        (_row({**_DECAP, "geneve_opt_mask": []}, {**_ENCAP, "dst_ip": "1.2.3"}, {"kind": "mirred"}), "dst_ip"),
+        (_row({**_DECAP, "geneve_opt_key": [{"class": 258, "type": 256, "data": []}]}), "geneve_opt_key"),
+        (_row({**_DECAP, "geneve_opt_key": [{"class": 258, "type": 1, "data": [256]}]}), "geneve_opt_key"),
+    ],
+)
+def test_bad_values_of_tunnels_are_refused_with_their_place(row: dict[str, object], name: str) -> None:
+    text = json.dumps([_row(_DECAP, _ENCAP, {"kind": "mirred"}), row], indent=1)
+    with pytest.raises(ParseError) as caught:
+        parse_tc_json(text)
+    assert text[caught.value.offset :].startswith(f'"{name}"')
+    assert caught.value.offset > text.index('"kind": "mirred"')
