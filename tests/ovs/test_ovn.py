@@ -15,6 +15,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.ovn import VIP, Ovn, two_chassis
 from tests.patience import eventually
+from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
 
@@ -133,6 +134,27 @@ def test_why_explains_chains_by_their_first_link(ovn: Ovn, xenoovs: CommandLine)
     assert {reason["likelihood"] for reason in first.values()} == {"certain"}
     behind = [row["reasons"][0]["cause"] for row in megaflows if "recirc_id(0)," not in row["match"]]
     assert set(behind) <= {"recirculation"}
+
+
+def test_geneve_against_a_policy_of_ipsec_is_cleartext(ovn: Ovn, xenoovs: CommandLine) -> None:
+    """A userspace datapath sends past the kernel: the policy holds nothing back, and packets still arrive."""
+    hv1 = ovn.chassis[0]
+    selector = ["src", "192.0.2.1", "dst", "192.0.2.2", "proto", "udp", "dport", "6081", "dir", "out"]
+    policy = ["ip", "-n", hv1.netns, "xfrm", "policy"]
+    run([*policy, "add", *selector, "tmpl", "proto", "esp", "mode", "transport"])
+    try:
+        assert hv1.ask("10.0.0.2", 8080, times=2)
+        command = ("verify-offload", "--bridge", "br-int", "--db", hv1.ovs.db)
+        said = xenoovs(*command)
+        assert (said.status, said.err) == (2, "")
+        assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.2 leaves by br-ul unencrypted")
+        assert said.out.splitlines()[-1].startswith("packets that a policy of IPsec covers leave unencrypted")
+        (found,) = json.loads(xenoovs(*command, "-o", "json").out)["cleartext"]
+        assert (found["local"], found["remote"], found["port"]) == ("192.0.2.1", "192.0.2.2", 6081)
+        assert found["reason"] == "a userspace datapath sends past the kernel's IPsec"
+    finally:
+        run([*policy, "delete", *selector])
+    assert json.loads(xenoovs(*command, "-o", "json").out)["cleartext"] == []
 
 
 def test_a_bridge_that_is_not_there_is_an_error(ovn: Ovn, xenoovs: CommandLine) -> None:

@@ -16,6 +16,7 @@ from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.datapath.host import BridgeState, Unknown
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tc import TcFilter
@@ -102,7 +103,9 @@ class DatapathChecker:
             # There may be many foreign flows, so they are read only if they can matter.
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = attribute(findings, foreign)
-        remarks = (*self.remarks, *reading.remarks, *self._settings(findings))
+        clear, unread = read_cleartext(self.switch, findings.tunnels)
+        findings = replace(findings, cleartext=clear)
+        remarks = (*self.remarks, *reading.remarks, *unread, *self._settings(findings))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
         remarks = (*remarks, *growth_remarks(findings, reading))
         expired = "" if any(block.megaflows for block in findings.blocks) else self._expired(context.max_idle_s)
@@ -242,11 +245,29 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
     )
     with uncollected():
         findings = check_bridge(scan_dump(hints.watch(reading.lines)), context)
-    remarks = (*reading.remarks, *hints.remarks(is_filtered=False), *growth_remarks(findings, reading))
+    clear, unread = read_cleartext(switch, findings.tunnels)
+    findings = replace(findings, cleartext=clear)
+    remarks = (*reading.remarks, *unread, *hints.remarks(is_filtered=False), *growth_remarks(findings, reading))
     if not state.hw_offload and any(row.is_judged and row.verdict.is_software for row in findings.rows):
         remarks = (*remarks, _NOT_SET)
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
     return replace(findings, remarks=remarks, logical_ports=logical)
+
+
+def read_cleartext(
+    switch: ManagementSwitch, uses: Sequence[EncapsulationUse]
+) -> tuple[tuple[Cleartext, ...], tuple[str, ...]]:
+    """Return the tunnels that leave unencrypted against a policy of IPsec, and why that is not known."""
+    if not uses:
+        return (), ()
+    from xenoovs.switch.host_facts import netns_of
+    from xenoovs.switch.xfrm import read_ipsec
+
+    place = netns_of(switch.endpoint)
+    state = place if isinstance(place, Unknown) else read_ipsec(place, (use.encapsulation for use in uses))
+    if isinstance(state, Unknown):
+        return (), (f"whether tunnels should leave encrypted is not known: {state.reason}",)
+    return cleartext(uses, state), ()
 
 
 def _has_tc_chains(switch: ManagementSwitch) -> bool | None:

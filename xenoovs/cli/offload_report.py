@@ -84,6 +84,7 @@ _OTHER_IN_SOFTWARE = (
 )
 _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves that it forwards by them"
 _CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
+_CLEARTEXT = "packets that a policy of IPsec covers leave unencrypted; stop them first, then look at the rest"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
 _NO_CHAINS = (
     "this kernel is built without CONFIG_NET_TC_SKB_EXT, so Open vSwitch offloads no megaflow that recirculates packets"
@@ -143,6 +144,7 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
     judged = shown.judged(check.findings)
     part = shown.part(judged)
     findings = judged if part is None else part
+    _show_cleartext(judged)
     if findings.conclusion is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
@@ -257,6 +259,16 @@ def _show_meanings(findings: OffloadFindings, say: Callable[[str], str]) -> None
             print_text(f"{service} {name}: {reason}", indent="  ", fg=colour)
 
 
+def _show_cleartext(findings: OffloadFindings | BridgeFindings) -> None:
+    """Print first what must not be overlooked."""
+    for found in findings.cleartext[:_MAX_FLOWS]:
+        print_text(f"CLEARTEXT: {found}", indent="  ", fg="red", bold=True)
+    if len(findings.cleartext) > _MAX_FLOWS:
+        echo(f"CLEARTEXT: {counted(len(findings.cleartext) - _MAX_FLOWS, 'more tunnel')}")
+    if findings.cleartext:
+        echo()
+
+
 def _show_ports(findings: OffloadFindings | BridgeFindings) -> None:
     for port in findings.ports:
         if port.is_contradicted:
@@ -267,6 +279,7 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
     """Print chains of megaflows by port, verdict and reason."""
     required = shown.required
     reached = findings.conclusion_for(None)
+    _show_cleartext(findings)
     if reached is Conclusion.CHECK_FAILED:
         _show_unparsed(findings)
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
@@ -317,7 +330,9 @@ def _conclude(
 ) -> None:
     """Print the last line. With a requirement it is about shares alone."""
     is_decided = conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE)
-    if findings.is_contradicted:
+    if findings.cleartext:
+        sentence = _CLEARTEXT
+    elif findings.is_contradicted:
         sentence = _CONTRADICTED
     elif required is not None and is_decided and findings.judged_share is not None:
         which = "of the packets between the two samples" if findings.growth.packets else "of the packets"

@@ -117,12 +117,12 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
         raise ParseError(text=text, offset=0, expected="JSON of a moderate depth") from None
     filters = list[TcFilter]()
     try:
-        for number, row in enumerate(rows):
+        for row in rows:
             if _is_rule(row.get("options", {})):
                 filters.append(_filter(row, row["options"]))
         return tuple(filters)
     except TunnelValueError as error:
-        offset = _offset_of(text, number, error.name)
+        offset = _offset_of(text, rows.index(row), error.name)
         raise ParseError(text=text, offset=offset, expected=f'in "{error.name}" {error.expected}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         expected = f"filters as `tc -j -s filter show` prints them ({type(error).__name__}: {error})"

@@ -100,11 +100,9 @@ def _encapsulation(key: Mapping[str, Any], device: str) -> Encapsulation:
     is_ipv6 = ":" in str(key["dst_ip"])
     width = 128 if is_ipv6 else 32
     port = _exact(key, "dst_port", 16)
-    remote = _exact(key, "dst_ip", width)
-    assert remote is not None
     return Encapsulation(
         device=device,
-        remote=remote,
+        remote=_masked("dst_ip", key["dst_ip"], None, width).value,
         local=_exact(key, "src_ip", width),
         protocol=UDP if port else GRE,
         dst_port=port or None,

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
 from xenoovs.errors import ParseError
 from xenoovs.verify.bridge_reason import ReasonFinder
 from xenoovs.verify.chains import ChainLink, is_hop, judge_chains, link_chains
-from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, UnparsedLines, hop_of, state_of
+from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, TunnelCounter, UnparsedLines, hop_of, state_of
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
 
@@ -70,6 +71,8 @@ class BridgeFindings:
         recirculating: number of megaflows that are part of longer chains.
         has_tc_chains: whether the kernel can offload such chains; None: unknown.
         logical_ports: port -> its name in OVN or Neutron.
+        tunnels: tunnels by which packets leave past the kernel's IPsec.
+        cleartext: those of them that a policy says should be encrypted.
     """
 
     rows: tuple[BridgeRow, ...]
@@ -85,6 +88,8 @@ class BridgeFindings:
     recirculating: int = 0
     has_tc_chains: bool | None = None
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tunnels: tuple[EncapsulationUse, ...] = ()
+    cleartext: tuple[Cleartext, ...] = ()
 
     @property
     def hw_share(self) -> float | None:
@@ -116,6 +121,8 @@ class BridgeFindings:
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
+        if self.cleartext:
+            return Conclusion.NOT_ALL_IN_HARDWARE
         judged = [row for row in self.rows if row.is_judged]
         is_software = any(row.verdict.is_software for row in judged)
         # Also without `-m` a dump shows the slow path.
@@ -143,7 +150,7 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
     context = context or CheckContext()
     counter, hops = _RowCounter(context), list[tuple[Megaflow, MegaflowState]]()
     unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
-    contradicted = context.contradicted
+    contradicted, tunnels = context.contradicted, TunnelCounter()
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
             unparsed.add(megaflow)
@@ -154,6 +161,7 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
             unjudged += 1
         elif context.ports is None or context.ports.has(megaflow):
             uncounted += not state.is_counted
+            tunnels.add(megaflow, state)
             if is_hop(megaflow) and len(hops) < MAX_HOPS:
                 hops.append((megaflow, state))
             else:
@@ -170,6 +178,7 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
         has_growth=context.before is not None,
         recirculating=len(hops),
         has_tc_chains=context.has_tc_chains,
+        tunnels=tunnels.result(),
     )
 
 

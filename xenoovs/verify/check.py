@@ -13,16 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
+from xenoovs.datapath.ipsec import EncapsulationUse
 from xenoovs.datapath.megaflow import (
     MAX_IDLE_S,
     MaskedValue,
     Megaflow,
+    Offloaded,
     Verdict,
     match_of,
     output_ports,
     parse_value,
     verdict_of,
 )
+from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import read_line
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.datapath.tunnel import TunnelPort, tunnel_owner
@@ -196,6 +199,35 @@ def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
     place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
     counters = state.packets, state.hw_packets, state.hw_bytes
     return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
+
+
+_MAX_TUNNELS = 5_000
+
+
+@dataclass(slots=True)
+class TunnelCounter:
+    """Counts megaflows whose packets the kernel's IPsec does not see: the NIC encapsulates, or a userspace datapath."""
+
+    counts: dict[tuple[Encapsulation, bool], list[int]] = field(default_factory=dict)
+
+    def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
+        """Count a megaflow if its packets leave in a tunnel so."""
+        is_held = megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
+        is_held = is_held and Anomaly.NOT_IN_HW not in state.anomalies
+        for outer in encapsulations(megaflow.actions):
+            is_userspace = outer.out_port is not None
+            key = replace(outer, key=None, device=""), is_userspace
+            if (is_held or is_userspace) and (key in self.counts or len(self.counts) < _MAX_TUNNELS):
+                counted = self.counts.setdefault(key, [0, 0])
+                counted[0] += 1
+                counted[1] += state.packets
+
+    def result(self) -> tuple[EncapsulationUse, ...]:
+        """Return the tunnels."""
+        return tuple(
+            EncapsulationUse(outer, megaflows, packets, is_userspace)
+            for (outer, is_userspace), (megaflows, packets) in self.counts.items()
+        )
 
 
 MAX_HOPS = 50_000
@@ -412,6 +444,7 @@ class OffloadCheck:
         self.outside: dict[tuple[OutsideKind, str, tuple[str, ...], Verdict, str], OutsideCounters] = {}
         self.listed: list[ListedMegaflow] = []
         self.unparsed = UnparsedLines()
+        self.tunnels = TunnelCounter()
         self.unjudged = self.uncounted = 0
         self.unwildcarded = UnwildcardCounter(context.own_mask)
         self.overrides = OverrideCounter(self.index)
@@ -428,6 +461,7 @@ class OffloadCheck:
             self.unjudged += 1
             return None
         self.uncounted += not state.is_counted
+        self.tunnels.add(megaflow, state)
         fields = match_of(megaflow)
         if is_hop(megaflow) and len(self._hops) < MAX_HOPS:
             self._hops.append((megaflow, state, fields))
@@ -578,6 +612,7 @@ class OffloadCheck:
             listed=tuple(self.listed),
             ports=self.context.port_checks,
             has_growth=self.context.before is not None,
+            tunnels=self.tunnels.result(),
             unanswered=unanswered(blocks, outside),
         )
 

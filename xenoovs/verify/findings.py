@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, read_masked
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError
@@ -305,6 +306,8 @@ class OffloadFindings:
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         has_growth: whether there are two samples.
+        tunnels: tunnels by which packets leave past the kernel's IPsec.
+        cleartext: those of them that a policy says should be encrypted.
     """
 
     services: tuple[ExpectedService, ...]
@@ -323,10 +326,14 @@ class OffloadFindings:
     uncounted: int = 0
     ports: tuple[PortFinding, ...] = ()
     has_growth: bool = False
+    tunnels: tuple[EncapsulationUse, ...] = ()
+    cleartext: tuple[Cleartext, ...] = ()
 
     @property
     def conclusion(self) -> Conclusion:
         """Whether all blocks with traffic are in hardware."""
+        if self.cleartext:
+            return Conclusion.NOT_ALL_IN_HARDWARE
         seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unparsed:
             return Conclusion.CHECK_FAILED
@@ -346,7 +353,7 @@ class OffloadFindings:
         Ports that contradict the megaflows make every share worthless.
         """
         conclusion = self.conclusion
-        if self.is_overridden or self.is_preempted or conclusion is Conclusion.CHECK_FAILED:
+        if self.cleartext or self.is_overridden or self.is_preempted or conclusion is Conclusion.CHECK_FAILED:
             return conclusion
         if self.is_contradicted:
             return Conclusion.NOT_ALL_IN_HARDWARE
@@ -454,6 +461,7 @@ def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> Offlo
         outside=outside,
         listed=(*later.listed, *listed),
         unanswered=unanswered(blocks, outside),
+        cleartext=later.cleartext or earlier.cleartext,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_flow, render_match
 from xenoovs.verify.expected import ExpectedBlock, eth_type_of
@@ -254,6 +255,7 @@ def to_json(
     total = {"part": _row(total_row(shown))} if part is not None else {}
     return {
         **_conclusion(findings.conclusion_for(required), required),
+        "cleartext": _cleartext(findings),
         "hw_share": findings.hw_share,
         **_growth(findings),
         "total": _row(total_row(findings)),
@@ -297,6 +299,7 @@ def bridge_to_json(
     """
     return {
         **_conclusion(findings.conclusion_for(required), required),
+        "cleartext": _cleartext(findings),
         "hw_share": findings.hw_share,
         **_growth(findings),
         "kernel_has_chains": findings.has_tc_chains,
@@ -343,6 +346,25 @@ def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
         for port in findings.ports
     ]
     return {"growth": sums if findings.has_growth else None, "ports": ports}
+
+
+def _cleartext(findings: OffloadFindings | BridgeFindings) -> list[dict[str, object]]:
+    """Tunnels that leave unencrypted although a policy says that they need IPsec."""
+    return [
+        {
+            "local": address_text(found.local, is_ipv6=outer.is_ipv6),
+            "remote": address_text(outer.remote, is_ipv6=outer.is_ipv6),
+            "protocol": outer.protocol,
+            "port": outer.dst_port,
+            "device": found.device,
+            "policy": found.policy,
+            "reason": found.reason,
+            "megaflows": found.use.megaflows,
+            "packets": found.use.packets,
+        }
+        for found in findings.cleartext
+        for outer in (found.use.encapsulation,)
+    ]
 
 
 def _limits(findings: OffloadFindings | BridgeFindings, remarks: Iterable[str]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -145,7 +146,7 @@ def test_any_text_gives_filters_or_a_parse_error(text: str) -> None:
         parse_tc_json(text)
 
 
-def _row(keys: dict[str, object], *actions: dict[str, object]) -> dict[str, object]:
+def _row(keys: Mapping[str, object], *actions: Mapping[str, object]) -> dict[str, object]:
     options = {"handle": 1, "keys": keys, "in_hw": True, "actions": list(actions)}
     return {"protocol": "ip", "pref": 2, "kind": "flower", "options": options}
 

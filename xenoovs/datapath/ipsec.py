@@ -1,0 +1,343 @@
+"""IPsec of the kernel: policies and security associations, as `ip xfrm` prints them, and which packets they concern.
+
+Forms: xfrm_policy_info_print(), xfrm_state_info_print() of ip/ipxfrm.c of iproute2 4.19 to 7.1, which has no JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+
+from xenoovs.datapath.megaflow import MaskedValue, parse_value, read_masked
+from xenoovs.datapath.outer import GRE, UDP, Encapsulation
+from xenoovs.errors import ParseError, counted
+
+POLICIES = ("ip", "xfrm", "policy")
+STATES = ("ip", "-s", "xfrm", "state", "list", "nokeys")
+"""Without the keys, so that no secret is read."""
+
+PACKET = "packet"
+"""The mode of offload in which the NIC encrypts and decrypts by itself (Linux 6.2)."""
+
+_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132}
+_SELECTOR = re.compile(
+    r"src (?P<src>[0-9a-f:./]+) dst (?P<dst>[0-9a-f:./]+)(?: proto (?P<proto>[a-z0-9-]+))?"
+    r"(?: sport (?P<sport>[0-9]+))?(?: dport (?P<dport>[0-9]+))?(?P<rest>(?: [a-z]+ [^ ]+)*) ?",
+    re.ASCII,
+)
+_DIRECTION = re.compile(
+    r"\s+(?P<kind>dir|socket) (?P<dir>in|out|fwd) (?:action (?P<action>\S+) )?(?:index \d+ )?"
+    r"priority (?P<priority>\d+)",
+    re.ASCII,
+)
+_TEMPLATE = re.compile(r"\s+tmpl src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", re.ASCII)
+_LEVEL_USE = re.compile(r"\s+level use\b", re.ASCII)
+_STATE = re.compile(r"src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", re.ASCII)
+_SPI = re.compile(r"\s+proto (?P<proto>\S+) spi (?P<spi>0x[0-9a-f]+)", re.ASCII)
+_OFFLOAD = re.compile(
+    r"\s+crypto offload parameters: dev (?P<device>\S+) (?:dir (?P<dir>in|out))? ?(?:mode (?P<mode>crypto|packet))?",
+    re.ASCII,
+)
+_CURRENT = re.compile(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class IpsecPolicy:
+    """One policy: which packets need IPsec, or are exempt.
+
+    Attributes:
+        text: its selector, as ip prints it.
+        direction: `in`, `out` or `fwd`.
+        priority: of policies that match a packet, the lowest number counts.
+        is_ipv6: the family of its addresses.
+        protocol: None: any.
+        source_port, destination_port: None: any.
+        has_more: it matches more than that, such as a device.
+        requires: whether packets leave with IPsec alone, or not at all. False for an exemption.
+    """
+
+    text: str
+    direction: str
+    priority: int
+    source: MaskedValue
+    destination: MaskedValue
+    is_ipv6: bool = False
+    protocol: int | None = None
+    source_port: int | None = None
+    destination_port: int | None = None
+    has_more: bool = False
+    requires: bool = True
+
+    def covers(self, outer: Encapsulation, local: int) -> bool:
+        """Return whether it concerns every packet of a tunnel that leaves from `local`."""
+        return (
+            self.is_ipv6 == outer.is_ipv6
+            and not self.has_more
+            and _contains(self.source, local)
+            and _contains(self.destination, outer.remote)
+            and self.protocol in (None, outer.protocol)
+            # The source port differs from connection to connection (RFC 7348, 5; RFC 8926, 3.3).
+            and self.source_port is None
+            and self.destination_port in (None, outer.dst_port)
+        )
+
+
+def _contains(masked: MaskedValue, value: int) -> bool:
+    return value & masked.mask == masked.value
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityAssociation:
+    """One security association (SA).
+
+    Attributes:
+        source, destination: outer addresses.
+        spi: its number (RFC 4303, 2.1).
+        device: the device to which it is offloaded; None: it is not.
+        direction: `in` or `out` where it is offloaded; None: ip does not print it.
+        offload: `crypto` or `packet`; None: not offloaded, or iproute2 before 6.2 does not print the mode.
+        packets: that it has handled; None: not printed.
+    """
+
+    source: int
+    destination: int
+    is_ipv6: bool
+    spi: int
+    device: str | None = None
+    direction: str | None = None
+    offload: str | None = None
+    packets: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The route to an address (ip-route(8), `get`).
+
+    Attributes:
+        device: by which packets leave.
+        source: the address that they get; None: not printed.
+        gateway: the next hop; None: the address itself.
+        mtu: of the route; None: that of the device.
+        is_local: the address is one of this host.
+    """
+
+    device: str
+    source: int | None = None
+    gateway: str | None = None
+    mtu: int | None = None
+    is_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IpsecState:
+    """What the kernel has. `routes`: by the text of the address; one that is missing has no route."""
+
+    policies: tuple[IpsecPolicy, ...] = ()
+    associations: tuple[SecurityAssociation, ...] = ()
+    routes: Mapping[str, Route] = field(default_factory=dict, hash=False)
+
+    def policy(self, direction: str, outer: Encapsulation, local: int) -> IpsecPolicy | None:
+        """Return the policy that decides about a tunnel from `local`; None: there is none, or it is an exemption.
+
+        Several with the same priority count in the order in which they were added (xfrm_policy_insert_list() of Linux).
+        """
+        covering = (each for each in self.policies if each.direction == direction and each.covers(outer, local))
+        found = min(covering, key=lambda each: each.priority, default=None)
+        return found if found is not None and found.requires else None
+
+    def outgoing(self, outer: Encapsulation, local: int) -> tuple[SecurityAssociation, ...]:
+        """Return the SAs from `local` to the remote of a tunnel."""
+        return tuple(
+            each
+            for each in self.associations
+            if (each.source, each.destination, each.is_ipv6) == (local, outer.remote, outer.is_ipv6)
+        )
+
+
+def parse_policies(text: str) -> tuple[IpsecPolicy, ...]:
+    """Parse the answer to POLICIES, without policies of sockets. Raises ParseError with the line."""
+    found = (_policy(number, lines, text) for number, lines in _entries(text))
+    return tuple(each for each in found if each is not None)
+
+
+def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the lines of each entry; all but its first are indented."""
+    entry, first = list[str](), 0
+    for number, line in enumerate(text.splitlines()):
+        if line and not line[0].isspace():
+            if entry:
+                yield first, entry
+            entry, first = [], number
+        if line.strip():
+            entry.append(line)
+    if entry:
+        yield first, entry
+
+
+def _policy(number: int, lines: list[str], text: str) -> IpsecPolicy | None:
+    selector, direction = _SELECTOR.fullmatch(lines[0]), None
+    if len(lines) > 1:
+        # A security label may stand between them.
+        direction = next(filter(None, map(_DIRECTION.match, lines[1:])), None)
+    if selector is None or direction is None:
+        raise _error(text, number, "a policy as `ip xfrm policy` prints it")
+    if direction["kind"] == "socket":
+        return None
+    is_ipv6 = ":" in selector["dst"]
+    width = 128 if is_ipv6 else 32
+    templates = sum(_TEMPLATE.match(line) is not None for line in lines)
+    optional = sum(_LEVEL_USE.match(line) is not None for line in lines)
+    try:
+        return IpsecPolicy(
+            text=lines[0].strip(),
+            direction=direction["dir"],
+            priority=int(direction["priority"]),
+            source=read_masked(selector["src"], width),
+            destination=read_masked(selector["dst"], width),
+            is_ipv6=is_ipv6,
+            protocol=_protocol(selector["proto"]),
+            source_port=_port(selector["sport"]),
+            destination_port=_port(selector["dport"]),
+            has_more=bool(selector["rest"].replace(" uid 0", "")),
+            requires=templates > optional or direction["action"] not in (None, "allow"),
+        )
+    except ValueError as error:
+        raise _error(text, number, str(error)) from None
+
+
+def _protocol(name: str | None) -> int | None:
+    if name is None:
+        return None
+    return _PROTOCOLS[name] if name in _PROTOCOLS else parse_value(name, 8)
+
+
+def _port(text: str | None) -> int | None:
+    return None if text is None else parse_value(text, 16)
+
+
+def parse_associations(text: str) -> tuple[SecurityAssociation, ...]:
+    """Parse the answer to STATES: those of ESP. Raises ParseError with the line."""
+    found = (_association(number, lines, text) for number, lines in _entries(text))
+    return tuple(each for each in found if each is not None)
+
+
+def _association(number: int, lines: list[str], text: str) -> SecurityAssociation | None:
+    addresses = _STATE.match(lines[0])
+    identity = _SPI.match(lines[1]) if len(lines) > 1 else None
+    if addresses is None or identity is None:
+        raise _error(text, number, "an SA as `ip xfrm state` prints it")
+    if identity["proto"] != "esp":
+        return None
+    offload = next(filter(None, map(_OFFLOAD.match, lines)), None)
+    current = next(filter(None, map(_CURRENT.match, lines)), None)
+    is_ipv6 = ":" in addresses["dst"]
+    width = 128 if is_ipv6 else 32
+    try:
+        return SecurityAssociation(
+            source=parse_value(addresses["src"], width),
+            destination=parse_value(addresses["dst"], width),
+            is_ipv6=is_ipv6,
+            spi=int(identity["spi"], 16),
+            device=offload["device"] if offload else None,
+            direction=offload["dir"] if offload else None,
+            offload=offload["mode"] if offload else None,
+            packets=int(current["packets"]) if current else None,
+        )
+    except ValueError as error:
+        raise _error(text, number, str(error)) from None
+
+
+def _error(text: str, number: int, expected: str) -> ParseError:
+    lines = text.splitlines(keepends=True)
+    return ParseError(text=text, offset=sum(map(len, lines[:number])), expected=expected)
+
+
+# What must not leave unencrypted, and does.
+
+
+@dataclass(frozen=True, slots=True)
+class EncapsulationUse:
+    """Megaflows whose packets leave in one tunnel, encapsulated past the kernel's IPsec.
+
+    Attributes:
+        encapsulation: without key and port.
+        is_userspace: a userspace datapath sends them; else the NIC does.
+    """
+
+    encapsulation: Encapsulation
+    megaflows: int
+    packets: int
+    is_userspace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cleartext:
+    """Packets of a tunnel that leave unencrypted although a policy says that they need IPsec.
+
+    Attributes:
+        device: by which they leave.
+        policy: the selector of the policy.
+        reason: why the policy does not hold, a clause.
+    """
+
+    use: EncapsulationUse
+    local: int
+    device: str
+    policy: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        outer = self.use.encapsulation
+        ends = (address_text(end, is_ipv6=outer.is_ipv6) for end in (self.local, outer.remote))
+        port = f" port {outer.dst_port}" if outer.dst_port is not None else ""
+        protocol = "UDP" if outer.protocol == UDP else "GRE" if outer.protocol == GRE else f"protocol {outer.protocol}"
+        count = f"{counted(self.use.megaflows, 'megaflow')}, {counted(self.use.packets, 'packet')}"
+        by = f" by {self.device}" if self.device else ""
+        return (
+            f"{protocol}{port} from {' to '.join(ends)} leaves{by} unencrypted ({count}), although a policy of IPsec "
+            f"covers it ({self.policy}): {self.reason}"
+        )
+
+
+def cleartext(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Cleartext, ...]:
+    """Return the tunnels that leave unencrypted although an outgoing policy covers them.
+
+    The kernel's IPsec sees only packets that the kernel sends. A NIC that encapsulates encrypts them only by an SA with
+    `offload packet` on the device by which they leave.
+    """
+    return tuple(found for use in uses for found in _cleartext(use, state))
+
+
+def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
+    outer = use.encapsulation
+    route = state.routes.get(address_text(outer.remote, is_ipv6=outer.is_ipv6))
+    local = outer.local if outer.local is not None else None if route is None else route.source
+    if local is None:
+        return
+    device = outer.out_port or (route.device if route else "")
+    policy = state.policy("out", outer, local)
+    if policy is None:
+        return
+    if use.is_userspace:
+        yield Cleartext(use, local, device, policy.text, "a userspace datapath sends past the kernel's IPsec")
+        return
+    associations = state.outgoing(outer, local)
+    on_device = [each for each in associations if each.device == device and each.direction in (None, "out")]
+    if any(each.offload == PACKET for each in on_device):
+        return
+    if on_device:
+        modes = ", ".join(sorted({each.offload or "without a mode" for each in on_device}))
+        reason = f"the SA on {device} has offload {modes}, and the NIC encrypts what it encapsulates by `packet` alone"
+    elif associations:
+        reason = f"no SA is offloaded to {device}, so only the CPU encrypts, and it does not see them"
+    else:
+        reason = "there is no SA from here to there"
+    yield Cleartext(use, local, device, policy.text, reason)
+
+
+def address_text(value: int, *, is_ipv6: bool) -> str:
+    """Return an address as text."""
+    return str(IPv6Address(value) if is_ipv6 else IPv4Address(value))
