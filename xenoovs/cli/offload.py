@@ -260,7 +260,7 @@ def read_cleartext(
     """Return the tunnels that leave unencrypted against a policy of IPsec, and why that is not known."""
     if not uses:
         return (), ()
-    from xenoovs.switch.host_facts import netns_of
+    from xenoovs.switch.vswitchd import netns_of
     from xenoovs.switch.xfrm import read_ipsec
 
     place = netns_of(switch.endpoint)

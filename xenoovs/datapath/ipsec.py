@@ -112,7 +112,7 @@ class SecurityAssociation:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteTo:
     """The route to an address (ip-route(8), `get`).
 
     Attributes:
@@ -136,7 +136,7 @@ class IpsecState:
 
     policies: tuple[IpsecPolicy, ...] = ()
     associations: tuple[SecurityAssociation, ...] = ()
-    routes: Mapping[str, Route] = field(default_factory=dict, hash=False)
+    routes: Mapping[str, RouteTo] = field(default_factory=dict, hash=False)
 
     def policy(self, direction: str, outer: Encapsulation, local: int) -> IpsecPolicy | None:
         """Return the policy that decides about a tunnel from `local`; None: there is none, or it is an exemption.

@@ -6,18 +6,18 @@ import json
 from typing import Any
 
 from xenoovs.datapath.host import Fact, Unknown
-from xenoovs.datapath.ipsec import Route
+from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.errors import ParseError
 from xenoovs.switch.netns import Netns
 
 
-def read_route(place: Netns, address: str) -> Fact[Route]:
+def read_route(place: Netns, address: str) -> Fact[RouteTo]:
     """Return the route to an address; Unknown where there is none."""
     return place.read(("ip", "-j", "route", "get", address), parse_route)
 
 
-def parse_route(text: str) -> Fact[Route]:
+def parse_route(text: str) -> Fact[RouteTo]:
     """Parse the answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c). Raises ParseError."""
     try:
         rows: list[dict[str, Any]] = json.loads(text)
@@ -26,7 +26,7 @@ def parse_route(text: str) -> Fact[Route]:
             return Unknown("there is no route to it")
         source = row.get("prefsrc")
         metrics: list[dict[str, Any]] = row.get("metrics", [])
-        return Route(
+        return RouteTo(
             device=str(row["dev"]),
             source=None if source is None else parse_value(source, 128 if ":" in source else 32),
             gateway=row.get("gateway") or row.get("via", {}).get("host"),

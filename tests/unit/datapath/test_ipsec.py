@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xenoovs.datapath.ipsec import (
     EncapsulationUse,
     IpsecState,
-    Route,
+    RouteTo,
     cleartext,
     parse_associations,
     parse_policies,
@@ -70,7 +70,7 @@ USE = EncapsulationUse(OUTER, megaflows=2, packets=40)
 def _state(offload: str = "", *, policies: str = POLICIES, has_sa: bool = True) -> IpsecState:
     line = f"crypto offload parameters: {offload}\n\t" if offload else ""
     associations = parse_associations(STATE.format(offload=line)) if has_sa else ()
-    return IpsecState(parse_policies(policies), associations, {"192.0.2.12": Route("p1", LOCAL)})
+    return IpsecState(parse_policies(policies), associations, {"192.0.2.12": RouteTo("p1", LOCAL)})
 
 
 def test_policies_and_associations_of_a_tunnel() -> None:
@@ -121,7 +121,7 @@ def test_an_association_with_packet_offload_encrypts_what_the_nic_encapsulates()
     ],
 )
 def test_a_policy_of_another_tunnel_concerns_nothing(outer: Encapsulation) -> None:
-    state = replace(_state(), routes={"192.0.2.12": Route("p1", LOCAL), "192.0.2.13": Route("p1", LOCAL)})
+    state = replace(_state(), routes={"192.0.2.12": RouteTo("p1", LOCAL), "192.0.2.13": RouteTo("p1", LOCAL)})
     assert cleartext([replace(USE, encapsulation=outer)], state) == ()
 
 
