@@ -16,6 +16,7 @@ from xenoovs.compile.pipeline import (
     OTHER_PRIORITY,
     OUTPUT_PORT,
     PROBE_PRIORITY,
+    RETURN_PRIORITY,
     SERVICE_ID,
     SERVICE_PRIORITY,
     SWAPPED_MAC,
@@ -108,6 +109,7 @@ tunnel, with their source ports.
 | neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
 | ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
+| what a backend of `mode: nat` sends back | {Stage.CLASSIFY.table} | {RETURN_PRIORITY}, less the more specific |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |
 {drains}

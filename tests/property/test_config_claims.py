@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xenoovs.config.check import Occupancy
+from xenoovs.config.claims import Occupancy
 from xenoovs.model.address import Family, IPAddress, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from xenoovs.model.balancer import (
     Health,
     Initial,
     KeyField,
+    Nat,
     Notify,
     OtherTraffic,
     PortRange,
@@ -33,12 +35,14 @@ from xenoovs.model.balancer import (
     Uplinks,
     usual_positions,
 )
-from xenoovs.model.next_hop import Direct, Unchanged
+from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
 EGRESS = st.sampled_from(["p1", "pf0hpf", "0x7", "vxlan-10.0.0.1", "_x", "e@1", "1e3"])
 MACS = st.integers(1, 2**40 - 1).map(lambda low: Mac(2 << 40 | low))
+NETWORKS = st.sampled_from([IPv4Network("10.9.0.0/16"), IPv4Network("0.0.0.0/0"), IPv4Network("10.8.0.1/32")])
+NATS = st.builds(Nat, st.none() | MACS, st.lists(NETWORKS, max_size=3, unique=True).map(tuple))
 ADDRESSES = st.integers(0x0A000001, 0x0AFFFFFE).map(IPv4Address)
 
 
@@ -110,13 +114,29 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
     unchanged = draw(st.sampled_from((None,) if has_arp else (None, None, 0)))
     weights, addresses = [draw(decimals()) for _ in macs], [draw(ADDRESSES) for _ in macs]
     names = draw(st.lists(NAMES, min_size=len(macs), max_size=len(macs), unique=True))
+    # NAT answers as one IPv4 VIP, and no two services have one server.
+    nat = draw(st.none() | NATS) if vips == (v4,) and unchanged is None else None
+    has_ports = protocol is not None and protocol.has_ports
+    has_one_port = has_ports and len(ports) == 1 and len(ports[0]) == 1
+    l4_ports = [draw(st.none() | st.integers(1, 65535)) if has_one_port else None for _ in macs]
+    if nat is not None:
+        addresses = [IPv4Address(f"172.16.{index}.{i}") for i, _ in enumerate(macs)]
+        if health is not None and draw(st.booleans()) and has_ports and any(each.first for each in ports):
+            health = replace(health, port=None)
+
+    def hop_of(i: int, mac: Mac) -> NextHop:
+        if i == unchanged:
+            return Unchanged(draw(EGRESS))
+        port = draw(EGRESS)
+        return Direct(mac, port) if nat is None else Translated(mac, port, addresses[i], l4_ports[i])
+
     return Service(
         name=f"{draw(NAMES)}-{index}",
         claim=Claim(frozenset(map(family_of, vips)), vips, protocol, ports if protocol and protocol.has_ports else ()),
         backends=tuple(
             Backend(
                 name,
-                Unchanged(draw(EGRESS)) if i == unchanged else Direct(mac, draw(EGRESS)),
+                hop_of(i, mac),
                 weight,
                 address,
                 is_backup=draw(st.booleans()),
@@ -136,6 +156,7 @@ def services(draw: st.DrawFn, *, index: int) -> Service:
             else st.none() | st.builds(AgentCheck, st.integers(1, 65535), st.sampled_from(["", "web\n"]))
         ),
         notify=draw(st.none() | st.builds(Notify, COMMANDS, st.sampled_from([1, 1500, 3_600_000]))),
+        nat=nat,
     )
 
 

@@ -40,6 +40,7 @@ from xenoovs.model.balancer import (
     Initial,
     ProbeKind,
     Service,
+    probe_port,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
 from xenoovs.partition.change import STEPS
@@ -262,7 +263,7 @@ def _check(service: Service, backend: Backend, health: Health) -> Check:
     # ARP can resolve the VIP, and a program needs no address.
     vips = (vip for vip in service.claim.vips if vip.version == 4)
     address = backend.address or next(vips, IPv4Address(0))
-    return Check(_target(backend, address, health), health)
+    return Check(_target(backend, address, replace(health, port=probe_port(service, backend))), health)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:

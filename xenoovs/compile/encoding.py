@@ -15,6 +15,7 @@ from xenoovs.model.next_hop import (
     NextHop,
     SourcePort,
     ToAddress,
+    Translated,
     Tunneled,
     Unchanged,
     mac_of,
@@ -115,18 +116,27 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
     return BlockKey(field, tuple(bit - bits.start for bit in positions if bit in bits))
 
 
-def block_conditions(service: Service, family: Family, rule: BlockRule) -> tuple[Masked, ...]:
+def block_conditions(
+    service: Service, family: Family, rule: BlockRule, actions: Iterable[Action] = ()
+) -> tuple[Masked, ...]:
     """Return what the flows of a block match besides the id of the service.
+
+    Args:
+        actions: Of the flow. To write a port, the protocol must be matched (ovs-actions(7), `mod_tp_dst`). All blocks
+            of a service with NAT match it, so that a flow keeps its key while the block moves.
 
     Raises:
         CompileError: The key is a part of packets that those of the service need not have.
     """
     key, protocol = service.key.field, service.claim.protocol
     bits = key_match(key, family, rule.value, rule.mask)
-    if not key.needs_ports:
+    is_translated = service.nat is not None and protocol is not None and protocol.has_ports
+    writes_port = any(isinstance(action, SetField) and action.field is Field.TP_DST for action in actions)
+    if not (key.needs_ports or is_translated or writes_port):
         return family_is(family), bits
     if protocol is None or not protocol.has_ports:
-        raise CompileError(service=service.name, reason=f"a {key.label} needs a protocol with ports; name one")
+        what = f"a {key.label}" if key.needs_ports else "a port of a backend"
+        raise CompileError(service=service.name, reason=f"{what} needs a protocol with ports; name one")
     return family_is(family), exact(Field.NW_PROTO, protocol.number(family)), bits
 
 
@@ -179,7 +189,7 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 # Next hops in OpenFlow's actions: the only translation, both ways.
 
 
-WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TUN_ID, Field.TUN_DST)
+WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, Field.TUN_ID, Field.TUN_DST)
 """The fields by which next hops differ."""
 
 
@@ -196,6 +206,9 @@ def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
             path = (SetField(Field.TUN_ID, key),)
             # A port for one remote has the address in its options, and ignores what a flow says.
             path += () if hop.has_own_port else (SetField(Field.TUN_DST, int(remote)),)
+        case Translated(_, _, address, l4_port):
+            ports = () if l4_port is None else (SetField(Field.TP_DST, l4_port),)
+            path = (SetField(Field.NW_DST, int(address)), *ports)
         case Direct() | Unchanged():
             pass
         case _:
@@ -234,11 +247,12 @@ def hop_of(actions: Iterable[Action]) -> NextHop | None:
         return None
     if (key := written.get(Field.TUN_ID)) is not None:
         return _tunneled(written, port, key)
-    if (mac := written.get(Field.DL_DST)) is not None:
-        return Direct(Mac(mac), port)
+    mac, address = written.get(Field.DL_DST), written.get(Field.NW_DST)
+    if mac is not None:
+        l4_port = written.get(Field.TP_DST)
+        return Direct(Mac(mac), port) if address is None else Translated(Mac(mac), port, IPv4Address(address), l4_port)
     if (source_port := written.get(Field.TP_SRC)) is not None:
         return SourcePort(source_port, port)
-    address = written.get(Field.NW_DST)
     return Unchanged(port) if address is None else ToAddress(IPv4Address(address), port)
 
 

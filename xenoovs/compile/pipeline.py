@@ -82,6 +82,10 @@ ARP_PRIORITY = 500
 flow, lib/flow.h), so these flows lie in the subtable of the services with a VIP and a protocol; from higher up they
 would make every packet pass it first and be matched by its destination."""
 
+RETURN_PRIORITY = 400
+"""What backends send back: below ARP and all services, which no packet of a client then passes it for, and above other
+traffic."""
+
 OTHER_PRIORITY = 1
 """Packets of no service; above the default flow of a fresh bridge (priority 0, NORMAL)."""
 
@@ -96,6 +100,18 @@ def service_priority(claim: Claim, *, port_bits: int) -> int:
     """
     has_protocol, has_vip = claim.protocol is not None, bool(claim.vips)
     return SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * has_vip
+
+
+def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int) -> int:
+    """Priority of a flow for what a backend sends back.
+
+    As in `service_priority`, fewer conditions first. Bits of the client's address come last: packets that pass such a
+    flow are matched by their destination.
+
+    Args:
+        port_bits: Of the source port, 0..16; `client_bits`: of the destination, 0..32.
+    """
+    return RETURN_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * bool(client_bits) - client_bits
 
 
 def block_priority(depth: int) -> int:

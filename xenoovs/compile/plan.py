@@ -127,7 +127,13 @@ def hardware_entries(service: ServiceProgram) -> int:
     ports = service.service.rewritten_ports
     if ports is not None:
         return len(service.classify) * len(ports)
-    return len(service.classify) * len(service.decision.active.rows)
+    return len(service.classify) * len(service.decision.active.rows) + return_entries(service)
+
+
+def return_entries(service: ServiceProgram) -> int:
+    """Return the megaflows for what backends with clients send back, where NAT makes packets of the VIP out of it."""
+    hops = {service.hop(owner) for owner in service.decision.active.owners} if service.returns else set()
+    return sum(each.hop in hops for each in service.returns)
 
 
 def installed_entries(ways: Counter[int | None], blocks: Iterable[Flow]) -> int:

@@ -34,6 +34,7 @@ from xenoovs.compile.pipeline import (
     service_priority,
 )
 from xenoovs.compile.read import drain_ports, read, with_paths
+from xenoovs.compile.returns import ReturnFlow, return_flows
 from xenoovs.compile.tunnels import tunnel_flows
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
@@ -214,7 +215,7 @@ def block_flows(
     given, mine = tuple(rules), exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
         for rule, actions in given:
-            match = match_of((mine, *block_conditions(service, family, rule)))
+            match = match_of((mine, *block_conditions(service, family, rule, actions)))
             yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions)
 
 
@@ -261,10 +262,12 @@ class DrainRule:
 def drain_flows(service: Service, moving: DrainRule, *, service_id: int) -> Iterator[Flow]:
     """Yield the flows of one block in `drain` and its flow in `drain_target`, for each IP family."""
     for family in service.claim.served_families:
-        block = (exact(SERVICE_ID, service_id), *block_conditions(service, family, moving.rule))
-        key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(moving.rule.depth), match_of(block))
-        yield Flow(key, cookie_of(Stage.DRAIN_TARGET, service_id), deliver(moving.new, service.source_mac))
+        mine, goes = exact(SERVICE_ID, service_id), deliver(moving.new, service.source_mac)
+        target = match_of((mine, *block_conditions(service, family, moving.rule, goes)))
+        key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(moving.rule.depth), target)
+        yield Flow(key, cookie_of(Stage.DRAIN_TARGET, service_id), goes)
         for kind, conditions, actions in _kinds(service, moving, family, service_id):
+            block = (mine, *block_conditions(service, family, moving.rule, actions))
             # A key may ask for the protocol too.
             match = match_of(dict.fromkeys((*block, *conditions)))
             key = FlowKey(Stage.DRAIN.table, drain_priority(kind, moving.rule.depth), match)
@@ -330,6 +333,7 @@ class ServiceProgram:
         blocks: Flows that split them.
         home: Flows that remember the home blocks of backends that do not serve all of theirs.
         drain: Flows for packets of moving blocks, and those that remember where the blocks go.
+        returns: Flows for what its backends send back, where it is not from the VIP.
     """
 
     service: Service
@@ -340,10 +344,12 @@ class ServiceProgram:
     blocks: tuple[BlockFlow, ...]
     home: tuple[Flow, ...] = ()
     drain: tuple[Flow, ...] = ()
+    returns: tuple[ReturnFlow, ...] = ()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        return (*self.classify, *(block.flow for block in self.blocks), *self.home, *self.drain)
+        blocks, returns = (each.flow for each in self.blocks), (each.flow for each in self.returns)
+        return (*self.classify, *blocks, *self.home, *self.drain, *returns)
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -397,7 +403,7 @@ def compile_program(
     ids = service_ids(service.claim for service in configured)
     decided, moving = dict(decision.services), dict((transition or Transition()).services)
     known = {} if before is None else {made.service_id: made for made in before.services}
-    services = []
+    services = list[ServiceProgram]()
     for service in configured:
         service_id = ids[service.claim]
         decided_now, moves, made = decided[service_id], moving.get(service_id, ()), known.get(service_id)
@@ -408,6 +414,7 @@ def compile_program(
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
             made = _with_blocks(bare, ofports or {})
         services.append(made)
+    services = _with_returns(services, port=balancer.uplinks.ingress[0])
     shared = (
         *arp_flows(balancer),
         *neighbour_discovery_flows(balancer),
@@ -448,6 +455,36 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
         home=tuple(block_flows(service, home, service_id=service_id, stage=Stage.HOME)),
         drain=tuple(flow for each in moving for flow in drain_flows(service, each, service_id=service_id)),
     )
+
+
+def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceProgram]:
+    """Return the programs with the flows for what backends send back by this port.
+
+    A backend has them as long as the config has it, and afterwards while blocks that move leave connections with it.
+    """
+    found = list[dict[FlowKey, ReturnFlow]]()
+    for made in services:
+        configured = (backend.next_hop for backend in made.service.backends)
+        flows = return_flows(made.service, configured, service_id=made.service_id, port=port)
+        found.append({each.flow.key: each for each in flows})
+    taken = {key for own in found for key in own}
+    for made, own in zip(services, found, strict=True):
+        others = (made.hop(owner) for owner in _unconfigured(made))
+        for each in return_flows(made.service, others, service_id=made.service_id, port=port):
+            # The server may be of another service by now.
+            if each.flow.key not in taken:
+                own[each.flow.key] = each
+                taken.add(each.flow.key)
+    return [
+        made if made.returns == (every := tuple(own.values())) else replace(made, returns=every)
+        for made, own in zip(services, found, strict=True)
+    ]
+
+
+def _unconfigured(made: ServiceProgram) -> list[Owner]:
+    """Return the owners that the config lacks, sorted, to which packets of clients go all the same."""
+    owners = made.decision.active.owners | {move.old for move in made.moves}
+    return sorted(owners - {backend.name for backend in made.service.backends})
 
 
 def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -35,13 +36,15 @@ from xenoovs.model.balancer import (
     Claim,
     Drain,
     Health,
+    Nat,
     Notify,
     ProbeKind,
     Service,
+    ServiceMode,
     Uplinks,
     usual_positions,
 )
-from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Unchanged
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
 
 # The valid rest of a part with mistakes: wrong values are replaced and remembered, so that no check judges them.
 #
@@ -362,7 +365,8 @@ def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
     if probe is ProbeKind.NONE:
         return None
-    port = given.pop("port", None) or _first_port(service)
+    # Backends of NAT may have ports of their own (`model.probe_port`).
+    port = given.pop("port", None) or (_first_port(service) if service.mode is ServiceMode.DSR else None)
     if "interval_ms" in given:
         given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))
         given.setdefault("timeout_ms", max(1, given["interval_ms"] // _TIMEOUT_PART))
@@ -383,7 +387,8 @@ def check_health(
         return
     if not lost.has(*(("health", name) for name in _TIMES)):
         yield from _check_times(health, here)
-    if health.probe.has_port and health.port is None and not lost.has(("health", "port"), ("ports",)):
+    has_port = health.port is not None or _first_port(service) is not None
+    if health.probe.has_port and not has_port and not lost.has(("health", "port"), ("ports",)):
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
     if (
         health.probe is ProbeKind.ARP
@@ -524,7 +529,7 @@ def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> S
     return Service(
         name=service.name,
         claim=claim_of(service),
-        backends=tuple(_backend(backend, default_egress) for backend in service.backends),
+        backends=tuple(_backend(backend, service.mode, default_egress) for backend in service.backends),
         key=key_of(service),
         tolerance=service.tolerance,
         max_flows=service.max_flows,
@@ -536,13 +541,14 @@ def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> S
         notify=_notify(service, checked.notify),
         announced=service.announce,
         agent_check=_agent_check(service, checked.agent_check),
+        nat=_nat(service),
     )
 
 
-def _backend(backend: BackendConfig, default_egress: str) -> Backend:
+def _backend(backend: BackendConfig, mode: ServiceMode, default_egress: str) -> Backend:
     return Backend(
         backend.name,
-        _next_hop(backend, backend.egress or default_egress),
+        _next_hop(backend, mode, backend.egress or default_egress),
         backend.weight,
         backend.address,
         follows=backend.mac is None,
@@ -550,8 +556,19 @@ def _backend(backend: BackendConfig, default_egress: str) -> Backend:
     )
 
 
-def _next_hop(backend: BackendConfig, port: str) -> NextHop:
-    return Unchanged(port) if backend.mac == "unchanged" else Direct(backend.mac or UNKNOWN_MAC, port)
+def _next_hop(backend: BackendConfig, mode: ServiceMode, port: str) -> NextHop:
+    if backend.mac == "unchanged":
+        return Unchanged(port)
+    mac = backend.mac or UNKNOWN_MAC
+    if mode is ServiceMode.NAT and isinstance(backend.address, IPv4Address):
+        return Translated(mac, port, backend.address, backend.port)
+    return Direct(mac, port)
+
+
+def _nat(service: ServiceConfig) -> Nat | None:
+    if service.mode is ServiceMode.DSR:
+        return None
+    return Nat(service.nat.return_mac, tuple(service.nat.clients))
 
 
 def key_of(service: ServiceConfig) -> BlockKey:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -19,87 +17,16 @@ from xenoovs.config.build import (
     families_of,
     key_of,
 )
+from xenoovs.config.claims import Occupancy, family_label
+from xenoovs.config.nat import check_nat, check_nat_between, check_nat_ingress
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.tunnels import check_tunnels
 from xenoovs.config.values import HIGHEST_BIT, OTHER, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.balancer import MAX_KEY_BITS, Claim, KeyField, OtherTraffic, PortRange, Protocol
+from xenoovs.model.address import IPAddress, Mac, family_of
+from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
-
-# Which packets are claimed already: claims are intervals of ports, which avoids comparing all pairs of services.
-
-
-_ALL_PORTS = PortRange(0, 65_535)
-
-# None stands for the protocols that have no name in a config: a claim without a protocol holds them too.
-_Space = tuple[Family | IPAddress, Protocol | None]
-
-
-def family_label(family: Family) -> str:
-    return "IPv4" if family is Family.IPV4 else "IPv6"
-
-
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """Packets that another owner holds: `place` is an address, or a family where neither claim has a VIP."""
-
-    owner: int
-    place: Family | IPAddress
-    protocol: Protocol | None
-    ports: PortRange
-
-    def __str__(self) -> str:
-        where = family_label(self.place) if isinstance(self.place, Family) else str(self.place)
-        if self.protocol is None:
-            return f"{where}, any protocol"
-        if self.ports == _ALL_PORTS:
-            return f"{where}, {self.protocol.value}"
-        return (
-            f"{where}, {self.protocol.value} {'port' if self.ports.first == self.ports.last else 'ports'} {self.ports}"
-        )
-
-
-@dataclass(slots=True)
-class Occupancy:
-    """Claims added so far. Claims without VIPs must come before those with VIPs."""
-
-    _held: dict[_Space, list[tuple[PortRange, int]]] = field(default_factory=dict)
-
-    def add(self, claim: Claim, *, owner: int) -> Clash | None:
-        """Hold the packets of `claim`; the first packets that are held already, if any, and then nothing is added."""
-        wanted = tuple(_spaces(claim))
-        for place, protocol, ports in wanted:
-            clash = self._holder(place, protocol, ports)
-            if clash is not None:
-                return clash
-        for place, protocol, ports in wanted:
-            insort(self._held.setdefault((place, protocol), []), (ports, owner))
-        return None
-
-    def _holder(self, place: Family | IPAddress, protocol: Protocol | None, ports: PortRange) -> Clash | None:
-        for where in (place,) if isinstance(place, Family) else (family_of(place), place):
-            held = self._held.get((where, protocol), [])
-            index = bisect_left(held, (ports, -1))
-            # Held intervals are disjoint, so that only the neighbours can overlap.
-            for other, owner in held[max(index - 1, 0) : index + 1]:
-                if other.overlaps(ports):
-                    common = PortRange(max(other.first, ports.first), min(other.last, ports.last))
-                    return Clash(owner, place, protocol, common)
-        return None
-
-
-def _spaces(claim: Claim) -> Iterator[tuple[Family | IPAddress, Protocol | None, PortRange]]:
-    """The packets of a claim as boxes: any protocol is all that have a name, and None for the rest."""
-    families = sorted(claim.families, key=lambda family: family.bits)
-    places: tuple[Family | IPAddress, ...] = claim.vips or tuple(families)
-    protocols = (*Protocol, None) if claim.protocol is None else (claim.protocol,)
-    for place in places:
-        for protocol in protocols:
-            for ports in claim.ports or (_ALL_PORTS,):
-                yield place, protocol, ports
-
 
 # What must hold between the values of one service.
 
@@ -122,6 +49,7 @@ def check_service(
         (_check_vip_mac, ("vip_mac", "vip", "rewrite_source_mac")),
         (_check_backend_names, ()),
         (partial(_check_backend_macs, default_egress=default_egress), ()),
+        (partial(check_nat, lost=lost), ("mode", "vip", "ports", "protocol")),
     )
     for check, names in checks:
         if not lost.has(*((name,) for name in names)):
@@ -206,6 +134,9 @@ def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress
     for index, backend in enumerate(service.backends):
         port = backend.egress or default_egress
         key = backend.mac or backend.address
+        if service.mode is ServiceMode.NAT and backend.address is not None:
+            # Servers behind one router have its MAC; `check_nat` compares their addresses.
+            continue
         if key is None:
             yield Remark(
                 (*path, "backends", index), "a backend needs `mac:`, or `address:` by which its MAC can be found"
@@ -299,6 +230,7 @@ def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None 
     yield from _check_names(named)
     yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
     yield from _check_vip_macs(sound("vip", "vip_mac"))
+    yield from check_nat_between(sound("mode", "vip", "protocol", "ports", "backends"))
 
 
 def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
@@ -397,6 +329,8 @@ def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
     if checked.switch is not None:
         yield from check_switch(checked.switch, lost_switch)
         yield from check_backend_ports(checked.switch, checked.services)
+        if not lost_switch.has(("ingress",)):
+            yield from check_nat_ingress(checked.switch, checked.services)
     for i, service in checked.services:
         lost = checked.lost_of(i)
         yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)

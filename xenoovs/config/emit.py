@@ -23,11 +23,12 @@ from xenoovs.model.balancer import (
     Drain,
     Health,
     KeyField,
+    Nat,
     Notify,
     Service,
     usual_positions,
 )
-from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
@@ -120,6 +121,9 @@ def _service(service: Service) -> Iterator[str]:
     yield from _claim(service.claim)
     if service.vip_mac is not None:
         yield f"vip_mac: {service.vip_mac}"
+    if service.nat is not None:
+        yield "mode: nat"
+        yield from _nat(service.nat)
     yield f"match: {{field: {_field(service)}, bits: {_bits(service)}}}"
     yield f"tolerance: {render_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
@@ -138,6 +142,13 @@ def _service(service: Service) -> Iterator[str]:
         yield f"agent_check: {json.dumps(settings_of(service.agent_check))}"
     yield "backends:"
     yield from map(_backend, service.backends)
+
+
+def _nat(nat: Nat) -> Iterator[str]:
+    mac = () if nat.return_mac is None else (f"return_mac: {nat.return_mac}",)
+    clients = (f"clients: {_list(map(str, nat.clients))}",) if nat.clients else ()
+    if mac or clients:
+        yield f"nat: {{{', '.join((*mac, *clients))}}}"
 
 
 def _claim(claim: Claim) -> Iterator[str]:
@@ -176,10 +187,12 @@ def _backend(backend: Backend) -> str:
     address = "" if backend.address is None else f", address: {render_text(str(backend.address))}"
     backup = ", backup: true" if backend.is_backup else ""
     hop = backend.next_hop
+    l4_port = l4_port_of(hop)
+    port = "" if l4_port is None else f", port: {l4_port}"
     mac = "" if backend.follows else f"mac: {mac_and_port(hop)[0]}, "
     return (
         f"  - {{name: {render_text(backend.name)}, {mac}"
-        f"weight: {render_decimal(backend.weight)}, egress: {render_text(hop.port)}{address}{backup}}}"
+        f"weight: {render_decimal(backend.weight)}, egress: {render_text(hop.port)}{address}{port}{backup}}}"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -33,6 +33,7 @@ from xenoovs.model.balancer import (
     PortRange,
     ProbeKind,
     Protocol,
+    ServiceMode,
 )
 from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
 
@@ -70,6 +71,9 @@ TunnelAddresses = Annotated[
     list[Annotated[IPv4Address, values.tunnel_address]], _MOST, _LISTED, _OneOrMany(values.tunnel_address)
 ]
 SourcePorts = Annotated[list[Annotated[int, values.port]], _MOST, _LISTED, _OneOrMany(values.port)]
+ClientNetworks = Annotated[
+    list[Annotated[IPv4Network, values.client_network]], _MOST, _LISTED, _OneOrMany(values.client_network)
+]
 Ports = Annotated[list[Annotated[PortRange, values.ports]], _MOST, _LISTED, _OneOrMany(values.ports)]
 
 
@@ -237,6 +241,23 @@ class MatchConfig(_Mapping):
     )
 
 
+class NatConfig(_Mapping):
+    """The way back of a service with `mode: nat`."""
+
+    return_mac: Annotated[Mac | None, values.mac] = _key(
+        "Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep the "
+        "one that the backend sends to.",
+        "02:00:5e:10:00:fe",
+    )
+    clients: ClientNetworks = Field(
+        default_factory=list,
+        description="Network, or networks, of the clients. What backends send elsewhere from the same port, such as "
+        "answers to health probes, is then left alone; each network is one hardware entry more for each backend. Left "
+        "out: all destinations.",
+        examples=["10.9.0.0/16", ["10.9.0.0/16", "10.10.0.0/16"]],
+    )
+
+
 class BackendConfig(_Mapping):
     """One server."""
 
@@ -255,7 +276,12 @@ class BackendConfig(_Mapping):
         "Port of the bridge towards it; left out: `egress` of the bridge.", "pf0hpf"
     )
     address: Annotated[IPAddress | None, values.server_address] = _key(
-        "Its own address, to which health probes go, and by which a MAC that is left out is found.", "192.0.2.21"
+        "Its own address, to which health probes go, and by which a MAC that is left out is found. With `mode: nat` "
+        "clients' packets go to it.",
+        "192.0.2.21",
+    )
+    port: Annotated[int | None, values.port] = _key(
+        "Port at which it serves, with `mode: nat`; left out: the port that clients connect to.", 8080
     )
     backup: Annotated[bool, values.flag] = Field(
         default=False,
@@ -308,6 +334,13 @@ class ServiceConfig(_Mapping):
         "VIPs; left out: do not answer.",
         "02:00:5e:10:00:01",
     )
+    mode: Annotated[ServiceMode, values.choice(ServiceMode)] = Field(
+        default=ServiceMode.DSR,
+        description="dsr: packets keep the VIP as their destination, and backends answer clients directly. nat: "
+        "packets get the address (and port) of a backend, and what backends send gets those of the VIP; without a "
+        "connection table, IPv4 only.",
+    )
+    nat: NatConfig = Field(default_factory=NatConfig, description="The way back, with `mode: nat`.")
     match: MatchConfig = Field(default_factory=MatchConfig, description="Which bits of a packet split the clients.")
     tolerance: Annotated[Fraction, values.tolerance] = Field(
         default=Fraction(1, 20),

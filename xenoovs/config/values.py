@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
@@ -392,6 +392,18 @@ def vip(value: object) -> IPAddress:
 def server_address(value: object) -> IPAddress:
     """Read the unicast address of a server."""
     return _address(value, advice="write the server's own address")
+
+
+@_accepts(**_written("IPv4 network", r"^[0-9.]+(/[0-9]{1,2})?$"))
+def client_network(value: object) -> IPv4Network:
+    """Read an IPv4 network, or an address."""
+    try:
+        if isinstance(value, str) and "." in value:
+            return IPv4Network(value)
+    except ValueError as error:
+        if "has host bits set" in str(error):
+            raise ValueError(f"{value} has bits behind its mask; write {IPv4Network(value, strict=False)}") from None
+    raise ValueError(f"{show(value)} is not an IPv4 network; write one such as 10.9.0.0/16")
 
 
 @_accepts(anyOf=[_PORT, _written("range", _PORT_RANGE_PATTERN)])

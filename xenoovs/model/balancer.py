@@ -8,10 +8,11 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2s
+from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.next_hop import NextHop, with_mac
+from xenoovs.model.next_hop import NextHop, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
 from xenoovs.model.tunnel import HostTunnel
@@ -143,7 +144,7 @@ NO_QUERY = "."
 class Health:
     """The health check of a service's backends. Times in milliseconds, 1 or more.
 
-    port:             1..65535 where the probe has a port, else None.
+    port:             1..65535 where the probe has a port, else None; None: where packets of clients go (`probe_port`).
     interface, netns: from where to ask: a device, and a network namespace by name; None: as the system decides.
     path, host:       of an HTTP request; host: its Host header, and the name in the certificate; None: the address.
     status, body:     of the answer: first and last status that is good (100..599), text that the body holds.
@@ -234,7 +235,7 @@ class Backend:
     """One server, reached by its next hop. Weight 0: it gets no clients.
 
     Attributes:
-        address: Its own address, the target of health probes; clients' packets are never sent to it.
+        address: Its own address, the target of health probes; clients' packets are sent to it by NAT only.
         follows: It is configured by its address only. Its MAC is looked up; the next hop has none until then.
         is_backup: It gets clients only while no other backend serves; backups share them by weight.
     """
@@ -269,6 +270,29 @@ class Announce:
 
     bgp: BgpSpeaker = BgpSpeaker.FRR
     on_agent_exit: AgentExit = AgentExit.KEEP
+
+
+# Destination NAT, without a state: packets of clients get a backend's address, packets of the backend the VIP.
+
+
+class ServiceMode(Enum):
+    """What backends get. DSR: packets to the VIP, by their MAC (direct server return). NAT: packets to themselves."""
+
+    DSR = "dsr"
+    NAT = "nat"
+
+
+@dataclass(frozen=True, slots=True)
+class Nat:
+    """How what the backends of a service send becomes packets from its VIP.
+
+    Attributes:
+        return_mac: Written as the destination MAC of these packets; None: they keep theirs.
+        clients: Destinations for which it is done; none: for all.
+    """
+
+    return_mac: Mac | None = None
+    clients: tuple[IPv4Network, ...] = ()
 
 
 # A service: what clients connect to, and how its clients are split over backends.
@@ -365,6 +389,8 @@ class Service:
     agent_check: None: servers advertise nothing.
     is_remote:  its clients are the packets of a tunnel to one remote, its backends are paths. Weights only give the
                 first layout; then the blocks stay where they are placed.
+    nat:        None: packets keep the VIP as their destination, and backends answer with it as their source. Else they
+                are written by the next hops of the backends, and by the flows for what these send back.
     rewritten_ports: source ports of its packets, where paths rewrite them; each is a megaflow. None: none is rewritten.
     """
 
@@ -384,6 +410,11 @@ class Service:
     agent_check: AgentCheck | None = None
     is_remote: bool = False
     rewritten_ports: PortRange | None = None
+    nat: Nat | None = None
+
+    @property
+    def mode(self) -> ServiceMode:
+        return ServiceMode.DSR if self.nat is None else ServiceMode.NAT
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
@@ -408,6 +439,15 @@ class Service:
             return None
         only = tuple(b if b.is_backup else replace(b, weight=_NOTHING) for b in self.backends)
         return None if only == self.backends else replace(self, backends=only)
+
+
+def probe_port(service: Service, backend: Backend) -> int | None:
+    """Return the port at which the health check of a service tries a backend; None: at none."""
+    health = service.health
+    if health is None or not (health.probe.has_port or health.probe is ProbeKind.EXEC):
+        return None
+    first = next((ports.first for ports in service.claim.ports if ports.first), None)
+    return health.port or l4_port_of(backend.next_hop) or first
 
 
 # Stable ids of services. What a service matches identifies it, so a new name, order or comment moves no client.

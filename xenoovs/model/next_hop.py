@@ -113,6 +113,39 @@ class ToAddress:
         return f"{self.address}@{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A server that gets packets at its own address instead of the VIP: destination NAT.
+
+    Attributes:
+        mac: Of the server, or of the router in front of it; UNKNOWN_MAC until it is found.
+        port: The name of the port.
+        address: Written into packets as their destination.
+        l4_port: Written as their destination port, 1..65535; None: they keep theirs.
+    """
+
+    mac: Mac
+    port: str
+    address: IPv4Address
+    l4_port: int | None = None
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return (self.port,)
+
+    @property
+    def is_known(self) -> bool:
+        return self.mac != UNKNOWN_MAC
+
+    @property
+    def endpoint(self) -> str:
+        """Address and port, as a person reads them."""
+        return str(self.address) if self.l4_port is None else f"{self.address}:{self.l4_port}"
+
+    def __str__(self) -> str:
+        return f"{self.mac}>{self.endpoint}@{self.port}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Tunneled:
     """A server behind a tunnel of Open vSwitch.
@@ -164,7 +197,7 @@ def remote_of_port(port: str) -> IPv4Address | None:
     return IPv4Address(int(found[1], 16)) if found else None
 
 
-NextHop = Direct | Unchanged | SourcePort | ToAddress | Tunneled
+NextHop = Direct | Unchanged | SourcePort | ToAddress | Translated | Tunneled
 """All kinds of next hops: a closed union."""
 
 
@@ -179,6 +212,9 @@ def parse_next_hop(text: str) -> NextHop:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
     if what == UNCHANGED:
         return Unchanged(port)
+    mac, is_translated, endpoint = what.partition(">")
+    if is_translated:
+        return Translated(parse_mac(mac), port, *_parse_endpoint(endpoint))
     if "/" in what:
         return _parse_tunneled(what, port)
     if what.isascii() and what.isdigit():
@@ -186,6 +222,15 @@ def parse_next_hop(text: str) -> NextHop:
             raise ValueError(f"{what!r} is not a source port; write one from 1 to {MAX_PORT}")
         return SourcePort(int(what), port)
     return ToAddress(IPv4Address(what), port) if "." in what else Direct(parse_mac(what), port)
+
+
+def _parse_endpoint(text: str) -> tuple[IPv4Address, int | None]:
+    address, has_port, port = text.partition(":")
+    if not has_port:
+        return IPv4Address(address), None
+    if not (port.isascii() and port.isdigit()) or str(int(port)) != port or not 1 <= int(port) <= MAX_PORT:
+        raise ValueError(f"{port!r} is not a port; write one from 1 to {MAX_PORT}")
+    return IPv4Address(address), int(port)
 
 
 def _parse_tunneled(what: str, port: str) -> Tunneled:
@@ -198,12 +243,17 @@ def _parse_tunneled(what: str, port: str) -> Tunneled:
 
 def mac_of(hop: NextHop) -> Mac | None:
     """Return the Ethernet address of the server, at which ARP finds it; None: packets keep theirs."""
-    return hop.mac if isinstance(hop, Direct | Tunneled) else None
+    return hop.mac if isinstance(hop, Direct | Translated | Tunneled) else None
+
+
+def l4_port_of(hop: NextHop) -> int | None:
+    """Return the port that packets get as their destination; None: they keep theirs."""
+    return hop.l4_port if isinstance(hop, Translated) else None
 
 
 def with_mac(hop: NextHop, mac: Mac) -> NextHop:
     """Return the same next hop for a server that was found at `mac`."""
-    return replace(hop, mac=mac) if isinstance(hop, Direct) else hop
+    return replace(hop, mac=mac) if isinstance(hop, Direct | Translated) else hop
 
 
 def written_and_port(hop: NextHop | None) -> tuple[str, str]:
@@ -213,6 +263,8 @@ def written_and_port(hop: NextHop | None) -> tuple[str, str]:
             return f"source port {source_port}", port
         case ToAddress(address, port):
             return f"to {address}", port
+        case Translated(mac, port):
+            return f"{mac} to {hop.endpoint}", port
         case Tunneled(mac, port, remote, key):
             return f"{mac} to {remote}, key {key}", port
         case _:
@@ -226,4 +278,5 @@ def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
     """
     if hop is None:
         return "-", "-"
-    return str(hop.mac) if isinstance(hop, Direct | Tunneled) else UNCHANGED, hop.port
+    mac = mac_of(hop)
+    return UNCHANGED if mac is None else str(mac), hop.port

@@ -110,6 +110,9 @@ class _Translation:
                     for field in changed
                 )
                 self.actions.append(f"set({self._name_of(header)}({inner}))")
+                if header == "ipv4":
+                    # Only packets with a protocol have addresses to set (commit_set_nw_action of lib/odp-util.c).
+                    self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
         self.slow = self.slow or any(self._is_arp_change(slot, copy) for slot in copy.headers.values)
         self.base = copy.headers
         self.actions.append(copy.port or "NORMAL")

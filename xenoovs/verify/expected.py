@@ -92,7 +92,7 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
 def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
     # Connections that open during a drain may be with any backend that the block was to go to.
     backends = {backend.next_hop for backend in service.service.backends}
-    all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}))
+    all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}, key=str))
     for block in service.blocks:
         yield ExpectedBlock(
             service=service.service.name,
@@ -235,6 +235,7 @@ _SET = {
     Field.DL_DST: re.compile(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", re.ASCII),
     Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
     Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
+    Field.TP_DST: re.compile(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", re.ASCII),
     Field.TUN_ID: re.compile(
         r"set\(tunnel\(tun_id=(0x[0-9a-f]+)[,)]|tnl_push\(.*[,(](?:vni|key)=(0x[0-9a-f]+)\)", re.ASCII
     ),

@@ -9,16 +9,27 @@ import pytest
 
 from xenoovs.compile.encoding import arrives, deliver, hop_of
 from xenoovs.model.address import Mac
-from xenoovs.model.next_hop import Direct, NextHop, SourcePort, ToAddress, Tunneled, Unchanged, parse_next_hop
+from xenoovs.model.next_hop import (
+    Direct,
+    NextHop,
+    SourcePort,
+    ToAddress,
+    Translated,
+    Tunneled,
+    Unchanged,
+    parse_next_hop,
+)
 from xenoovs.openflow.flow import Action, Field
 from xenoovs.openflow.text import parse_flow, render_actions
 
 HOP, SAME = Direct(Mac(2), "p1"), Unchanged("p1")
 REMOTE = IPv4Address("192.168.77.11")
 SHARED, OWN = Tunneled(Mac(2), "gnv0", REMOTE, 5001), Tunneled(Mac(2), "gnv0-c0a84d0b", REMOTE, 5001)
+SERVER = Translated(Mac(2), "p1", IPv4Address("10.3.20.11"), 8080)
+SAME_PORT = Translated(Mac(2), "p1", IPv4Address("10.3.20.11"))
 BY_PORT, BY_ADDRESS = SourcePort(50_001, "p1"), ToAddress(IPv4Address("192.168.201.1"), "p1")
 
-HOPS = [HOP, SAME, BY_PORT, BY_ADDRESS, SHARED, OWN]
+HOPS = [HOP, SAME, BY_PORT, BY_ADDRESS, SHARED, OWN, SERVER, SAME_PORT]
 
 
 def fields(**values: int) -> Callable[[Field], int]:
@@ -85,3 +96,13 @@ def test_a_flow_to_a_port_of_one_remote_writes_no_address() -> None:
 )
 def test_a_tunnel_without_a_server_or_a_remote_is_no_next_hop(what: str) -> None:
     assert hop_of(actions_of(f"{what},output:gnv0")) is None
+
+
+def test_a_server_behind_nat_is_known_by_mac_address_and_port() -> None:
+    there = {"dl_dst": 2, "nw_dst": int(SERVER.address), "tp_dst": 8080}
+    assert arrives(SERVER, port="p1", sent=fields(**there), original=fields())
+    for name in there:
+        assert not arrives(SERVER, port="p1", sent=fields(**there | {name: 9}), original=fields())
+    assert not arrives(SAME_PORT, port="p1", sent=fields(**there), original=fields())
+    assert arrives(SAME_PORT, port="p1", sent=fields(**there), original=fields(tp_dst=8080))
+    assert not arrives(HOP, port="p1", sent=fields(**there), original=fields())

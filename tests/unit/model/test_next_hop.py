@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.model.address import Mac
-from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, mac_and_port, parse_next_hop, with_mac
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, Translated, mac_and_port, parse_next_hop, with_mac
 
 PACKAGE = Path(__file__).parents[3] / "xenoovs"
 HOP = Direct(Mac(0x02005E100002), "p1")
@@ -18,11 +18,12 @@ TRANSLATORS = {
     "config/build.py",
     "config/emit.py",
     "compile/encoding.py",
+    "compile/returns.py",
     "verify/expected.py",
 }
 """A new kind of next hop is written here and nowhere else."""
 
-APART = re.compile(r"\bDirect\b|\b(\w*hops?(\[\w+\])?|old|new|opens)\.(mac|port)\b")
+APART = re.compile(r"\b(Direct|Translated)\b|\b(\w*hops?(\[\w+\])?|old|new|opens)\.(mac|port)\b")
 
 
 @pytest.mark.parametrize("port", ["p1", "0", "pf0hpf", "en3f0pf0sf0.5@p0"])
@@ -47,6 +48,22 @@ def test_it_is_read_back_from_its_text(port: str) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         parse_next_hop(text)
+
+
+@pytest.mark.parametrize("text", ["10.3.20.11", "10.3.20.11:8080", "10.3.20.11:65535"])
+def test_a_server_behind_nat_is_read_back_from_its_text(text: str) -> None:
+    written = f"02:00:5e:10:00:02>{text}@p1"
+    hop = parse_next_hop(written)
+    assert isinstance(hop, Translated)
+    assert (str(hop), hop.endpoint) == (written, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["10.3.20.256", "", "10.3.20.11:", "10.3.20.11:0", "10.3.20.11:080", "10.3.20.11:65536"]
+)
+def test_other_servers_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_next_hop(f"02:00:5e:10:00:02>{text}@p1")
 
 
 def test_next_hops_are_in_the_order_of_their_macs() -> None:

@@ -1,0 +1,135 @@
+"""Services with destination NAT: what must hold in one of them, and between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xenoovs.config.build import Lost
+from xenoovs.config.claims import Occupancy
+from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.values import OTHER, KeyPath, Remark
+from xenoovs.errors import counted
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Claim, PortRange, ServiceMode
+
+Numbered = tuple[int, ServiceConfig]
+
+
+def check_nat(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
+    """Check one service. `lost`: what is not to be judged."""
+    if service.mode is ServiceMode.DSR:
+        yield from _check_dsr(service, path)
+        return
+    yield from _check_vip(service, path)
+    if ("backends",) in lost.paths:
+        return
+    unknown, first = lost.backends("address", "port", "mac"), dict[tuple[IPAddress, int | None], int]()
+    for index, backend in enumerate(service.backends):
+        if index in unknown:
+            continue
+        here = (*path, "backends", index)
+        yield from _check_backend(service, backend, here)
+        if backend.address is None:
+            continue
+        other = first.setdefault((backend.address, backend.port), index)
+        if other != index:
+            yield Remark(
+                (*here, "address"),
+                f"{_endpoint(backend)} is already backend {service.backends[other].name}; write the address of this "
+                "server, or one backend with both weights",
+            )
+
+
+def _check_dsr(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    if service.nat.model_fields_set:
+        yield Remark((*path, "nat"), "the service does no NAT; add `mode: nat`, or leave the key out")
+    for index, backend in enumerate(service.backends):
+        if backend.port is not None:
+            yield Remark(
+                (*path, "backends", index, "port"),
+                "packets keep their destination port without NAT; add `mode: nat` to the service, or leave the key out",
+            )
+
+
+def _check_vip(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    if len(service.vip) != 1:
+        listed, here = (counted(len(service.vip), "VIP"), (*path, "vip")) if service.vip else ("none", path)
+        yield Remark(
+            here,
+            f"mode nat writes the VIP into what backends send, so it needs exactly one, not {listed}; write one `vip:` "
+            "here, and a service for each other one",
+        )
+    for index, vip in enumerate(service.vip):
+        if vip.version != 4:
+            yield Remark((*path, "vip", index), f"{vip} is IPv6, which mode nat cannot write; use `mode: dsr`")
+
+
+def _check_backend(service: ServiceConfig, backend: BackendConfig, here: KeyPath) -> Iterator[Remark]:
+    if backend.address is None:
+        yield Remark(here, "mode nat sends packets to the server's own address; add `address:`")
+    elif backend.address.version != 4:
+        yield Remark((*here, "address"), f"{backend.address} is IPv6, and mode nat is for IPv4; write the IPv4 address")
+    if backend.mac == "unchanged":
+        yield Remark((*here, "mac"), "mode nat needs the MAC of the server or of its router; write it or leave it out")
+    if backend.port is not None and _only_port(service) is None:
+        yield Remark(
+            (*here, "port"),
+            "the way back cannot tell by one port of the server which port of the VIP it is for; write exactly one "
+            "port in `ports:` of the service, or leave this key out",
+        )
+
+
+def _only_port(service: ServiceConfig) -> int | None:
+    """Return the port of a service that has exactly one."""
+    ports = service.ports
+    return ports[0].first if len(ports) == 1 and ports[0].first == ports[0].last else None
+
+
+def _endpoint(backend: BackendConfig) -> str:
+    return f"{backend.address}" if backend.port is None else f"{backend.address}:{backend.port}"
+
+
+def check_nat_ingress(switch: SwitchConfig, services: Iterable[Numbered]) -> Iterator[Remark]:
+    """Check that it is clear by which port what backends send leaves."""
+    if len(switch.ingress) == 1:
+        return
+    for i, service in services:
+        if service.mode is ServiceMode.NAT:
+            yield Remark(
+                ("services", i, "mode"),
+                f"nat with {len(switch.ingress)} ingress ports does not say by which of them an answer leaves; "
+                "write one port in `ingress:` of the switch, or `mode: dsr`",
+            )
+
+
+def check_nat_between(services: Iterable[Numbered]) -> Iterator[Remark]:
+    """Find backends whose packets two services would both take for their own."""
+    numbered, occupancy = tuple(services), Occupancy()
+    vips = {vip: i for i, service in numbered for vip in service.vip}
+    for i, service in numbered:
+        for j, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ()):
+            if backend.address is None:
+                continue
+            here = ("services", i, "backends", j, "address")
+            if backend.address in vips:
+                yield Remark(
+                    here,
+                    f"{backend.address} is a VIP of {OTHER}; NAT needs an address that only the server has",
+                    other=("services", vips[backend.address]),
+                )
+                continue
+            clash = occupancy.add(_answers_of(service, backend), owner=i)
+            if clash is not None and clash.owner != i:
+                yield Remark(
+                    here,
+                    f"{OTHER} has this server too ({clash}), so that NAT cannot know to which of the two its packets "
+                    "belong; give it another port or address in one of them",
+                    other=("services", clash.owner),
+                )
+
+
+def _answers_of(service: ServiceConfig, backend: BackendConfig) -> Claim:
+    """Return the packets that a backend sends to clients, with its address and ports in place of a VIP."""
+    ports = tuple(service.ports) if backend.port is None else (PortRange(backend.port, backend.port),)
+    address = () if backend.address is None else (backend.address,)
+    return Claim(frozenset({Family.IPV4}), address, service.protocol, ports)
