@@ -73,6 +73,10 @@ def test_doctor_names_ovn(ovn: Ovn, xenoovs: CommandLine) -> None:
     assert rows["OVN here", "br-int"] == "it belongs to OVN (chassis hv2, geneve, 192.0.2.2); not touched"
     assert rows["controllers", "br-int"] == "none in the database; ovn-controller writes by br-int.mgmt"
     assert ("OVN here", "br-ul") not in rows
+    assert rows["tunnel route", "ovn-hv1-0 192.0.2.1"] == "by br-ul of bridge br-ul"
+    assert rows["tunnel MTU", "ovn-hv1-0 192.0.2.1"].endswith(
+        "(1500 of the clients + 50 of geneve + 8 of OVN's option); or lower that of the clients"
+    )
 
 
 def test_a_bridge_for_a_network_of_ovn_is_shared(ovn: Ovn, xenoovs: CommandLine) -> None:

@@ -13,10 +13,11 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
 from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.next_hop import Tunneled, mac_and_port
 from xenoovs.model.packet import Packet
 from xenoovs.model.tunnel import PathSelector
 from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
@@ -28,6 +29,7 @@ from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import Netns
+from xenoovs.switch.vswitchd import netns_of
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import (
     DoctorCase,
@@ -44,6 +46,17 @@ from xenoovs.verify.preempted import preempting_rules
 
 if TYPE_CHECKING:
     from xenoovs.lab.lab import Lab
+
+
+def remotes_of(balancer: Balancer) -> dict[str, tuple[str, ...]]:
+    """Return the tunnel ports of backends, with the remotes behind them."""
+    found: dict[str, dict[str, None]] = {}
+    for service in balancer.services:
+        for backend in service.backends:
+            if isinstance(backend.next_hop, Tunneled):
+                found.setdefault(backend.next_hop.port, {})[str(backend.next_hop.remote)] = None
+    return {port: tuple(remotes) for port, remotes in found.items()}
+
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""
@@ -82,7 +95,24 @@ class Question:
         host = gather(self.endpoint, modules=TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:
             host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
+        host = replace(host, tunnels=self._tunnel_facts(host))
         return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host))
+
+    def _tunnel_facts(self, host: HostFacts) -> TunnelFacts | None:
+        """Return the facts about tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
+        if isinstance(host.database, Unknown):
+            return None
+        remotes = {} if self.balancer is None else remotes_of(self.balancer)
+        wanted = None if self.balancer is None else self.balancer.uplinks.bridge
+        bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
+        ends = tuple(end for bridge in bridges for end in tunnel_ends(bridge, remotes))
+        place = netns_of(self.endpoint)
+        if not ends or isinstance(place, Unknown):
+            return None
+        # Imported here: most hosts have no tunnels.
+        from xenoovs.switch.tunnel_facts import read_tunnel_facts
+
+        return read_tunnel_facts(self.endpoint, place, ends)
 
     def _wanted(self, balancer: Balancer, host: HostFacts) -> Requirements:
         uplinks, daemon = balancer.uplinks, host.daemon

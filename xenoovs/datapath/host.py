@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from xenoovs.datapath.ovn import OvnChassis, OvnUse
 from xenoovs.datapath.tc import TcFilter
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.tunnel_facts import TunnelFacts
 
 T = TypeVar("T")
 
@@ -355,6 +358,7 @@ class HostFacts:
         learned: bridge -> MAC -> port, from MAC learning.
         leftovers: changes that killed runs of xenoovs left behind.
         bgp: None: the config announces no VIP.
+        tunnels: None: Open vSwitch has no tunnels, or they were not read.
     """
 
     is_local: bool
@@ -367,6 +371,7 @@ class HostFacts:
     learned: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     leftovers: tuple[str, ...] = ()
     bgp: Fact[Bgp] | None = None
+    tunnels: TunnelFacts | None = None
 
     def eswitch(self, pci: str | None) -> Eswitch | None:
         """Return the eSwitch of a PCI device."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from os import W_OK, access
 
 from xenoovs.datapath.host import Database, Device, Eswitch, Fact, Feature, HostFacts, Unknown
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.switch.devices import (
     HW_TC_OFFLOAD,
@@ -32,6 +33,7 @@ from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
 from xenoovs.switch.vswitchd import ELSEWHERE, netns_of, read_daemon, read_learned
 
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
+_TUNNELS = tuple(TUNNEL_DEVICES.values())
 _LEFTOVERS = {
     VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
     TRIAL: "a trial rule, added by a `why --probe-driver` that was killed",
@@ -99,8 +101,12 @@ def read_devices(place: Netns, ports: Iterable[str]) -> Fact[Mapping[str, Device
     ingress = place.read(QDISCS, parse_ingress)
     functions = place.read(PORTS, parse_subfunctions)
     behind = {} if isinstance(functions, Unknown) else functions
+    # Tunnels of one type share a device, which has another name than their ports.
+    names = (*ports, *(name for name in found if name.startswith(_TUNNELS)))
     more = (
-        replace(_more(place, found[port], ingress), subfunction=behind.get(port)) for port in ports if port in found
+        replace(_more(place, found[name], ingress), subfunction=behind.get(name))
+        for name in dict.fromkeys(names)
+        if name in found
     )
     return found | {device.name: device for device in more}
 

@@ -276,8 +276,16 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     error=_one(row["error"]),
                     mtu=_one(row.get("mtu")),
                     iface_id=_map(row.get("external_ids")).get("iface-id"),
-                    options=_map(row.get("options")),
+                    options=_without_secrets(_map(row.get("options"))),
                 )
+
+
+_SECRETS = ("psk",)
+"""Options of table Interface that no other part of xenoovs may see."""
+
+
+def _without_secrets(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: "(hidden)" if name in _SECRETS else value for name, value in options.items()}
 
 
 def _marks(tables: Tables, bridge: Mapping[str, Any]) -> BridgeMarks:

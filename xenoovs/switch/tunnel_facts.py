@@ -1,0 +1,91 @@
+"""Reads what the host has for tunnels of Open vSwitch: routes, addresses, neighbours, IPsec."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
+from xenoovs.errors import ParseError, SwitchError
+from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.netns import Netns
+from xenoovs.switch.routes import read_route
+from xenoovs.switch.xfrm import read_ipsec
+
+_MAX_ENDS = 256
+"""Remotes that are checked, some milliseconds each."""
+
+_CACHED = re.compile(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", re.MULTILINE | re.ASCII)
+_MONITOR = "ovs-monitor-ipsec"
+_DAEMONS = ("charon", "charon-systemd", "pluto")
+
+
+def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd]) -> TunnelFacts:
+    """Return the facts about the first 256 ends. Changes and raises nothing."""
+    listed = tuple(ends)[:_MAX_ENDS]
+    addresses = place.read(("ip", "-j", "address", "show"), parse_addresses_by_device)
+    neighbours = place.read(("ip", "-j", "neigh", "show"), parse_entries)
+    return TunnelFacts(
+        ends=listed,
+        routes={remote: read_route(place, remote) for remote in dict.fromkeys(end.remote for end in listed)},
+        addresses={} if isinstance(addresses, Unknown) else addresses,
+        neighbours={} if isinstance(neighbours, Unknown) else neighbours,
+        cached=_cached(endpoint) if any(end.is_userspace for end in listed) else {},
+        ipsec=read_ipsec(place, (end.outer for end in listed)),
+        programs=running_programs(),
+    )
+
+
+def _cached(endpoint: Endpoint) -> dict[str, str]:
+    """Return the neighbours that ovs-vswitchd remembers for tunnels (lib/tnl-neigh-cache.c)."""
+    try:
+        return parse_cache(Appctl(endpoint).run("tnl/neigh/show"))
+    except SwitchError:
+        return {}
+
+
+def parse_cache(text: str) -> dict[str, str]:
+    """Parse the answer of `ovs-appctl tnl/neigh/show`: address -> MAC."""
+    return {found[1]: found[2] for found in _CACHED.finditer(text)}
+
+
+def parse_addresses_by_device(text: str) -> Fact[dict[str, tuple[str, ...]]]:
+    """Parse the answer of `ip -j address show`. Raises ParseError."""
+    return {
+        row["ifname"]: tuple(info["local"] for info in row.get("addr_info", ()) if "local" in info)
+        for row in _rows(text, "ip -j address show", "ifname")
+    }
+
+
+def parse_entries(text: str) -> Fact[dict[str, NeighbourEntry]]:
+    """Parse the answer of `ip -j neigh show`, with entries that have failed. Raises ParseError."""
+    return {
+        row["dst"]: NeighbourEntry(row.get("lladdr"), str(next(iter(row.get("state", ())), "NONE")))
+        for row in _rows(text, "ip -j neigh show", "dst")
+    }
+
+
+def _rows(text: str, command: str, key: str) -> list[dict[str, Any]]:
+    try:
+        return [row for row in json.loads(text or "[]") if key in row]
+    except (TypeError, ValueError) as error:
+        offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
+
+
+def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
+    """Return which programs of IPsec run on this host: the monitor, charon, pluto."""
+    found = set[str]()
+    for process in root.glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        names = {Path(word.decode(errors="replace")).name for word in words[:3] if word}
+        found |= {name for name in (_MONITOR, *_DAEMONS) if name in names}
+    return frozenset(found)

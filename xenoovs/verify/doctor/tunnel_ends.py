@@ -1,0 +1,234 @@
+"""Checks of the tunnels of Open vSwitch itself: route, local address, MTU, neighbour, qdisc, IPsec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
+from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
+from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck
+
+_ROUTE = HostCheck("tunnel route", "the NIC encapsulates only what leaves by a port of its own, outside of all bridges")
+_LOCAL = HostCheck("tunnel local", "packets to an address that this host does not have enter no tunnel")
+_MTU = HostCheck("tunnel MTU", "hardware drops what does not fit without a message: connections hang")
+_NEIGHBOUR = HostCheck("tunnel neighbour", "without the MAC of the next hop the NIC cannot encapsulate: the CPU does")
+_QDISC = HostCheck("tunnel qdisc", "Open vSwitch attaches rules for received tunnel packets to it")
+_CHECKSUM = HostCheck("tunnel checksum", "not every NIC makes the outer UDP checksum that the CPU makes")
+_POLICY = HostCheck("IPsec policy", "without it packets of the tunnel leave unencrypted")
+_KEYS = HostCheck("IPsec SA", "without one each way no packet of the tunnel passes")
+_OFFLOAD = HostCheck("IPsec offload", "the NIC encrypts what it encapsulates by an SA with `offload packet` alone")
+_PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policies, an IKE daemon makes the keys")
+
+_CLIENT_MTU = 1500
+_OVN_OPTIONS = 8
+"""Bytes of OVN's option of Geneve: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
+_IKE = ("charon", "charon-systemd", "pluto")
+_MONITOR = "ovs-monitor-ipsec"
+
+
+def check_tunnel_ends(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check every remote of every tunnel; a host without tunnels has no row."""
+    facts = case.host.tunnels
+    if facts is None:
+        return
+    yield from _check_programs(facts)
+    for end in facts.ends:
+        subject = f"{end.port} {end.remote}"
+        route = facts.routes.get(end.remote, Unknown("not read"))
+        if isinstance(route, Unknown):
+            yield _ROUTE.wrong(f"none: {route.reason}", subject)
+        else:
+            yield _check_route(case, end, route, subject)
+            yield _check_mtu(case, facts, end, route, subject)
+            yield from _check_neighbour(facts, end, route, subject)
+        if end.local is not None:
+            yield _check_local(facts, end, subject)
+        yield from _check_ipsec(case, facts, end, None if isinstance(route, Unknown) else route, subject)
+    yield from _check_devices(case, facts)
+
+
+def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:
+    home = case.database.bridge_of(route.device) if case.database is not None else None
+    if route.is_local:
+        return _ROUTE.wrong("it is an address of this host", subject)
+    if end.is_userspace:
+        if home is None:
+            seen = f"by {route.device}, which is no port of a bridge: a userspace datapath sends by its bridges alone"
+            return _ROUTE.wrong(seen, subject)
+        return _ROUTE.ok(f"by {route.device} of bridge {home.name}", subject)
+    if home is not None:
+        seen = (
+            f"by {route.device} of bridge {home.name}: the CPU encapsulates. Give the address to a port of the NIC "
+            "that is in no bridge"
+        )
+        return _ROUTE.wrong(seen, subject)
+    device = case.device(route.device)
+    mine = None if isinstance(device, Unknown) else device.switch_id
+    ingress = () if case.required is None else case.required.ingress
+    known = (found for found in map(case.device, ingress) if not isinstance(found, Unknown))
+    switches = {found.switch_id for found in known if found.switch_id is not None}
+    if switches and mine not in switches:
+        return _ROUTE.wrong(f"by {route.device}, which is not on the eSwitch of {', '.join(ingress)}", subject)
+    on = f", on the eSwitch of {', '.join(ingress)}" if switches else ""
+    return _ROUTE.ok(f"by {route.device}{on}", subject)
+
+
+def _check_local(facts: TunnelFacts, end: TunnelEnd, subject: str) -> CheckResult:
+    holders = [device for device, addresses in facts.addresses.items() if end.local in addresses]
+    if not facts.addresses:
+        return _LOCAL.unknown("the addresses of this host could not be read", subject)
+    return _LOCAL.judge(bool(holders), f"{end.local} {f'on {holders[0]}' if holders else 'is on no device'}", subject)
+
+
+def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:
+    device = case.device(route.device)
+    mtu = route.mtu or (None if isinstance(device, Unknown) else device.mtu)
+    if mtu is None:
+        return _MTU.unknown(f"that of {route.device} is not known", subject)
+    ingress = () if case.required is None else case.required.ingress
+    sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
+    inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
+    need = inner + end.overhead
+    if end.kind == "geneve" and _is_of_ovn(case, end):
+        need += _OVN_OPTIONS
+        parts.append(f"{_OVN_OPTIONS} of OVN's option")
+    if end.is_encrypted or _is_covered(facts, end, route):
+        need += ESP_OVERHEAD
+        parts.append(f"{ESP_OVERHEAD} of ESP")
+    needs = f"{inner} of the clients + {' + '.join(parts)}"
+    if mtu >= need:
+        return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
+    fix = Fix((("ip", "link", "set", "dev", route.device, "mtu", str(need)),))
+    return _MTU.wrong(f"{mtu} of {route.device} is below {need} ({needs}); or lower that of the clients", subject, fix)
+
+
+def _is_of_ovn(case: DoctorCase, end: TunnelEnd) -> bool:
+    home = case.database.bridge_of(end.port) if case.database is not None else None
+    return home is not None and home.ovn is not None and home.ovn.is_owner
+
+
+def _check_neighbour(facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject: str) -> Iterator[CheckResult]:
+    hop = route.gateway or end.remote
+    found, ping = facts.neighbours.get(hop), Fix((("ping", "-c", "1", hop),))
+    if end.is_userspace and hop in facts.cached:
+        cached = facts.cached[hop]
+        if found is not None and found.is_valid and found.mac != cached:
+            # Open vSwitch overwrites its own entry only by a packet of the neighbour that passes its bridge.
+            fix = Fix((("ovs-appctl", "tnl/neigh/flush"),), is_safe=True)
+            seen = f"{hop} has {found.mac}, but ovs-vswitchd remembers {cached} and sends there"
+            yield _NEIGHBOUR.wrong(seen, subject, fix)
+        else:
+            yield _NEIGHBOUR.ok(f"{hop} has {cached}", subject)
+    elif end.is_userspace:
+        yield _NEIGHBOUR.unknown(f"{hop}: ovs-vswitchd has no MAC yet and loses the first packet", subject)
+    elif found is None or found.state in ("INCOMPLETE", "NONE"):
+        yield _NEIGHBOUR.unknown(f"{hop}: not known yet; the first packets go by the CPU", subject, ping)
+    else:
+        yield _NEIGHBOUR.judge(found.is_valid, f"{hop}: {found.mac or 'no answer'} ({found.state})", subject, ping)
+
+
+def _check_devices(case: DoctorCase, facts: TunnelFacts) -> Iterator[CheckResult]:
+    """Check what tunnels of one type share: the device, and whether checksums are asked for."""
+    daemon = case.daemon
+    is_on = daemon is not None and not isinstance(daemon.offload, Unknown) and daemon.offload.is_on
+    for name in dict.fromkeys(end.device for end in facts.ends if not end.is_userspace):
+        device = case.device(name)
+        if isinstance(device, Unknown):
+            yield _QDISC.unknown(device.reason, name)
+        elif isinstance(device.ingress, Unknown):
+            yield _QDISC.unknown(device.ingress.reason, name)
+        elif device.ingress:
+            yield _QDISC.ok("present", name)
+        elif not is_on:
+            yield _QDISC.unknown("missing; Open vSwitch creates it when offload begins", name)
+        else:
+            fix = Fix((("tc", "qdisc", "add", "dev", name, "ingress"),))
+            yield _QDISC.wrong("missing: another program removed it", name, fix)
+    for port in dict.fromkeys(end.port for end in facts.ends if end.has_checksum and end.dst_port is not None):
+        seen = "option csum=true: compare packets that the NIC sent with `tcpdump -v` at the remote"
+        yield _CHECKSUM.unknown(seen, port)
+
+
+# IPsec.
+
+
+def _covering(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[IpsecState, int] | None:
+    """Return the state of IPsec and the local address; None: one of them is not known."""
+    local = end.outer.local if end.local is not None else route.source
+    return None if isinstance(facts.ipsec, Unknown) or local is None else (facts.ipsec, local)
+
+
+def _is_covered(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> bool:
+    known = _covering(facts, end, route)
+    return known is not None and known[0].policy("out", end.outer, known[1]) is not None
+
+
+def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
+    if not any(end.is_encrypted for end in facts.ends):
+        return
+    ike = next((name for name in _IKE if name in facts.programs), None)
+    if _MONITOR in facts.programs and ike is not None:
+        yield _PROGRAMS.ok(f"{_MONITOR} and {ike} run")
+        return
+    missing = [name for name, runs in ((_MONITOR, _MONITOR in facts.programs), ("an IKE daemon", ike)) if not runs]
+    fix = Fix((("systemctl", "restart", "openvswitch-ipsec"),))
+    yield _PROGRAMS.wrong(f"{' and '.join(missing)} not running on this host", fix=fix)
+
+
+def _check_ipsec(
+    case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo | None, subject: str
+) -> Iterator[CheckResult]:
+    """Check policy, SAs and offload of a tunnel that is encrypted, or that a policy covers."""
+    if isinstance(facts.ipsec, Unknown):
+        if end.is_encrypted:
+            yield _POLICY.unknown(facts.ipsec.reason, subject)
+        return
+    known = None if route is None else _covering(facts, end, route)
+    if route is None or known is None:
+        return
+    state, local = known
+    policy = state.policy("out", end.outer, local)
+    if policy is None:
+        if end.is_encrypted:
+            yield _POLICY.wrong("none covers packets to this remote, so they leave unencrypted", subject)
+        return
+    yield _POLICY.ok(policy.text, subject)
+    if end.is_userspace:
+        yield _OFFLOAD.wrong("a userspace datapath sends past the kernel's IPsec: unencrypted", subject)
+        return
+    yield _check_associations(state, end, local, subject)
+    yield _check_offload(case, state, end, route, local, subject)
+
+
+def _check_associations(state: IpsecState, end: TunnelEnd, local: int, subject: str) -> CheckResult:
+    outgoing = state.outgoing(end.outer, local)
+    incoming = [each for each in state.associations if (each.source, each.destination) == (end.outer.remote, local)]
+    here = address_text(local, is_ipv6=end.is_ipv6)
+    if not outgoing or not incoming:
+        way = f"from {here}" if not outgoing else f"to {here}"
+        fix = Fix((("ovs-appctl", "-t", _MONITOR, "tunnels/show"),))
+        return _KEYS.wrong(
+            f"none {way}; the IKE daemon makes it with the first packet that the CPU sends", subject, fix
+        )
+    counts = [sum(each.packets or 0 for each in way) for way in (outgoing, incoming)]
+    return _KEYS.row(
+        CheckState.OK if all(counts) else CheckState.UNKNOWN,
+        f"{counts[0]} packets out, {counts[1]} in" + ("" if all(counts) else ": no ESP each way yet"),
+        subject,
+    )
+
+
+def _check_offload(
+    case: DoctorCase, state: IpsecState, end: TunnelEnd, route: RouteTo, local: int, subject: str
+) -> CheckResult:
+    on_device = [each for each in state.outgoing(end.outer, local) if each.device == route.device]
+    modes = sorted({each.offload or "unknown" for each in on_device})
+    if PACKET in modes:
+        return _OFFLOAD.ok(f"packet, on {route.device}", subject)
+    seen = f"{', '.join(modes)} on {route.device}" if modes else "none"
+    daemon = case.daemon
+    if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
+        return _OFFLOAD.ok(f"{seen}: the CPU encapsulates and encrypts", subject)
+    text = f"{seen}, and Open vSwitch offloads: right only while the CPU encapsulates; see `xenoovs verify-offload`"
+    return _OFFLOAD.unknown(text, subject)
