@@ -70,11 +70,13 @@ def config_page() -> str:
     return "\n".join(parts)
 
 
-def _table(section: ConfigSection) -> str:
+def _table(mapping: ConfigSection) -> str:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    for key in section.keys:
+    for key in mapping.keys:
         default = "**required**" if key.is_required else f"`{key.default}`" if key.default else "-"
-        kind = key.kind.replace(key.section, f"[{key.section}](#{key.section})") if key.section else key.kind
+        kind = key.kind
+        for section in key.sections:
+            kind = kind.replace(section, f"[{section}](#{section})")
         rows.append(f"| `{key.name}` | {kind} | {default} | {key.meaning} |")
     return "\n".join(rows) + "\n"
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.switch_tunnels import moved_behind_tunnels
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import check_bridges, parse_config, split_config
 from xenoovs.config.templates import read_template, template_names
@@ -172,7 +173,7 @@ def balancers(draw: st.DrawFn) -> Balancer:
     return Balancer(uplinks, tuple(draw(services(index=index)) for index in range(draw(st.integers(0, 3)))))
 
 
-@given(balancers())
+@given(balancers() | balancers().flatmap(moved_behind_tunnels))
 @settings(max_examples=300, deadline=None)
 def test_read_back(balancer: Balancer) -> None:
     text = render_config(balancer)

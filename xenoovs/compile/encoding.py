@@ -28,6 +28,7 @@ from xenoovs.partition.block import Block, spread, unspread
 
 
 _DESTINATION = {Family.IPV4: Field.NW_DST, Family.IPV6: Field.IPV6_DST}
+_SOURCE = {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}
 _ETHER_TYPE = {Family.IPV4: ETH_IPV4, Family.IPV6: ETH_IPV6}
 
 
@@ -37,6 +38,10 @@ def family_is(family: Family) -> Masked:
 
 def destination_is(vip: IPAddress, family: Family) -> Masked:
     return exact(_DESTINATION[family], int(vip))
+
+
+def source_is(vip: IPAddress, family: Family) -> Masked:
+    return exact(_SOURCE[family], int(vip))
 
 
 # Ranges of ports as masked values, since a flow matches a port under a mask and not between bounds.
@@ -220,6 +225,13 @@ def leaves_with(hop: NextHop) -> tuple[SetField, ...]:
     """Return what packets to `hop` have when they leave: what is written, and what its port adds."""
     own = (SetField(Field.TUN_DST, int(hop.remote)),) if isinstance(hop, Tunneled) and hop.has_own_port else ()
     return (*rewrites(hop, None), *own)
+
+
+def comes_from(hop: NextHop) -> tuple[str, tuple[Masked, ...]] | None:
+    """Return the port that packets of a backend behind a tunnel enter by, and what they have then; None: no tunnel."""
+    if not isinstance(hop, Tunneled):
+        return None
+    return hop.port, (exact(Field.TUN_ID, hop.key), exact(Field.TUN_SRC, int(hop.remote)))
 
 
 def output_port(hop: NextHop) -> str:

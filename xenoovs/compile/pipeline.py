@@ -86,6 +86,9 @@ RETURN_PRIORITY = 400
 """What backends send back: below ARP and all services, which no packet of a client then passes it for, and above other
 traffic."""
 
+TUNNEL_RETURN_PRIORITY = 100
+"""Answers that come out of tunnels: below all services and ARP, which enter by other ports."""
+
 OTHER_PRIORITY = 1
 """Packets of no service; above the default flow of a fresh bridge (priority 0, NORMAL)."""
 

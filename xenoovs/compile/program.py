@@ -34,7 +34,7 @@ from xenoovs.compile.pipeline import (
     service_priority,
 )
 from xenoovs.compile.read import drain_ports, read, with_paths
-from xenoovs.compile.returns import ReturnFlow, return_flows
+from xenoovs.compile.returns import ReturnFlow, return_flows, tunnel_return_flows
 from xenoovs.compile.tunnels import tunnel_flows
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
@@ -147,6 +147,9 @@ def other_flows(balancer: Balancer) -> Iterator[Flow]:
 
 def _other_actions(balancer: Balancer, in_port: str) -> tuple[Action, ...] | None:
     uplinks = balancer.uplinks
+    if in_port in balancer.tunnel_ports and uplinks.other_traffic is not OtherTraffic.LEAVE:
+        # Whoever reaches our end of a tunnel could send anything into the network behind the bridge.
+        return ()
     match uplinks.other_traffic:
         case OtherTraffic.PASSTHROUGH:
             return (Output(uplinks.egress if in_port in uplinks.ingress else uplinks.ingress[0]),)
@@ -419,6 +422,7 @@ def compile_program(
         *arp_flows(balancer),
         *neighbour_discovery_flows(balancer),
         *tunnel_flows(balancer),
+        *tunnel_return_flows(balancer),
         *other_flows(balancer),
     )
     return Program(tuple(services), shared)

@@ -1,6 +1,6 @@
-"""The flows that make packets of a service's VIP out of what its backends send: the way back of NAT.
+"""The flows for what backends send back: answers out of tunnels, and packets of the VIP that NAT makes of them.
 
-They keep no state: whatever a backend sends from the address and port to which the service sends is its own.
+They keep no state. With NAT, whatever a backend sends from the address and port to which the service sends is its own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from itertools import product
 
-from xenoovs.compile.encoding import PortMask, family_is, port_masks
-from xenoovs.compile.pipeline import Stage, cookie_of, return_priority
+from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks, source_is
+from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, cookie_of, return_priority
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Nat, Service
+from xenoovs.model.balancer import Balancer, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
 
@@ -89,3 +89,22 @@ def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]
     if len(ports) != 1 or len(ports[0]) != 1:
         raise CompileError(service=service.name, reason="a port of a backend needs exactly one port of the service")
     yield SetField(Field.TP_SRC, ports[0].first)
+
+
+def tunnel_return_flows(balancer: Balancer) -> Iterator[Flow]:
+    """Yield the flows that send answers out of tunnels to the clients, for each remote and VIP.
+
+    They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that nobody else
+    can send packets in the name of a VIP; a megaflow has them in any case (tnl_wc_init() of ofproto/tunnel.c).
+    """
+    made = dict[FlowKey, Flow]()
+    for service in balancer.services:
+        if service.returns is not Returns.SWITCH:
+            continue
+        origins = [origin for backend in service.backends if (origin := comes_from(backend.next_hop)) is not None]
+        for (port, entered), family in product(origins, service.claim.served_families):
+            for vip in service.claim.vips_of(family):
+                match = match_of((*entered, family_is(family), source_is(vip, family)), in_port=port)
+                key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match)
+                made[key] = Flow(key, cookie_of(Stage.CLASSIFY), (Output(balancer.uplinks.ingress[0]),))
+    yield from made.values()

@@ -7,22 +7,26 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from xenoovs.config.schema import (
+    TUNNEL_FORMS,
     AgentCheckConfig,
     AnnounceConfig,
     BackendConfig,
     DrainConfig,
     FileConfig,
     HealthConfig,
+    HostTunnelConfig,
     IncludedConfig,
     NotifyConfig,
     ServiceConfig,
     SwitchConfig,
+    SwitchTunnelConfig,
     TunnelConfig,
 )
-from xenoovs.config.tunnels import tunnel_of
+from xenoovs.config.switch_tunnels import Tunnels, switch_tunnel_of, tunneled
+from xenoovs.config.tunnels import AnyTunnel, tunnel_of
 from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
@@ -157,7 +161,7 @@ class Checked:
 
     switch: SwitchConfig | None
     services: tuple[tuple[int, ServiceConfig], ...]
-    tunnels: tuple[tuple[int, TunnelConfig], ...] = ()
+    tunnels: tuple[AnyTunnel, ...] = ()
     remarks: tuple[Remark, ...] = ()
     omitted: int = 0
     health: HealthConfig = field(default_factory=HealthConfig)
@@ -173,6 +177,11 @@ class Checked:
         own = self.lost.get(index, NOTHING_LOST).paths
         return Lost(own | {path for path in self.lost_around.paths if path[:1] in _FOR_ALL})
 
+    @property
+    def switch_tunnels(self) -> Tunnels:
+        """The tunnels of Open vSwitch, by name."""
+        return {tunnel.name: tunnel for _, tunnel in self.tunnels if isinstance(tunnel, SwitchTunnelConfig)}
+
 
 def check_structure(root: Value, is_default: Callable[[KeyPath], bool]) -> Checked:
     """Check every key, type and range. Right values stay, so that they can be checked against each other.
@@ -184,7 +193,7 @@ def check_structure(root: Value, is_default: Callable[[KeyPath], bool]) -> Check
     try:
         config = FileConfig.model_validate(root)
     except ValidationError as error:
-        return _salvage(root, error.errors(include_url=False), is_default)
+        return _salvage(root, _errors_of(error), is_default)
     services = tuple(enumerate(config.services))
     return Checked(
         config.switch,
@@ -204,7 +213,7 @@ def check_included(root: Value) -> Iterator[Remark]:
     try:
         IncludedConfig.model_validate(alone)
     except ValidationError as error:
-        for each in error.errors(include_url=False)[:MAX_REMARKS]:
+        for each in _errors_of(error)[:MAX_REMARKS]:
             key = str(each["loc"][-1]) if len(each["loc"]) == 1 else ""
             if each["type"] == "extra_forbidden" and key in FileConfig.model_fields:
                 instead = "remove it here"
@@ -214,6 +223,20 @@ def check_included(root: Value) -> Iterator[Remark]:
                 yield Remark(each["loc"], message, at_key=True)
             else:
                 yield _remark(each)
+
+
+def _errors_of(error: ValidationError) -> list[dict[str, Any]]:
+    """Return the errors of pydantic, with the place in the file as `loc`, and the place in the form as `in_form`.
+
+    They differ in tunnels, which have two forms.
+    """
+    found = error.errors(include_url=False)
+    return [{**each, "loc": _place_of(each["loc"]), "in_form": each["loc"]} for each in found]
+
+
+def _place_of(loc: KeyPath) -> KeyPath:
+    is_tunnel = loc[:1] == ("tunnels",) and loc[2:3] and loc[2] in TUNNEL_FORMS
+    return (*loc[:2], *loc[3:]) if is_tunnel else loc
 
 
 def _salvage(root: Value, errors: Sequence[Any], is_default: Callable[[KeyPath], bool]) -> Checked:
@@ -272,11 +295,13 @@ def _services(listed: Value, wrong: list[KeyPath]) -> tuple[tuple[tuple[int, Ser
     return tuple(services), lost
 
 
-def _tunnels(listed: Value, wrong: Set[str | int]) -> tuple[tuple[int, TunnelConfig], ...]:
+def _tunnels(listed: Value, wrong: Set[str | int]) -> tuple[AnyTunnel, ...]:
     """The tunnels without a mistake."""
     trees = listed if isinstance(listed, list) else []
-    found = ((i, _valid(TunnelConfig, tree)) for i, tree in enumerate(trees) if i not in wrong)
-    return tuple((i, tunnel) for i, tunnel in found if tunnel is not None)
+    return tuple((i, _TUNNEL.validate_python(tree)) for i, tree in enumerate(trees) if i not in wrong)
+
+
+_TUNNEL: TypeAdapter[HostTunnelConfig | SwitchTunnelConfig] = TypeAdapter(TunnelConfig)
 
 
 def _without_paths(value: Value, keys: Set[KeyPath], path: KeyPath) -> Value:
@@ -300,8 +325,7 @@ def check_form(root: Value, form: type[M]) -> tuple[M | None, tuple[Remark, ...]
     try:
         return form.model_validate(root), ()
     except ValidationError as error:
-        errors = error.errors(include_url=False)[:MAX_REMARKS]
-        return None, tuple(_remark(each, form) for each in errors)
+        return None, tuple(_remark(each, form) for each in _errors_of(error)[:MAX_REMARKS])
 
 
 def _remark(error: Any, form: type[BaseModel] = FileConfig) -> Remark:
@@ -314,9 +338,10 @@ def _remark(error: Any, form: type[BaseModel] = FileConfig) -> Remark:
         case "missing":
             return Remark(path, f"this key is required; add `{path[-1]}:` here")
         case "extra_forbidden":
-            return Remark(path, _unknown_key(str(path[-1]), path, form), at_key=True)
+            return Remark(path, _unknown_key(str(path[-1]), error["in_form"], form), at_key=True)
         case "model_type":
-            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {_known(path, form)}")
+            known = _known(error["in_form"], form)
+            return Remark(path, f"{show(value)} is not a mapping; write keys and values here: {known}")
         case "list_type":
             return Remark(path, f"{show(value)} is not a list; write items that start with a dash")
         case "too_short":
@@ -333,19 +358,25 @@ def _unknown_key(key: str, path: KeyPath, root: type[BaseModel]) -> str:
     form = _form_at(path[:-1], root)
     if (form, key) in _REMOVED:
         return _REMOVED[form, key]
-    guess = did_you_mean(key, form.model_fields, "did you mean {}?")
+    guess = did_you_mean(key, _keys(form), "did you mean {}?")
     return f"unknown key; {guess or f'known keys: {_known(path[:-1], root)}'}"
 
 
 def _known(path: KeyPath, root: type[BaseModel]) -> str:
-    return ", ".join(_form_at(path, root).model_fields)
+    return ", ".join(_keys(_form_at(path, root)))
+
+
+def _keys(form: type[BaseModel]) -> list[str]:
+    return [declared.alias or name for name, declared in form.model_fields.items()]
 
 
 def _form_at(path: KeyPath, root: type[BaseModel]) -> type[BaseModel]:
     """Return what the mapping at `path` of a file has to be."""
     form: Any = root
-    for step in path:
-        if isinstance(step, str):
+    for index, step in enumerate(path):
+        if index == 2 and path[0] == "tunnels":
+            form = TUNNEL_FORMS[str(step)]
+        elif isinstance(step, str):
             annotation = form.model_fields[step].annotation
             form = next(iter(getattr(annotation, "__args__", (annotation,))))
     return form  # type: ignore[no-any-return]  # the annotations of a form
@@ -515,21 +546,23 @@ def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
     """Return what a config says that has no mistake."""
     ports = tuple(switch.ingress), switch.egress
     uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
-    services = tuple(_service(service, switch.egress, checked) for _, service in checked.services)
+    services = tuple(_service(service, switch, checked) for _, service in checked.services)
     announce = checked.announce
     return Balancer(
         uplinks,
         services,
         None if announce is None else Announce(announce.bgp, announce.on_agent_exit),
-        tuple(tunnel_of(tunnel) for _, tunnel in checked.tunnels),
+        tuple(tunnel_of(tunnel) for _, tunnel in checked.tunnels if isinstance(tunnel, HostTunnelConfig)),
+        switch_tunnels=tuple(map(switch_tunnel_of, checked.switch_tunnels.values())),
     )
 
 
-def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> Service:
+def _service(service: ServiceConfig, switch: SwitchConfig, checked: Checked) -> Service:
+    tunnels = checked.switch_tunnels
     return Service(
         name=service.name,
         claim=claim_of(service),
-        backends=tuple(_backend(backend, service.mode, default_egress) for backend in service.backends),
+        backends=tuple(_backend(backend, service.mode, switch.egress, tunnels) for backend in service.backends),
         key=key_of(service),
         tolerance=service.tolerance,
         max_flows=service.max_flows,
@@ -542,13 +575,14 @@ def _service(service: ServiceConfig, default_egress: str, checked: Checked) -> S
         announced=service.announce,
         agent_check=_agent_check(service, checked.agent_check),
         nat=_nat(service),
+        returns=service.returns,
     )
 
 
-def _backend(backend: BackendConfig, mode: ServiceMode, default_egress: str) -> Backend:
+def _backend(backend: BackendConfig, mode: ServiceMode, default_egress: str, tunnels: Tunnels) -> Backend:
     return Backend(
         backend.name,
-        _next_hop(backend, mode, backend.egress or default_egress),
+        tunneled(backend, tunnels) or _next_hop(backend, mode, backend.egress or default_egress),
         backend.weight,
         backend.address,
         follows=backend.mac is None,

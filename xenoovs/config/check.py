@@ -20,6 +20,7 @@ from xenoovs.config.build import (
 from xenoovs.config.claims import Occupancy, family_label
 from xenoovs.config.nat import check_nat, check_nat_between, check_nat_ingress
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.switch_tunnels import check_tunnelled_backends
 from xenoovs.config.tunnels import check_tunnels
 from xenoovs.config.values import HIGHEST_BIT, OTHER, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
@@ -130,19 +131,20 @@ def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Rema
 
 def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str | None) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
-    first: dict[tuple[Mac | str | IPAddress, str | None], int] = {}
+    first: dict[tuple[object, object], int] = {}
     for index, backend in enumerate(service.backends):
         port = backend.egress or default_egress
         key = backend.mac or backend.address
         if service.mode is ServiceMode.NAT and backend.address is not None:
             # Servers behind one router have its MAC; `check_nat` compares their addresses.
             continue
+        place = port, backend.remote, backend.key
         if key is None:
             yield Remark(
                 (*path, "backends", index), "a backend needs `mac:`, or `address:` by which its MAC can be found"
             )
             continue
-        other = first.setdefault((key, port), index)
+        other = first.setdefault((key, place), index)
         if other != index:
             name, what = service.backends[other].name, "address" if backend.mac is None else "mac"
             yield Remark(
@@ -333,6 +335,11 @@ def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
             yield from check_nat_ingress(checked.switch, checked.services)
     for i, service in checked.services:
         lost = checked.lost_of(i)
+        if checked.switch is not None and not lost.has(("return",)) and not checked.lost_around.has(("tunnels",)):
+            unknown = lost.backends("mac", "egress", "remote", "key")
+            here = ("services", i)
+            tunnels = checked.switch_tunnels
+            yield from check_tunnelled_backends(service, here, switch=checked.switch, tunnels=tunnels, unknown=unknown)
         yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)
         yield from check_shares(service, ("services", i), lost=lost)
         yield from check_health(service, ("services", i), defaults=checked.health, lost=lost, for_lab=for_lab)

@@ -25,10 +25,12 @@ from xenoovs.model.balancer import (
     KeyField,
     Nat,
     Notify,
+    Returns,
     Service,
     usual_positions,
 )
-from xenoovs.model.next_hop import l4_port_of, mac_and_port
+from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_and_port
+from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
@@ -56,15 +58,28 @@ def _lines(balancer: Balancer) -> Iterator[str]:
     yield f"  other_traffic: {uplinks.other_traffic.value}"
     if balancer.announce is not None:
         yield f"announce: {json.dumps(settings_of(balancer.announce))}"
-    if balancer.tunnels:
+    if balancer.tunnels or balancer.switch_tunnels:
         yield "tunnels:"
-    for tunnel in balancer.tunnels:
-        for index, line in enumerate(render_tunnel(tunnel)):
+    for lines in (*map(_switch_tunnel, balancer.switch_tunnels), *map(render_tunnel, balancer.tunnels)):
+        for index, line in enumerate(lines):
             yield f"  {'-' if index == 0 else ' '} {line}"
     yield "services:" if balancer.services else "services: []"
     for service in balancer.services:
         for index, line in enumerate(_service(service)):
             yield f"  {'-' if index == 0 else ' '} {line}"
+
+
+def _switch_tunnel(tunnel: SwitchTunnel) -> Iterator[str]:
+    yield f"name: {render_text(tunnel.name)}"
+    yield f"type: {tunnel.type.value}"
+    yield f"local: {tunnel.local}"
+    if tunnel.key is not None:
+        yield f"key: {tunnel.key}"
+    yield f"ports: {tunnel.ports.value}"
+    if tunnel.dst_port:
+        yield f"dst_port: {tunnel.dst_port}"
+    if tunnel.ipsec is not None:
+        yield f"ipsec: {json.dumps(settings_of(tunnel.ipsec))}"
 
 
 def render_tunnel(tunnel: HostTunnel) -> Iterator[str]:
@@ -138,6 +153,8 @@ def _service(service: Service) -> Iterator[str]:
         yield f"notify: {json.dumps(settings_of(service.notify))}"
     if not service.announced:
         yield "announce: false"
+    if service.returns is not Returns.DIRECT:
+        yield f"return: {service.returns.value}"
     if service.agent_check is not None:
         yield f"agent_check: {json.dumps(settings_of(service.agent_check))}"
     yield "backends:"
@@ -160,7 +177,9 @@ def _claim(claim: Claim) -> Iterator[str]:
         yield f"ports: {_list(map(str, claim.ports))}"
 
 
-def settings_of(part: Health | Drain | Notify | Announce | AgentCheck) -> dict[str, bool | int | str | list[str]]:
+def settings_of(
+    part: Health | Drain | Notify | Announce | AgentCheck | Ipsec,
+) -> dict[str, bool | int | str | list[str]]:
     """Return the keys of a part such as `health:` or `notify:` with their values, without those that have none."""
     values = ((field.name, getattr(part, field.name)) for field in fields(part))
     given = {name: value for name, value in values if value not in (None, ()) and (name, value) != ("query", NO_QUERY)}
@@ -190,9 +209,12 @@ def _backend(backend: Backend) -> str:
     l4_port = l4_port_of(hop)
     port = "" if l4_port is None else f", port: {l4_port}"
     mac = "" if backend.follows else f"mac: {mac_and_port(hop)[0]}, "
+    egress, remote = hop.port, ""
+    if isinstance(hop, Tunneled):
+        egress, remote = hop.tunnel, f", remote: {hop.remote}, key: {hop.key}"
     return (
         f"  - {{name: {render_text(backend.name)}, {mac}"
-        f"weight: {render_decimal(backend.weight)}, egress: {render_text(hop.port)}{address}{port}{backup}}}"
+        f"weight: {render_decimal(backend.weight)}, egress: {render_text(egress)}{remote}{address}{port}{backup}}}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ class ConfigKey:
         path: Where it is written: `health.max_down`, `services.backends.mac`.
         kind: What may be written, in words.
         default: As YAML has it; empty: none.
-        section: Name of the mapping that is its value, or each item of it; empty: the value is no mapping.
+        sections: Names of the mappings, one of which is its value or each item of it; none: the value is no mapping.
     """
 
     path: str
@@ -28,7 +28,7 @@ class ConfigKey:
     default: str = ""
     is_required: bool = False
     examples: tuple[object, ...] = ()
-    section: str = ""
+    sections: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,10 +63,26 @@ def all_keys() -> tuple[ConfigKey, ...]:
 def _below(prefix: str, section: ConfigSection, by_name: dict[str, ConfigSection]) -> Iterator[ConfigKey]:
     for key in section.keys:
         path = f"{prefix}{key.name}"
-        meaning = key.meaning or (by_name[key.section].meaning if key.section else "")
-        yield ConfigKey(path, key.kind, meaning, key.default, key.is_required, key.examples, key.section)
-        if key.section:
-            yield from _below(f"{path}.", by_name[key.section], by_name)
+        meaning = key.meaning or " ".join(by_name[name].meaning for name in key.sections)
+        yield ConfigKey(path, key.kind, meaning, key.default, key.is_required, key.examples, key.sections)
+        inside = [each for name in key.sections for each in _below(f"{path}.", by_name[name], by_name)]
+        yield from inside if len(key.sections) == 1 else _merged(inside, key.sections)
+
+
+def _merged(keys: list[ConfigKey], forms: tuple[str, ...]) -> Iterator[ConfigKey]:
+    """Yield each path once: a key that several forms have means what each of them says."""
+    by_path: dict[str, list[ConfigKey]] = {}
+    for key in keys:
+        by_path.setdefault(key.path, []).append(key)
+    for same in by_path.values():
+        first = same[0]
+        yield replace(
+            first,
+            kind=" or ".join(dict.fromkeys(key.kind for key in same)),
+            meaning=" ".join(dict.fromkeys(key.meaning for key in same)),
+            is_required=len(same) == len(forms) and all(key.is_required for key in same),
+            examples=tuple(example for key in same for example in key.examples),
+        )
 
 
 def _section(name: str, definition: dict[str, Any]) -> ConfigSection:
@@ -80,7 +96,7 @@ def _section(name: str, definition: dict[str, Any]) -> ConfigSection:
             _default(value.get("default")),
             key in required,
             tuple(value.get("examples", ())),
-            _section_of(value),
+            _sections_of(value),
         )
         for key, value in definition["properties"].items()
     )
@@ -91,15 +107,16 @@ def _section_name(definition: str) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "-", definition.removesuffix("Config")).lower()
 
 
-def _section_of(value: dict[str, Any]) -> str:
-    reference = value.get("$ref") or value.get("items", {}).get("$ref", "")
-    return _section_name(reference.rpartition("/")[2])
+def _sections_of(value: dict[str, Any]) -> tuple[str, ...]:
+    item = value.get("items", value)
+    references = (choice.get("$ref") for choice in item.get("oneOf", [item]))
+    return tuple(_section_name(reference.rpartition("/")[2]) for reference in references if reference)
 
 
 def kind_of(value: dict[str, Any]) -> str:
     """Return what a schema allows, in words."""
-    if "$ref" in value:
-        return _section_of(value)
+    if "$ref" in value or "oneOf" in value:
+        return " or ".join(_sections_of(value))
     if "x-kind" in value:
         return str(value["x-kind"])
     if "anyOf" in value:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
 from xenoovs.config import values
 from xenoovs.config.bridges import MAX_BRIDGES
@@ -33,8 +33,10 @@ from xenoovs.model.balancer import (
     PortRange,
     ProbeKind,
     Protocol,
+    Returns,
     ServiceMode,
 )
+from xenoovs.model.switch_tunnel import IpsecOffload, TunnelPorts
 from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
 
 MAX_SERVICES = 1_000
@@ -273,7 +275,15 @@ class BackendConfig(_Mapping):
         examples=[50, 0.5],
     )
     egress: Annotated[str | None, values.port_name] = _key(
-        "Port of the bridge towards it; left out: `egress` of the bridge.", "pf0hpf"
+        "Port of the bridge towards it, or the name of a tunnel of Open vSwitch; left out: `egress` of the bridge.",
+        "pf0hpf",
+    )
+    remote: Annotated[IPv4Address | None, values.tunnel_address] = _key(
+        "Its end of the tunnel that `egress` names; `mac` is then that of its device inside of the tunnel.",
+        "192.168.77.11",
+    )
+    key: Annotated[int | None, values.tunnel_key] = _key(
+        "VNI, or GRE key, of its packets in the tunnel; left out: `key` of the tunnel.", 5001
     )
     address: Annotated[IPAddress | None, values.server_address] = _key(
         "Its own address, to which health probes go, and by which a MAC that is left out is found. With `mode: nat` "
@@ -377,6 +387,12 @@ class ServiceConfig(_Mapping):
     agent_check: AgentCheckConfig = Field(
         default_factory=AgentCheckConfig, description="Weight and state that servers advertise."
     )
+    returns: Annotated[Returns, values.choice(Returns)] = Field(
+        default=Returns.DIRECT,
+        alias="return",  # which is no name in Python
+        description="How answers of backends behind tunnels reach the clients: direct (the backends send them by "
+        "another way) or switch (back by the tunnel, and by the ingress port).",
+    )
     weights: WeightsConfig = _key(  # type: ignore[valid-type]  # made by a call
         "Weights from a file. Backends that it names have no `weight` of their own; others need one."
     )
@@ -406,7 +422,7 @@ BackendDefaults = create_model(
     "BackendDefaultsConfig",
     __base__=_Mapping,
     __doc__="Keys of backends that do not have them.",
-    **_defaults_for(BackendConfig, "name", "address"),
+    **_defaults_for(BackendConfig, "name", "address", "remote"),
 )
 
 
@@ -477,7 +493,7 @@ class PathProbeConfig(_Mapping):
     )
 
 
-class TunnelConfig(_Mapping):
+class HostTunnelConfig(_Mapping):
     """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets."""
 
     name: Annotated[str, values.name] = Field(description="Unique on its bridge.", examples=["rack7"])
@@ -486,7 +502,7 @@ class TunnelConfig(_Mapping):
         description="Bridge, or bridges, of the file that have the tunnel; left out: every one.",
         examples=["ovsbr1"],
     )
-    type: Annotated[TunnelType, values.choice(TunnelType)] = Field(
+    type: Annotated[TunnelType, values.host_tunnel_type] = Field(
         default=TunnelType.VXLAN, description="Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081)."
     )
     local: Annotated[IPv4Address, values.tunnel_address] = Field(
@@ -523,6 +539,66 @@ class TunnelConfig(_Mapping):
         description="How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP "
         "stay) or off. The remotes need the same.",
     )
+
+
+class IpsecConfig(_Mapping):
+    """IPsec by Open vSwitch's own monitor (ovs-monitor-ipsec); exactly one of the first three keys."""
+
+    psk_file: Annotated[str | None, values.file] = _key("File with the pre-shared key.", "/etc/xenoovs/psk")
+    remote_cert: Annotated[str | None, values.file] = _key(
+        "Certificate of the remotes that they signed themselves.", "/etc/keys/remote.pem"
+    )
+    remote_name: Annotated[str | None, values.host] = _key(
+        "Common name in the certificate of the remotes, which the authority of Open vSwitch signed.", "rack7"
+    )
+    offload: Annotated[IpsecOffload, values.choice(IpsecOffload)] = Field(
+        default=IpsecOffload.NONE,
+        description="What the NIC does of it: none, crypto, or packet. Only with packet can it encapsulate too.",
+    )
+
+
+class SwitchTunnelConfig(_Mapping):
+    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`."""
+
+    name: Annotated[str, values.port_name] = Field(
+        description="Of its port on the bridge; `egress` of backends names it.", examples=["gnv0"]
+    )
+    bridge: BridgeNames = Field(
+        default_factory=list,
+        description="Bridge, or bridges, of the file that have the tunnel; left out: every one.",
+        examples=["ovsbr1"],
+    )
+    type: Annotated[TunnelType, values.choice(TunnelType)] = Field(
+        description="Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre."
+    )
+    local: Annotated[IPv4Address, values.tunnel_address] = Field(
+        description="Our end; a device of this host has this address.", examples=["192.168.77.1"]
+    )
+    key: Annotated[int | None, values.tunnel_key] = _key(
+        "VNI (24 bits), or GRE key (32), of backends that name none.", 5001
+    )
+    ports: Annotated[TunnelPorts | None, values.choice(TunnelPorts)] = _key(
+        "shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as "
+        "gnv0-c0a84d0b); left out: shared, each with `ipsec`.",
+    )
+    dst_port: Annotated[int | None, values.port] = _key("UDP destination port; left out: that of the type.", 6081)
+    ipsec: IpsecConfig = _key("Encrypt what the tunnel carries; left out: nothing is encrypted.")
+
+
+_OF_HOSTS = frozenset(HostTunnelConfig.model_fields) - frozenset(SwitchTunnelConfig.model_fields)
+
+
+def _kind_of_tunnel(value: Any) -> str:
+    """Return which form an entry of `tunnels` has: one with a key that only tunnels of hosts have is such a one."""
+    return "host" if isinstance(value, dict) and not _OF_HOSTS.isdisjoint(value) else "switch"
+
+
+TUNNEL_FORMS: dict[str, type[BaseModel]] = {"host": HostTunnelConfig, "switch": SwitchTunnelConfig}
+"""The forms of a tunnel by what the path of a mistake has behind the index."""
+TunnelConfig = Annotated[
+    Annotated[SwitchTunnelConfig, Tag("switch")] | Annotated[HostTunnelConfig, Tag("host")],
+    Discriminator(_kind_of_tunnel),
+]
 
 
 class DefaultsConfig(_Mapping):
@@ -576,7 +652,8 @@ class FileConfig(_Mapping):
     tunnels: list[TunnelConfig] = Field(
         default_factory=list,
         max_length=MAX_ITEMS,
-        description="Tunnels of hosts, whose packets get the better of several paths; `services` may be empty.",
+        description="Tunnels of Open vSwitch, behind which backends are; with `host_port` tunnels of hosts, whose "
+        "packets get the better of several paths (`services` may then be empty).",
     )
     include: Includes = _INCLUDE
     defaults: DefaultsConfig = Field(default_factory=DefaultsConfig)

@@ -1,18 +1,20 @@
-"""Tunnels of a config: what must hold between their values, and the model that they make."""
+"""Tunnels of hosts in a config: what must hold between their values, and the model that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.config.schema import SwitchConfig, TunnelConfig
+from xenoovs.config.schema import HostTunnelConfig, SwitchConfig, SwitchTunnelConfig
+from xenoovs.config.switch_tunnels import check_switch_tunnels
 from xenoovs.config.values import OTHER, KeyPath, Remark
 from xenoovs.errors import counted
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Reflect, Remote
 
-NumberedTunnel = tuple[int, TunnelConfig]
+NumberedTunnel = tuple[int, HostTunnelConfig]
+AnyTunnel = tuple[int, HostTunnelConfig | SwitchTunnelConfig]
 
 
-def tunnel_of(config: TunnelConfig) -> HostTunnel:
+def tunnel_of(config: HostTunnelConfig) -> HostTunnel:
     """Return the tunnel that a config without mistakes describes."""
     probe = config.probe
     return HostTunnel(
@@ -34,7 +36,7 @@ def tunnel_of(config: TunnelConfig) -> HostTunnel:
     )
 
 
-def _paths(config: TunnelConfig) -> Paths:
+def _paths(config: HostTunnelConfig) -> Paths:
     paths = config.paths
     if paths.by is PathSelector.UPLINK:
         return Paths(paths.by, len(paths.uplinks), uplinks=tuple(paths.uplinks))
@@ -45,9 +47,12 @@ def _paths(config: TunnelConfig) -> Paths:
     return Paths(paths.by, count, paths.discover or usual, tuple(paths.ports))
 
 
-def check_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> Iterator[Remark]:
+def check_tunnels(switch: SwitchConfig, tunnels: Iterable[AnyTunnel]) -> Iterator[Remark]:
     """Find mistakes that two or more right values of tunnels make together."""
-    numbered = tuple(tunnels)
+    every = tuple(tunnels)
+    yield from _check_names(every)
+    yield from check_switch_tunnels(switch, ((i, one) for i, one in every if isinstance(one, SwitchTunnelConfig)))
+    numbered = tuple((index, tunnel) for index, tunnel in every if isinstance(tunnel, HostTunnelConfig))
     for index, tunnel in numbered:
         here = ("tunnels", index)
         yield from _check_ports(switch, tunnel, here)
@@ -57,7 +62,16 @@ def check_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> It
     yield from _check_between(numbered)
 
 
-def _check_ports(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_names(tunnels: tuple[AnyTunnel, ...]) -> Iterator[Remark]:
+    names = dict[str, int]()
+    for index, tunnel in tunnels:
+        other = names.setdefault(tunnel.name, index)
+        if other != index:
+            path, message = ("tunnels", index, "name"), f"'{tunnel.name}' is already {OTHER}; name each once"
+            yield Remark(path, message, other=_at(other))
+
+
+def _check_ports(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
     if tunnel.host_port in switch.ingress:
         yield Remark(
             (*here, "host_port"),
@@ -76,7 +90,7 @@ def _check_ports(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> I
         )
 
 
-def _check_paths(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_paths(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
     paths, path = tunnel.paths, (*here, "paths")
     by = paths.by.value
     for key, selector, is_given in (
@@ -98,7 +112,7 @@ def _check_paths(switch: SwitchConfig, tunnel: TunnelConfig, here: KeyPath) -> I
                     yield Remark((*here, "remotes", index), message)
 
 
-def _check_source_ports(tunnel: TunnelConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_source_ports(tunnel: HostTunnelConfig, path: KeyPath) -> Iterator[Remark]:
     paths = tunnel.paths
     if paths.discover is Discover.LIST and not paths.ports:
         yield Remark((*path, "discover"), "no port is listed; add `ports: [50001, 50002]`")
@@ -120,7 +134,7 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _check_uplinks(switch: SwitchConfig, tunnel: TunnelConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_uplinks(switch: SwitchConfig, tunnel: HostTunnelConfig, path: KeyPath) -> Iterator[Remark]:
     uplinks = tunnel.paths.uplinks
     if not uplinks:
         yield Remark(path, "no uplink is named; add `uplinks: [p0, p1]`")
@@ -134,7 +148,7 @@ def _check_uplinks(switch: SwitchConfig, tunnel: TunnelConfig, path: KeyPath) ->
             )
 
 
-def _check_remotes(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_remotes(tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
     names, addresses = set[str](), {tunnel.local}
     for index, remote in enumerate(tunnel.remotes):
         path = (*here, "remotes", index)
@@ -150,7 +164,7 @@ def _check_remotes(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
             yield Remark((*path, "aliases"), f"paths by {by} use one address; write `by: address`, or leave it out")
 
 
-def _check_probe(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_probe(tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
     probe = tunnel.probe
     if probe is None:
         return
@@ -165,18 +179,10 @@ def _check_probe(tunnel: TunnelConfig, here: KeyPath) -> Iterator[Remark]:
 
 
 def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
-    names, packets, answers, senders = (
-        dict[object, int](),
-        dict[object, int](),
-        dict[object, int](),
-        dict[object, int](),
-    )
+    packets, answers, senders = dict[object, int](), dict[object, int](), dict[object, int]()
     by_index = dict(tunnels)
     for index, tunnel in tunnels:
         here, model = ("tunnels", index), tunnel_of(tunnel)
-        other = names.setdefault(tunnel.name, index)
-        if other != index:
-            yield Remark((*here, "name"), f"'{tunnel.name}' is already {OTHER}; name each once", other=_at(other))
         for number, remote in enumerate(tunnel.remotes):
             other = packets.setdefault((tunnel.host_port, remote.address, model.dst_port), index)
             if other != index:
@@ -197,11 +203,11 @@ def _at(index: int) -> KeyPath:
     return ("tunnels", index)
 
 
-def _answering(tunnel: TunnelConfig) -> object:
+def _answering(tunnel: HostTunnelConfig) -> object:
     probe = tunnel.probe
     return None if probe is None else (probe.port, probe.tos, tunnel.reflect)
 
 
-def _leaving(tunnel: TunnelConfig) -> object:
+def _leaving(tunnel: HostTunnelConfig) -> object:
     is_by_uplink = tunnel.paths.by is PathSelector.UPLINK
     return tuple(tunnel.paths.uplinks) if is_by_uplink else None

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, Initial, KeyField, PortRange
 from xenoovs.model.next_hop import UNCHANGED
-from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS
+from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values a YAML text says, and where each of them stands.
@@ -519,13 +519,34 @@ def count(value: object) -> int:
     return value
 
 
+MAX_TUNNEL_KEY = (1 << TunnelType.GRE.key_bits) - 1
+
+
 @_accepts(type="string", format="ipv4")
 def tunnel_address(value: object) -> IPv4Address:
     """Read the unicast IPv4 address of one end of a tunnel."""
     found = _address(value, advice="write the address of the tunnel's end")
     if not isinstance(found, IPv4Address):
-        raise ValueError(f"{found} is IPv6; paths are chosen for tunnels over IPv4 only")
+        raise ValueError(f"{found} is IPv6; tunnels are supported over IPv4 only")
     return found
+
+
+@_accepts(type="integer", minimum=0, maximum=MAX_TUNNEL_KEY)
+def tunnel_key(value: object) -> int:
+    """Read a VNI or GRE key."""
+    if not is_int(value) or not 0 <= value <= MAX_TUNNEL_KEY:
+        raise ValueError(f"{show(value)} is not a key of a tunnel; write a VNI such as 5001")
+    return value
+
+
+@_accepts(enum=[TunnelType.VXLAN.value, TunnelType.GENEVE.value])
+def host_tunnel_type(value: object) -> TunnelType:
+    """Read the type of a tunnel whose paths are chosen."""
+    if value == TunnelType.GRE.value:
+        raise ValueError("'gre' has no UDP port by which a path is chosen; write vxlan or geneve")
+    if value not in (TunnelType.VXLAN.value, TunnelType.GENEVE.value):
+        raise ValueError(f"{show(value)} is not one of: vxlan, geneve")
+    return TunnelType(value)
 
 
 @_accepts(anyOf=[{"type": "integer", "minimum": 0, "maximum": 252, "multipleOf": 4}])

@@ -12,9 +12,10 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.next_hop import NextHop, l4_port_of, with_mac
+from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
+from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel
 
 # Which bits of a packet choose its block, and so its backend.
@@ -327,6 +328,13 @@ def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ..
     return (*range(1, MAX_KEY_BITS), 0) if is_tcp_port else None
 
 
+class Returns(Enum):
+    """How answers of backends behind a tunnel reach clients. DIRECT: not by this bridge. SWITCH: by the tunnel."""
+
+    DIRECT = "direct"
+    SWITCH = "switch"
+
+
 class Churn(Enum):
     """What a change of weights minimises: clients that move, or blocks (= hardware entries), or both in balance."""
 
@@ -391,6 +399,7 @@ class Service:
                 first layout; then the blocks stay where they are placed.
     nat:        None: packets keep the VIP as their destination, and backends answer with it as their source. Else they
                 are written by the next hops of the backends, and by the flows for what these send back.
+    returns:    how answers of backends behind tunnels reach the clients.
     rewritten_ports: source ports of its packets, where paths rewrite them; each is a megaflow. None: none is rewritten.
     """
 
@@ -410,6 +419,7 @@ class Service:
     agent_check: AgentCheck | None = None
     is_remote: bool = False
     rewritten_ports: PortRange | None = None
+    returns: Returns = Returns.DIRECT
     nat: Nat | None = None
 
     @property
@@ -529,6 +539,7 @@ class Balancer:
         announce: None: no VIP is announced.
         tunnels: Tunnels of hosts, for whose packets paths are chosen.
         source_ports: Of paths that were found, in their order, by tunnel and remote.
+        switch_tunnels: Tunnels of Open vSwitch itself, behind which backends are.
     """
 
     uplinks: Uplinks
@@ -536,6 +547,7 @@ class Balancer:
     announce: Announce | None = None
     tunnels: tuple[HostTunnel, ...] = ()
     source_ports: tuple[tuple[RemoteName, tuple[int, ...]], ...] = ()
+    switch_tunnels: tuple[SwitchTunnel, ...] = ()
 
     @property
     def announced_vips(self) -> dict[IPAddress, tuple[str, ...]]:
@@ -552,6 +564,12 @@ class Balancer:
         hops = (backend.next_hop for service in self.services for backend in service.backends)
         others = {port for hop in hops for port in hop.ports} - {self.uplinks.egress}
         return (self.uplinks.egress, *sorted(others))
+
+    @property
+    def tunnel_ports(self) -> tuple[str, ...]:
+        """The ports of tunnels of Open vSwitch that lead to a backend, by name."""
+        hops = (backend.next_hop for service in self.services for backend in service.backends)
+        return tuple(sorted({port for hop in hops if is_tunneled(hop) for port in hop.ports}))
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -175,6 +175,11 @@ class Tunneled:
         """Whether the port leads to this remote alone, so that packets need not carry its address."""
         return remote_of_port(self.port) == self.remote
 
+    @property
+    def tunnel(self) -> str:
+        """The name of the tunnel that the port is of."""
+        return self.port.removesuffix(port_of_remote("", self.remote))
+
     def __str__(self) -> str:
         return f"{self.mac}/{self.remote}/{self.key}@{self.port}"
 
@@ -249,6 +254,11 @@ def mac_of(hop: NextHop) -> Mac | None:
 def l4_port_of(hop: NextHop) -> int | None:
     """Return the port that packets get as their destination; None: they keep theirs."""
     return hop.l4_port if isinstance(hop, Translated) else None
+
+
+def is_tunneled(hop: NextHop) -> bool:
+    """Return whether a server is behind a tunnel of Open vSwitch."""
+    return isinstance(hop, Tunneled)
 
 
 def with_mac(hop: NextHop, mac: Mac) -> NextHop:

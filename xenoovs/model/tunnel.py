@@ -11,15 +11,28 @@ from xenoovs.model.ports import PortRange
 
 
 class TunnelType(Enum):
-    """The encapsulation. Both are UDP, and the sender may choose the source port (RFC 7348, 5; RFC 8926, 3.3)."""
+    """The encapsulation. The first two are UDP, and the sender may choose the source port (RFC 7348, 5; RFC 8926, 3.3);
+    a host has no other."""
 
     VXLAN = "vxlan"
     GENEVE = "geneve"
+    GRE = "gre"
 
     @property
     def dst_port(self) -> int:
-        """The UDP port that IANA assigned (RFC 7348, 7; RFC 8926, 7)."""
-        return 4789 if self is TunnelType.VXLAN else 6081
+        """The UDP port that IANA assigned (RFC 7348, 7; RFC 8926, 7); 0: GRE has none."""
+        return {TunnelType.VXLAN: 4789, TunnelType.GENEVE: 6081}.get(self, 0)
+
+    @property
+    def key_bits(self) -> int:
+        """Width of the VNI (RFC 7348, 5; RFC 8926, 3.4) or of the GRE key (RFC 2890, 2.1)."""
+        return 32 if self is TunnelType.GRE else 24
+
+    @property
+    def overhead(self) -> int:
+        """Bytes by which IP packets grow: IPv4 (20), UDP (8) and VXLAN or Geneve without options (8), or GRE with a key
+        (8), and the Ethernet header inside (14)."""
+        return 42 if self is TunnelType.GRE else 50
 
 
 LINUX_SOURCE_PORTS = PortRange(32_768, 60_999)

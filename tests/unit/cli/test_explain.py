@@ -49,12 +49,15 @@ def test_keys_of_one_name_with_several_meanings_are_listed(xenoovs: CommandLine)
 
 def test_a_mapping_lists_its_keys(xenoovs: CommandLine) -> None:
     out = xenoovs("explain", "services.backends").out
-    assert [line.split()[0] for line in out.splitlines() if line][-6:] == [
+    assert [line.split()[0] for line in out.splitlines() if line][-9:] == [
         "name",
         "mac",
         "weight",
         "egress",
+        "remote",
+        "key",
         "address",
+        "port",
         "backup",
     ]
 

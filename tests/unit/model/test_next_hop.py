@@ -17,13 +17,14 @@ TRANSLATORS = {
     "model/next_hop.py",
     "config/build.py",
     "config/emit.py",
+    "config/switch_tunnels.py",
     "compile/encoding.py",
     "compile/returns.py",
     "verify/expected.py",
 }
 """A new kind of next hop is written here and nowhere else."""
 
-APART = re.compile(r"\b(Direct|Translated)\b|\b(\w*hops?(\[\w+\])?|old|new|opens)\.(mac|port)\b")
+APART = re.compile(r"\b(Direct|Translated|Tunneled)\b|\b(\w*hops?(\[\w+\])?|old|new|opens)\.(mac|port)\b")
 
 
 @pytest.mark.parametrize("port", ["p1", "0", "pf0hpf", "en3f0pf0sf0.5@p0"])

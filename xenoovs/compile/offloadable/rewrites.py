@@ -14,7 +14,7 @@ from xenoovs.openflow.text import render_flow
 ROCE_PORT = 4791
 """RoCEv2 (InfiniBand Architecture, Annex A17). Its ICRC covers the UDP source port, so no switch can rewrite it."""
 
-_TUNNEL_PORTS = frozenset(kind.dst_port for kind in TunnelType)
+_TUNNEL_PORTS = frozenset(kind.dst_port for kind in TunnelType if kind.dst_port)
 _MASKED_PORT = re.compile(r"set_field:[^/>]+/[^>]+->(?:udp|tcp|sctp|tp)_(?:src|dst)", re.ASCII)
 _SETS_TOS = re.compile(r"mod_nw_tos:|set_field:[^>]+->(?:ip_dscp|nw_tos)", re.ASCII)
 _OFFLOADED_DUMP = re.compile(r"^[^#\n]*dpctl/dump-flows[^\n]*type=offloaded", re.ASCII | re.MULTILINE)

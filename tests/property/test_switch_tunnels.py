@@ -1,0 +1,73 @@
+"""Laws of backends behind tunnels of Open vSwitch: flows are read back, and answers pass from remotes alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from tests.strategies import balancers
+from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
+from xenoovs.compile.program import compile_config, compile_onto
+from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
+from xenoovs.model.next_hop import parse_next_hop
+from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
+from xenoovs.model.tunnel import TunnelType
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.text import parse_flow, render_flow
+
+TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
+
+
+@given(TUNNELED)
+@settings(max_examples=60, deadline=None)
+def test_flows_are_read_back_as_what_was_decided(balancer: Balancer) -> None:
+    program = compile_config(balancer)
+    texts = [render_flow(flow) for flow in program.flows]
+    assert tuple(parse_flow(text) for text in texts) == program.flows
+    again = compile_onto(balancer, [ObservedFlow(parse_flow(text), 0, 0, 1.0) for text in texts])
+    assert again.flows == program.flows
+
+
+@given(TUNNELED)
+@settings(max_examples=60, deadline=None)
+def test_next_hops_are_read_from_their_text(balancer: Balancer) -> None:
+    hops = [backend.next_hop for service in balancer.services for backend in service.backends]
+    assert [parse_next_hop(str(hop)) for hop in hops] == hops
+
+
+def _from_tunnels(balancer: Balancer) -> list[str]:
+    flows = compile_config(balancer).flows
+    return sorted(render_flow(flow).partition("priority=")[2] for flow in flows if "gnv0" in str(flow.match.in_port))
+
+
+def test_answers_leave_by_the_ingress_port_and_nothing_else_enters_by_a_tunnel() -> None:
+    remotes = ("0x1389,tun_src=192.168.77.11", "0x138a,tun_src=192.168.77.12")
+    answers = [f"100,ip,tun_id={remote},in_port=gnv0,nw_src=10.3.10.45 actions=output:p0" for remote in remotes]
+    assert _from_tunnels(behind_tunnels()) == ["1,in_port=gnv0 actions=drop", *answers]
+
+
+def test_with_direct_answers_nothing_enters_by_a_tunnel() -> None:
+    assert _from_tunnels(behind_tunnels(returns=Returns.DIRECT)) == ["1,in_port=gnv0 actions=drop"]
+
+
+@pytest.mark.parametrize("policy", OtherTraffic)
+def test_no_policy_for_other_traffic_is_for_tunnels(policy: OtherTraffic) -> None:
+    balancer = behind_tunnels(returns=Returns.DIRECT)
+    uplinks = replace(balancer.uplinks, other_traffic=policy)
+    expected = [] if policy is OtherTraffic.LEAVE else ["1,in_port=gnv0 actions=drop"]
+    assert _from_tunnels(replace(balancer, uplinks=uplinks)) == expected
+
+
+def test_services_that_share_a_vip_share_the_flows_of_its_answers() -> None:
+    one = behind_tunnels()
+    other = replace(one.services[0], name="dns")
+    assert _from_tunnels(replace(one, services=(*one.services, other))) == _from_tunnels(one)
+
+
+def test_each_remote_has_a_port_of_its_own() -> None:
+    each = SwitchTunnel("gnv0", TunnelType.GENEVE, LOCAL, 5001, TunnelPorts.EACH, 6081)
+    balancer = behind_tunnels(each)
+    assert balancer.tunnel_ports == ("gnv0-c0a84d0b", "gnv0-c0a84d0c")
+    assert not any("TUN_IPV4_DST" in render_flow(flow) for flow in compile_config(balancer).flows)

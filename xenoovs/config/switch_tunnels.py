@@ -1,0 +1,159 @@
+"""Tunnels of Open vSwitch in a config: what must hold between their values, and the model that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from xenoovs.config.schema import BackendConfig, IpsecConfig, ServiceConfig, SwitchConfig, SwitchTunnelConfig
+from xenoovs.config.values import OTHER, KeyPath, Remark
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Returns, ServiceMode
+from xenoovs.model.next_hop import NextHop, Tunneled, remote_of_port
+from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
+from xenoovs.model.tunnel import TunnelType
+from xenoovs.openflow.flow import MAX_PORT_NAME
+
+NumberedTunnel = tuple[int, SwitchTunnelConfig]
+Tunnels = Mapping[str, SwitchTunnelConfig]
+
+_SUFFIX = "-c0a84d0b"
+"""What a port for one remote has behind the name of its tunnel."""
+_LONGEST_NAME = MAX_PORT_NAME - len(_SUFFIX)
+
+
+def switch_tunnel_of(config: SwitchTunnelConfig) -> SwitchTunnel:
+    """Return the tunnel that a config without mistakes describes."""
+    ipsec = config.ipsec
+    usual = TunnelPorts.SHARED if ipsec is None else TunnelPorts.EACH
+    return SwitchTunnel(
+        config.name,
+        config.type,
+        config.local,
+        config.key,
+        config.ports or usual,
+        config.dst_port or config.type.dst_port,
+        None if ipsec is None else Ipsec(ipsec.psk_file, ipsec.remote_cert, ipsec.remote_name, ipsec.offload),
+    )
+
+
+def tunneled(backend: BackendConfig, tunnels: Tunnels) -> NextHop | None:
+    """Return the next hop of a backend behind one of these tunnels; None: it is behind none."""
+    tunnel = tunnels.get(backend.egress or "")
+    if tunnel is None or backend.remote is None or not isinstance(backend.mac, Mac):
+        return None
+    key = tunnel.key if backend.key is None else backend.key
+    return Tunneled(backend.mac, switch_tunnel_of(tunnel).port_to(backend.remote), backend.remote, key or 0)
+
+
+def check_switch_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> Iterator[Remark]:
+    """Find mistakes between the values of tunnels of Open vSwitch."""
+    shared = dict[object, int]()
+    for index, tunnel in tunnels:
+        here, model = ("tunnels", index), switch_tunnel_of(tunnel)
+        yield from _check_name(switch, tunnel, model, here)
+        yield from _check_key(tunnel.type, tunnel.key, here)
+        if tunnel.type is TunnelType.GRE and tunnel.dst_port is not None:
+            yield Remark((*here, "dst_port"), "gre is no UDP and has no port; leave the key out")
+        if tunnel.ipsec is not None:
+            yield from _check_ipsec(tunnel, tunnel.ipsec, here)
+        if model.ports is TunnelPorts.SHARED:
+            other = shared.setdefault((model.type, model.local, model.dst_port), index)
+            if other != index:
+                yield Remark(
+                    here,
+                    f"{OTHER} is a shared {model.type.value} port of {model.local} already, and Open vSwitch has one; "
+                    "let backends name that tunnel with a `key` of their own, or write `ports: each`",
+                    other=("tunnels", other),
+                )
+
+
+def _check_name(
+    switch: SwitchConfig, tunnel: SwitchTunnelConfig, model: SwitchTunnel, here: KeyPath
+) -> Iterator[Remark]:
+    name, path = tunnel.name, (*here, "name")
+    if name == switch.bridge or name in switch.ingress:
+        yield Remark(path, f"{name} is another port of the bridge; a tunnel has a port of its own")
+    if name == switch.egress:
+        yield Remark(
+            ("switch", "egress"),
+            f"{name} is a tunnel, which says nothing about the remote of other traffic; name the port of the wire",
+        )
+    if remote_of_port(name) is not None:
+        yield Remark(path, f"the end of {name} means the address of a remote; write a name without it")
+    elif model.ports is TunnelPorts.EACH and len(name.encode()) > _LONGEST_NAME:
+        yield Remark(
+            path,
+            f"{name} is too long for ports such as {name}{_SUFFIX}, as names have at most {MAX_PORT_NAME} bytes; write "
+            f"at most {_LONGEST_NAME}",
+        )
+
+
+def _check_key(kind: TunnelType, key: int | None, here: KeyPath) -> Iterator[Remark]:
+    if key is not None and key >> kind.key_bits:
+        yield Remark((*here, "key"), f"{key} does not fit the {kind.key_bits} bits of a VNI; write at most 16777215")
+
+
+def _check_ipsec(tunnel: SwitchTunnelConfig, ipsec: IpsecConfig, here: KeyPath) -> Iterator[Remark]:
+    if tunnel.ports is TunnelPorts.SHARED:
+        yield Remark((*here, "ports"), "IPsec needs a port for each remote, which has its address; write `ports: each`")
+    named = [key for key in ("psk_file", "remote_cert", "remote_name") if getattr(ipsec, key) is not None]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} are too many" if named else "nothing says how remotes are known"
+        yield Remark((*here, "ipsec"), f"{what}; write one of psk_file, remote_cert, remote_name")
+
+
+def check_tunnelled_backends(
+    service: ServiceConfig, path: KeyPath, *, switch: SwitchConfig, tunnels: Tunnels, unknown: frozenset[int]
+) -> Iterator[Remark]:
+    """Find backends that do not fit their tunnel, and returns by the switch that cannot be.
+
+    Args:
+        tunnels: Those of Open vSwitch on this bridge, by name.
+        unknown: Indices of backends that are not to be judged.
+    """
+    for index, backend in enumerate(service.backends):
+        if index in unknown:
+            continue
+        here, tunnel = (*path, "backends", index), tunnels.get(backend.egress or "")
+        if tunnel is None:
+            yield from _check_without_tunnel(backend, tunnels, here)
+        elif service.mode is ServiceMode.NAT:
+            yield Remark(
+                (*here, "egress"), f"{tunnel.name} is a tunnel, through which there is no NAT; use `mode: dsr`"
+            )
+        else:
+            yield from _check_backend(backend, tunnel, here)
+    if service.returns is Returns.SWITCH:
+        yield from _check_returns(service, switch, tunnels, (*path, "return"))
+
+
+def _check_without_tunnel(backend: BackendConfig, tunnels: Tunnels, here: KeyPath) -> Iterator[Remark]:
+    named = f"such as {min(tunnels)}" if tunnels else "with an entry of `tunnels` that has no `host_port`"
+    for key in ("remote", "key"):
+        if getattr(backend, key) is not None:
+            yield Remark((*here, key), f"{backend.name} is behind no tunnel; name one as `egress`, {named}")
+
+
+def _check_backend(backend: BackendConfig, tunnel: SwitchTunnelConfig, here: KeyPath) -> Iterator[Remark]:
+    if backend.remote is None:
+        yield Remark(here, f"{tunnel.name} is a tunnel; add `remote:`, the address of this backend's end")
+    elif backend.remote == tunnel.local:
+        yield Remark((*here, "remote"), f"{backend.remote} is our own end of {tunnel.name}; write that of the backend")
+    if backend.key is None and tunnel.key is None:
+        yield Remark(here, f"neither {backend.name} nor {tunnel.name} has a key; add `key: 5001` to one of them")
+    yield from _check_key(tunnel.type, backend.key, here)
+    if not isinstance(backend.mac, Mac):
+        why = "only its own MAC is taken in at the end of a tunnel" if backend.mac else "no ARP goes through a tunnel"
+        yield Remark((*here, "mac") if backend.mac else here, f"{why}; write the MAC of its device there")
+
+
+def _check_returns(service: ServiceConfig, switch: SwitchConfig, tunnels: Tunnels, here: KeyPath) -> Iterator[Remark]:
+    if not service.vip:
+        yield Remark(here, "without a VIP nothing says which packets of a tunnel are answers; add `vip:`")
+    if len(set(switch.ingress)) > 1:
+        yield Remark(
+            here,
+            f"{len(switch.ingress)} ingress ports do not say by which of them answers leave; write `return: direct`",
+        )
+    if all(backend.egress not in tunnels for backend in service.backends):
+        yield Remark(here, "no backend is behind a tunnel of Open vSwitch; leave the key out")

@@ -1,0 +1,69 @@
+"""Tunnels of Open vSwitch itself, behind which backends are. Values only; `model.tunnel` has those of hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address
+
+from xenoovs.model.next_hop import port_of_remote
+from xenoovs.model.tunnel import TunnelType
+
+ECN_CODE_POINTS = 4
+"""Not-ECT, ECT(1), ECT(0) and CE (RFC 3168, 5). Open vSwitch copies them to the outer header, so that a block behind a
+tunnel has a megaflow for each one that its packets have (compose_output_action__() of ofproto/ofproto-dpif-xlate.c)."""
+
+
+class TunnelPorts(Enum):
+    """SHARED: one port to all remotes, and flows say to which. EACH: a port for each remote."""
+
+    SHARED = "shared"
+    EACH = "each"
+
+
+class IpsecOffload(Enum):
+    """What the NIC does of IPsec (ip-xfrm(8), `offload`)."""
+
+    NONE = "none"
+    CRYPTO = "crypto"
+    PACKET = "packet"
+
+
+@dataclass(frozen=True, slots=True)
+class Ipsec:
+    """How Open vSwitch's IPsec monitor authenticates remotes; exactly one of the first three is there.
+
+    Attributes:
+        psk_file: File with the pre-shared key.
+        remote_cert: File with the remote's certificate, which signed itself.
+        remote_name: Common name in the remote's certificate, which an authority signed.
+    """
+
+    psk_file: str | None = None
+    remote_cert: str | None = None
+    remote_name: str | None = None
+    offload: IpsecOffload = IpsecOffload.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTunnel:
+    """A tunnel whose packets Open vSwitch encapsulates.
+
+    Attributes:
+        name: Of the port with `SHARED`; else what the names of the ports start with.
+        local: This end.
+        key: VNI, or GRE key, of backends that name none; None: each of them names one.
+        dst_port: UDP destination port; 0: GRE has none.
+    """
+
+    name: str
+    type: TunnelType
+    local: IPv4Address
+    key: int | None = None
+    ports: TunnelPorts = TunnelPorts.SHARED
+    dst_port: int = 0
+    ipsec: Ipsec | None = None
+
+    def port_to(self, remote: IPv4Address) -> str:
+        """Return the name of the port that packets to a remote leave by."""
+        return self.name if self.ports is TunnelPorts.SHARED else port_of_remote(self.name, remote)
