@@ -100,7 +100,7 @@ class Chart:
         panels: From left to right, `columns` in a row.
         caption: How to read it.
         table: Its figures.
-        verdicts: On the claim that the experiment tests, for each run.
+        verdicts: On the claims that the experiment tests, for each run.
         columns: Panels in a row.
         notes: What is not drawn.
         runs: Those that are drawn.
@@ -112,7 +112,7 @@ class Chart:
     panels: tuple[Panel, ...]
     caption: str
     table: ChartTable
-    verdicts: tuple[ClaimVerdict | None, ...] = ()
+    verdicts: tuple[tuple[ClaimVerdict, ...], ...] = ()
     columns: int = 1
     notes: tuple[str, ...] = ()
     runs: tuple[RecordedRun, ...] = field(default=(), compare=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from xenoovs.errors import counted
 from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
 from xenoovs.measure.completion_chart import completion_chart
+from xenoovs.measure.completion_verdict import acceptance
 from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.repeats import repeat_values, trusted
@@ -15,6 +16,7 @@ from xenoovs.measure.samples import BedKind, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, change, interval, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
+    ClaimVerdict,
     by_point,
     judge,
     line_rate_pps,
@@ -40,7 +42,7 @@ def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None
     several = len(measured) > 1
     sources = [_RunSource(run, f"{label}: " if several else "", index) for index, (run, label) in enumerate(measured)]
     chart = make(sources)
-    verdicts = tuple(judge(one.run.run.experiment, one.run.samples, link_bps=one.link_bps) for one in sources)
+    verdicts = tuple(_verdicts(one) for one in sources)
     return replace(
         chart,
         subtitles=tuple(f"{one.prefix}{subtitle_of(one.run)}" for one in sources),
@@ -48,6 +50,14 @@ def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None
         notes=(*chart.notes, *_few_repeats(chart)),
         runs=tuple(one.run for one in sources),
     )
+
+
+def _verdicts(source: _RunSource) -> tuple[ClaimVerdict, ...]:
+    experiment, samples = source.run.run.experiment, source.run.samples
+    if experiment == "completion":
+        return acceptance(samples)
+    found = judge(experiment, samples, link_bps=source.link_bps)
+    return () if found is None else (found,)
 
 
 def _few_repeats(chart: Chart) -> Iterator[str]:

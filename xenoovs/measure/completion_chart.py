@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
 from xenoovs.measure.completion import CompletionCase, Scene
-from xenoovs.measure.completion_figures import CompletionFigures, figures_of
+from xenoovs.measure.completion_figures import CompletionFigures, figures_of, scene_title
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun
@@ -45,12 +45,6 @@ def completion_chart(runs: Sequence[tuple[RecordedRun, str]]) -> Chart:
         ChartTable(_COLUMNS, rows, frozenset(range(2, len(_COLUMNS))) - {5}),
         notes=("Further runs are in the table.",) if len(runs) > 1 else (),
     )
-
-
-def scene_title(scene: Scene) -> str:
-    """Return a line about a scene."""
-    load = f" {scene.load:g}" if scene.case is CompletionCase.STEADY else ""
-    return f"{scene.case.value}{load}, {scene.flows} x {scene.size / 1000:g} kB"
 
 
 def _measured(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:

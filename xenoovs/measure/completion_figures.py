@@ -57,6 +57,12 @@ class CompletionFigures:
         return None if self.ecmp_s is None else self.ecmp_s / self.median_s
 
 
+def scene_title(scene: Scene) -> str:
+    """Return a line about a scene."""
+    load = f" {scene.load:g}" if scene.case is CompletionCase.STEADY else ""
+    return f"{scene.case.value}{load}, {scene.flows} x {scene.size / 1000:g} kB"
+
+
 def figures_of(points: Iterable[Point], samples: Iterable[Sample]) -> dict[Scene, tuple[CompletionFigures, ...]]:
     """Return the figures of all scenes and designs that have samples, in the order of the points."""
     groups = defaultdict[tuple[Scene, str], list[Sample]](list)

@@ -61,8 +61,7 @@ def test_latency_has_a_panel_for_each_split_and_a_box_for_each_load() -> None:
     ]
     # Published for this split alone.
     assert [len(panel.lines) for panel in made.panels] == [0, 1]
-    assert made.verdicts[0] is not None
-    assert made.verdicts[0].outcome is ClaimOutcome.REFUTED
+    assert made.verdicts[0][0].outcome is ClaimOutcome.REFUTED
 
 
 def test_sent_is_received_plus_lost_at_each_load() -> None:

@@ -11,10 +11,12 @@ from tests.unit.measure.made import recorded
 from xenoovs.measure.charts import chart_of
 from xenoovs.measure.completion import CompletionCase, Scene, points_of, scenes_of
 from xenoovs.measure.completion_figures import figures_of
+from xenoovs.measure.completion_verdict import acceptance
 from xenoovs.measure.pictures import svg_of
 from xenoovs.measure.probe_per_flow import ones_sum, probe_like, with_source_port
 from xenoovs.measure.routing_designs import RoutingDesign
-from xenoovs.measure.samples import Point, RecordedRun, Value
+from xenoovs.measure.samples import Point, RecordedRun, Sample, Value
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict
 
 ELEPHANT = Scene(CompletionCase.ELEPHANT, 10, 50_000, 1.2)
 ALONE = Scene(CompletionCase.ALONE, 10, 50_000, 0.0)
@@ -112,3 +114,77 @@ def test_a_probe_has_the_headers_of_its_flow() -> None:
     # The length counts the header of UDP, which the published sender forgets.
     assert struct.unpack_from("!HHHH", probe, 34) == (50003, 4789, 8 + 16, 0)
     assert struct.unpack_from("!H", probe, 16)[0] == len(probe) - 14
+
+
+LATER, DEAD = Scene(CompletionCase.LATER, 10, 1_000_000, 1.2), Scene(CompletionCase.DEAD, 10, 1_000_000, 0.0)
+REVERSE, ALONE_LONG = Scene(CompletionCase.REVERSE, 10, 250_000, 1.2), Scene(CompletionCase.ALONE, 10, 1_000_000, 0.0)
+RIGHT_S: Mapping[tuple[Scene, str], float] = {
+    **{(scene, design): 0.1 for scene in (ALONE, ALONE_LONG) for design in ("ecmp", "blocks")},
+    (ELEPHANT, "ecmp"): 0.5,
+    (ELEPHANT, "seed"): 0.12,
+    (ELEPHANT, "blocks"): 0.11,
+    (LATER, "ecmp"): 1.0,
+    (LATER, "seed"): 0.4,
+    (LATER, "blocks"): 0.12,
+    (DEAD, "blocks"): 0.12,
+    (REVERSE, "blocks"): 0.1,
+}
+NEAR, ECMP, PROBES, ALIKE, NO_MOVES, EMPTY, COMPLETE = range(7)
+
+
+def verdicts(
+    times_s: Mapping[tuple[Scene, str], float] = RIGHT_S, *, repeats: int = 10, **more: float
+) -> list[ClaimVerdict]:
+    """Of a run whose repeats vary by 2 %. `more`: other values of our samples that nothing disturbs."""
+    found = list[Sample]()
+    for (scene, design), time_s in times_s.items():
+        for repeat in range(repeats):
+            values: dict[str, Value] = {"completion_s": time_s * (1 + repeat % 3 / 100), "completed": 10, "flows": 10}
+            if design == "blocks":
+                is_out = scene.case in (CompletionCase.ELEPHANT, CompletionCase.LATER, CompletionCase.DEAD)
+                values |= {"moves": 16.0 if is_out else 0.0}
+                values |= {"emptied_s": 0.2} if scene is DEAD else {}
+                values |= {} if is_out else more
+            found.append(Sample("completion", {**scene.point(RoutingDesign(design))}, repeat, "", values))
+    return [*acceptance(found)]
+
+
+def test_every_claim_about_adaptive_routing_has_a_verdict() -> None:
+    found = verdicts()
+    assert [each.outcome for each in found] == [ClaimOutcome.CONFIRMED] * 7
+    assert found[ECMP].reason.startswith("elephant, 10 x 50 kB: 4.55x (4.")
+    assert "dead, 10 x 1000 kB: 0.20" in found[EMPTY].reason
+    assert found[NO_MOVES].reason.count(": 0 moves in 0 of 10 samples") == 3
+
+
+@pytest.mark.parametrize(
+    ("scene", "design", "time_s", "claim"),
+    [
+        (ELEPHANT, "blocks", 0.15, NEAR),
+        (ELEPHANT, "ecmp", 0.2, ECMP),
+        (LATER, "ecmp", 0.2, ECMP),
+        (ELEPHANT, "seed", 0.09, PROBES),
+        (LATER, "seed", 0.2, PROBES),
+        (ALONE, "blocks", 0.12, ALIKE),
+        (DEAD, "blocks", 0.2, NEAR),
+    ],
+)
+def test_a_ratio_on_the_wrong_side_of_its_limit_is_refuted(
+    scene: Scene, design: str, time_s: float, claim: int
+) -> None:
+    assert verdicts({**RIGHT_S, (scene, design): time_s})[claim].outcome is ClaimOutcome.REFUTED
+
+
+def test_as_fast_as_a_probe_for_each_flow_is_enough_in_its_own_scene() -> None:
+    assert verdicts({**RIGHT_S, (ELEPHANT, "seed"): 0.11})[PROBES].outcome is ClaimOutcome.CONFIRMED
+
+
+def test_a_move_without_a_cause_is_refuted_and_few_repeats_decide_nothing() -> None:
+    assert verdicts(moves=1.0)[NO_MOVES].outcome is ClaimOutcome.REFUTED
+    assert verdicts(completed=9.0)[COMPLETE].outcome is ClaimOutcome.REFUTED
+    few = [each.outcome for each in verdicts(repeats=3)]
+    assert few == [*[ClaimOutcome.UNDECIDED] * 6, ClaimOutcome.CONFIRMED]
+
+
+def test_a_run_without_our_design_has_no_verdict_on_it() -> None:
+    assert verdicts({key: value for key, value in RIGHT_S.items() if key[1] != "blocks"}) == []
