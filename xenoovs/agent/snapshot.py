@@ -140,6 +140,7 @@ class BackendView:
         mac: Destination MAC of its packets.
         egress: Port of the bridge that its packets leave by.
         address: IP address; null where the config has none.
+        l4_port: Destination port that its packets get by NAT; null: they keep theirs.
         state: Health.
         is_backup: Whether it has clients only while no other backend of the service serves.
         is_ejected: Whether it has no clients because of its health, its port or maintenance. A backend that is down
@@ -189,6 +190,12 @@ class BackendView:
     last_change: str = ""
     last_change_s: float | None = None
     agent: AgentView | None = None
+    l4_port: int | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Address, with the port where NAT writes one; empty where the config has none."""
+        return "" if self.address is None else f"{self.address}:{self.l4_port}" if self.l4_port else self.address
 
     @property
     def is_working(self) -> bool:

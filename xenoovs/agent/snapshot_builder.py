@@ -30,7 +30,7 @@ from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.model.balancer import Backend, Service
-from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.verify.findings import BlockOffload, OffloadFindings
 
 if TYPE_CHECKING:
@@ -306,6 +306,7 @@ def _backend(
         mac=installed.macs.get(used.name) or mac,
         egress=port,
         address=None if used.address is None else str(used.address),
+        l4_port=l4_port_of(used.next_hop),
         state=_state(health, override),
         is_backup=used.is_backup,
         is_ejected=used.name in moment.state.ejected.get(name[0], ()) or name in moment.unreachable,

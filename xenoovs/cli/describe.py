@@ -251,7 +251,7 @@ def _facts(each: Described) -> Iterator[tuple[str, str]]:
     from xenoovs.agent.rows import BackendRow
 
     backend, row = each.backend, BackendRow(each.service, each.backend, each.now_s, 0.0)
-    yield "server", f"{backend.mac}, port {backend.egress}, address {backend.address or '-'}"
+    yield "server", f"{backend.mac}, port {backend.egress}, address {backend.endpoint or '-'}"
     if each.now_s:
         since = "" if backend.since_s is None else f" for {row.since}"
         yield "state", f"{row.state}{since}{', without clients (ejected)' if backend.is_ejected else ''}"

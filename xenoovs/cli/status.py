@@ -82,7 +82,7 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
     if snapshot.services or not snapshot.remotes:
-        print_table(_AGENT_HEADERS, map(_agent_row, backend_rows(snapshot)), right=range(4, 12), spare=_AGENT_SPARE)
+        _print_backends(snapshot)
     if snapshot.remotes:
         if snapshot.services:
             echo()
@@ -92,6 +92,17 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
         if index == 0:
             echo()
         print_text(addressed(text, option), fg=_NOTICE_COLOURS[how])
+
+
+def _print_backends(snapshot: Snapshot) -> None:
+    """Print the backends; where NAT changes the port of packets, with the address and port of each."""
+    rows, spare = list(backend_rows(snapshot)), _AGENT_SPARE
+    if not any(row.backend.l4_port for row in rows):
+        print_table(_AGENT_HEADERS, map(_agent_row, rows), right=range(4, 12), spare=spare)
+        return
+    headers = [*_AGENT_HEADERS[:2], "ADDRESS", *_AGENT_HEADERS[2:]]
+    cells = ([*found[:2], row.backend.endpoint or "-", *found[2:]] for row in rows for found in [_agent_row(row)])
+    print_table(headers, cells, right=range(5, 13), spare=tuple(index + 1 for index in spare))
 
 
 def _agent_row(row: BackendRow) -> list[str]:

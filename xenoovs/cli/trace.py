@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
 import click
@@ -15,13 +15,15 @@ from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.errors import SwitchError, did_you_mean, first_names
 from xenoovs.model.address import IPAddress, Mac, family_of
-from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
+from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
 from xenoovs.model.intent import service_of
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.model.remote import every_service
+from xenoovs.openflow.flow import Field, ObservedFlow
+from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.walk import Outcome, tables_of
+from xenoovs.simulate.headers import Headers, headers_of
+from xenoovs.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.trace import TraceResult, agrees, parse_trace, render_packet
 
@@ -183,9 +185,12 @@ def _show(
     by_port = f" from port {packet.sport}" if service is not None and service.key.field.needs_ports else ""
     echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
     echo("".join(f"  {flow}\n" for flow in flows), nl=False)
-    leaves = ", ".join(f"{copy['dl_dst']} by {copy['port'] or 'NORMAL'}" for copy in copies) or "dropped"
+    before = headers_of(packet)
+    sent = (f"{Mac(copy.dl_dst)}{_translated(copy, before)} by {copy.port or 'NORMAL'}" for copy in outcome.copies)
+    leaves = ", ".join(sent) or "dropped"
     if service is None:
-        echo(f"matches no service -> other traffic ({leaves})")
+        whose = _answering(balancer, outcome)
+        echo(f"matches no service -> {'other traffic' if whose is None else f'answer of {whose.name}'} ({leaves})")
     else:
         what = "backup" if backend is not None and backend.is_backup else "backend"
         chosen = click.style("none" if backend is None else backend.name, bold=True, fg="green")
@@ -193,6 +198,23 @@ def _show(
     if check is not None:
         colour = {True: "green", False: "red", None: "yellow"}[check.agrees]
         echo(f"switch: {click.style(check.text, fg=colour)}")
+
+
+def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
+    """Return the service whose flow makes a packet of its VIP out of one from a backend; None: there is none."""
+    ids = service_ids(service.claim for service in every_service(balancer))
+    met = {cookie_service(flow.cookie) for flow in outcome.flows}
+    return next((service for service in balancer.services if service.nat and ids[service.claim] in met), None)
+
+
+def _translated(copy: Copy, before: Headers) -> str:
+    """Return the source and destination that were written into a copy, as the middle of a sentence."""
+    ends = (("from", Field.NW_SRC, Field.TP_SRC), ("to", Field.NW_DST, Field.TP_DST))
+    return "".join(
+        f" {what} {IPv4Address(copy.headers.get(address))}:{copy.headers.get(port)}"
+        for what, address, port in ends
+        if copy.headers.get(address) != before.get(address)
+    )
 
 
 def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> Backend | None:

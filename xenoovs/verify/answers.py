@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Set
 
 from xenoovs.datapath.megaflow import Megaflow, match_of
+from xenoovs.openflow.flow import Field, Match
 from xenoovs.verify.expected import ANY, ExpectedService, Fields
 from xenoovs.verify.findings import outside_kind_of
 from xenoovs.verify.foreign import OverlapIndex
@@ -19,8 +21,8 @@ _MAX_CACHED = 50_000
 class AnswerFinder:
     """Finds the services whose answers a megaflow may carry.
 
-    An answer has the VIP of its service as source address. But mostly a megaflow of answers matches no address: nothing
-    on the bridge depends on it. So several services may share one.
+    An answer has the VIP of its service as source address, or with NAT that of a backend. But mostly a megaflow of
+    answers matches no address: nothing on the bridge depends on it. So several services may share one.
     """
 
     def __init__(self, services: Iterable[ExpectedService], index: OverlapIndex) -> None:
@@ -28,6 +30,11 @@ class AnswerFinder:
         self._index = index
         self._ports = frozenset(port for service in listed for port in service.ports)
         self._ingress = frozenset(entry.in_port for service in listed for entry in service.entries)
+        self._translated = {service.name for service in listed if service.returns}
+        self._returns = defaultdict[tuple[str | None, int], list[tuple[Match, str]]](list)
+        for service in listed:
+            for match in service.returns:
+                self._returns[match.in_port, _source_of(match)].append((match, service.name))
         self._cache: dict[tuple[str, tuple[object, ...]], tuple[str, ...]] = {}
 
     def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
@@ -47,14 +54,18 @@ class AnswerFinder:
         if in_port in self._ingress and not self._is_from_vip(fields):
             # Clients are behind this port too.
             return ()
+        source = fields.get("nw_src", ANY)
+        returned = [name for match, name in self._returns.get((in_port, source.value), ()) if _holds(match, fields)]
+        if returned:
+            return tuple(sorted(dict.fromkeys(returned)))
         mirrored = {request: fields[answer] for answer, request in _MIRRORED.items() if answer in fields}
         mirrored |= {name: fields[name] for name in _UNCHANGED if name in fields}
         key = in_port, tuple(mirrored.items())
         found = self._cache.get(key)
         if found is None:
             entries = (entry for port in self._ingress for entry in self._index.entries(port, mirrored))
-            names = (entry.service.name for entry in entries if in_port in entry.service.ports)
-            found = tuple(sorted(dict.fromkeys(names)))
+            names = dict.fromkeys(entry.service.name for entry in entries if in_port in entry.service.ports)
+            found = tuple(sorted(names.keys() - self._translated))
             if len(self._cache) < _MAX_CACHED:
                 self._cache[key] = found
         return found
@@ -69,3 +80,17 @@ class AnswerFinder:
         return any(
             fields.get(name, ANY).mask == (1 << width) - 1 for name, width in (("nw_src", 32), ("ipv6_src", 128))
         )
+
+
+def _source_of(match: Match) -> int:
+    """Return the address that the packets of a match come from."""
+    source = match.get(Field.NW_SRC)
+    return 0 if source is None else source.value
+
+
+def _holds(match: Match, fields: Fields) -> bool:
+    """Return whether all packets with these fields meet a match."""
+    return all(
+        (found := fields.get(c.field.ovs_name, ANY)).mask & c.mask == c.mask and found.value & c.mask == c.value
+        for c in match.masked
+    )

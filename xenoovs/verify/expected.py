@@ -62,6 +62,7 @@ class ExpectedService:
         entries: the matches that classify its packets, each for one port of the bridge.
         priority: the lowest priority of its classify flows.
         ports: the ports of its backends, where answers enter.
+        returns: what its answers match where NAT makes packets of the VIP out of them; none without NAT.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ExpectedService:
     blocks: tuple[ExpectedBlock, ...]
     priority: int = 0
     ports: frozenset[str] = frozenset()
+    returns: tuple[Match, ...] = ()
 
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
@@ -86,6 +88,7 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
         ports=frozenset()
         if service.service.is_remote
         else frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
+        returns=tuple(each.flow.match for each in service.returns),
     )
 
 

@@ -86,12 +86,14 @@ def flow_topics(path: Iterable[Flow], *, groups: Mapping[int, OpenFlowGroup] = N
 class FlowRole(Enum):
     """What a flow is for.
 
+    RETURN:      makes packets of the VIP out of what a backend sends.
     RESOLUTION:  ARP and neighbour discovery, a few packets a minute, in software by design.
     TAGGED_DROP: drops packets with a VLAN tag; packets of other flows have none, so it costs them nothing.
     """
 
     CLASSIFY = "classify"
     BLOCK = "block"
+    RETURN = "return"
     OTHER = "other traffic"
     RESOLUTION = "address resolution"
     TAGGED_DROP = "dropped tagged packets"
@@ -180,6 +182,8 @@ def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[Judged
     name = service.service.name
     for flow in service.classify:
         yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path((flow,)))
+    for each in service.returns:
+        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path((each.flow,)))
     entries = {family: _one_per_shape(flows) for family, flows in _by_family(service.classify)}
     for block in service.blocks:
         path = (*entries.get(_family(block.flow), ()), block.flow)

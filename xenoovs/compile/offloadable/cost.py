@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.plan import hardware_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import counted
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import DrainMode, KeyField, Protocol
+from xenoovs.model.balancer import Backend, DrainMode, KeyField, Protocol, Service, probe_port
+from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
@@ -37,6 +38,8 @@ class CostKind(Enum):
     """A bit that is the same in most connections chooses the block."""
     SOURCE_PORTS = "source-ports"
     """Paths rewrite source ports, each of which is an entry."""
+    NAT = "nat"
+    """What NAT without state costs, and what it cannot do."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
 
@@ -94,11 +97,12 @@ def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostF
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
     yield from _drain(service)
+    yield from _nat(service)
     yield from _clients(service)
 
 
 def _match_combinations(service: ServiceProgram) -> Iterator[CostFinding]:
-    times, entries = len(service.classify), hardware_entries(service)
+    times, entries = len(service.classify), hardware_entries(service) - return_entries(service)
     if times > 1:
         claim = service.service.claim
         ports = len({flow.match.in_port for flow in service.classify})
@@ -145,6 +149,39 @@ def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
             "matched by addresses, ports and TCP flags; `xenoovs plan` estimates how many"
         )
         yield CostFinding(CostKind.DRAIN, service.service.name, entries, text)
+
+
+def _nat(made: ServiceProgram) -> Iterator[CostFinding]:
+    """Yield what NAT costs, and which packets it cannot translate."""
+    service, entries, back = made.service, hardware_entries(made), return_entries(made)
+    if service.nat is None:
+        return
+    text = (
+        f"nat: {counted(entries - back, 'entry', 'entries')} to backends, {back} back; not translated: ICMP errors (so "
+        "path MTU discovery fails: lower the MTU of backends or clamp the MSS), later fragments, packets of a "
+        "client that is a backend itself"
+    )
+    yield CostFinding(CostKind.NAT, service.name, entries, text)
+    if service.claim.protocol is None:
+        text = (
+            f"nat of any protocol: {_entry_count(entries)} for each IP protocol of its clients, because Open vSwitch "
+            "matches the protocol where it writes an address; add `protocol:`"
+        )
+        yield CostFinding(CostKind.ANY_PROTOCOL, service.name, SOME_PROTOCOLS * entries, text)
+    if not service.nat.clients and any(_probes_what_it_serves(service, backend) for backend in service.backends):
+        text = (
+            "nat: answers to health probes get the source of the VIP too, if they pass the bridge from the port of the "
+            "backends; probe from another network, or write `nat: {clients: ...}`"
+        )
+        yield CostFinding(CostKind.NAT, service.name, entries, text)
+
+
+def _probes_what_it_serves(service: Service, backend: Backend) -> bool:
+    """Return whether an answer to a health probe looks like one to a client."""
+    port, served = probe_port(service, backend), l4_port_of(backend.next_hop)
+    if port is None:
+        return False
+    return port == served if served else any(port in ports for ports in service.claim.ports)
 
 
 def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
