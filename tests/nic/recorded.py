@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from typing import Any
 
+from tests.nic.guest.ovs import TUNNELS
 from tests.nic.truth import PortCounters, Rule, parse_ports, parse_rules, ufid_of
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
+from xenoovs.datapath.outer import parse_outer
 from xenoovs.datapath.parse import parse_dump
 
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
@@ -78,10 +80,21 @@ def packets_matching(bursts: tuple[dict[str, Any], ...], megaflow: Megaflow) -> 
     return sum(
         burst["packets_each"]
         for burst in bursts
-        if burst["port"] == megaflow.in_port
+        if _enters_as(burst) == (megaflow.in_port, _remote_of(megaflow))
         for source in burst["sources"]
         if _is_of(_headers(burst["kind"], source), wanted)
     )
+
+
+def _enters_as(burst: dict[str, Any]) -> tuple[str, int | None]:
+    """The port of the datapath, and the remote of the tunnel."""
+    tunnel = burst["kind"]["tunnel"]
+    return (TUNNELS[tunnel["type"]].device, int(IPv4Address(tunnel["remote"]))) if tunnel else (burst["port"], None)
+
+
+def _remote_of(megaflow: Megaflow) -> int | None:
+    outer = megaflow.key("tunnel")
+    return parse_outer(outer).source if outer else None
 
 
 def _is_of(headers: dict[str, int], wanted: dict[str, MaskedValue]) -> bool:
@@ -134,6 +147,7 @@ def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
         f"{ip}_dst": int(ip_address(kind["destination"])),
         "nw_proto": _PROTOCOLS[kind["protocol"]],
         "nw_ttl": 64,
+        "nw_tos": kind["tos"],
         "tp_src": kind["source_port"],
         "tp_dst": kind["port"],
         "tcp_flags": kind["flags"],

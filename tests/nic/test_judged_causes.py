@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.guest.catalogue import JUDGED
 from tests.nic.judged import judged_at, judgements
 from tests.nic.recorded import Story
 
@@ -26,7 +26,7 @@ WRONG: Mapping[str, list[tuple[str, str | None]]] = {
 """Scenarios whose set-up is wrong at every look; nothing is wrong in the set-up of the others."""
 
 
-@pytest.mark.parametrize("story", [name for name in SCENARIOS if name not in ("answers", "fixed")], indirect=True)
+@pytest.mark.parametrize("story", [name for name in JUDGED if name not in ("answers", "fixed")], indirect=True)
 def test_what_is_wrong_is_named_and_nothing_else(story: Story) -> None:
     for judged in judgements(story):
         assert judged.wrong == WRONG.get(story.name, []), judged.look.label

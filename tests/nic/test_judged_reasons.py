@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.guest.catalogue import JUDGED
 from tests.nic.judged import Judged, judged_at, judgements
 from tests.nic.recorded import Story, in_hardware_by_tc
 
 _ACTIONS = "after 5 packets of each client, 2 of a few to each foreign address"
 
-every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
+every_scenario = pytest.mark.parametrize("story", JUDGED, indirect=True)
 
 
 def _in_software(judged: Judged, ports: tuple[str, ...] = ("p0",)) -> set[str]:

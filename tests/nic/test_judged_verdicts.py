@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.guest.catalogue import JUDGED
 from tests.nic.judged import Judged, judged_at, judgements, megaflows_of
 from tests.nic.recorded import Seen, Story, tc_counters
 from xenoovs.openflow.flow import ETH_IPV4
@@ -17,7 +17,7 @@ TAKEN = ("foreign_prefix", "overriding")
 """Scenarios in which a foreign flow sends packets of blocks to another port than the config does."""
 _WORSE = ("ABSENT", "HW", "UNCONFIRMED", "TC_SW", "SW")
 
-every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
+every_scenario = pytest.mark.parametrize("story", JUDGED, indirect=True)
 
 
 def _true_verdict(block: dict[str, Any], look: Seen) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.guest.catalogue import JUDGED
 from tests.nic.judged import judgements
 from tests.nic.recorded import Story
 
-pytestmark = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
+pytestmark = pytest.mark.parametrize("story", JUDGED, indirect=True)
 
 
 def test_traffic_control_and_the_nic_hold_the_same_rules_afterwards(story: Story) -> None:

@@ -40,5 +40,25 @@ def test_the_cookie_of_tc_is_the_ufid_with_the_bytes_of_each_word_turned() -> No
 
 
 def test_ports_are_counted_apart() -> None:
-    text = "port=p0 hit_packets=671 hit_bytes=67100 miss_packets=33 miss_bytes=3300 out_packets=1 out_bytes=60\n"
-    assert parse_ports(text) == {"p0": PortCounters(hit=671, miss=33, out=1)}
+    text = (
+        "port=p0 hit_packets=671 hit_bytes=67100 miss_packets=33 miss_bytes=3300 out_packets=1 out_bytes=60"
+        " too_long_packets=2 too_long_bytes=3028 sas=1\n"
+    )
+    assert parse_ports(text) == {"p0": PortCounters(hit=671, miss=33, out=1, too_long=2, sas=1)}
+
+
+def test_a_rule_of_a_tunnel_has_its_outer_header_apart() -> None:
+    head, _, rest = RULE.partition(" match ")
+    outer = (
+        "enc_key=00001389/ffffffff enc_src=c0a84d0b/ffffffff enc_tos=00/ff enc_opts=0102800100010002/ffffffff7fffffff"
+    )
+    into = (
+        f"{head.replace('port=p0', 'port=p1 via=genev_sys_6081')} match {outer} eth_type=0800/ffff actions decap drop"
+    )
+    [rule] = parse_rules(into)
+    assert (rule.port, rule.via, rule.options) == ("p1", "genev_sys_6081", "0102800100010002/ffffffff7fffffff")
+    assert rule.outer["tun_id"] == MaskedValue(5001, 0xFFFFFFFF)
+    assert set(rule.outer) == {"tun_id", "src", "tos"}
+    assert set(rule.match) == {"dl_type"}
+    [out] = parse_rules(f"{head} match {rest.replace('set:', 'encap:dst=192.0.2.2,key=5001,csum set:', 1)}")
+    assert out.encapsulations == ({"dst": "192.0.2.2", "key": "5001", "csum": ""},)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xenoovs.datapath.megaflow import MaskedValue
 
@@ -21,12 +21,30 @@ _FIELDS = {
     "l4_src": "tp_src",
     "l4_dst": "tp_dst",
     "tcp_flags": "tcp_flags",
+    "ip_tos": "nw_tos",
+    "ip_ttl": "nw_ttl",
+}
+# The same for outer headers -> those of `tunnel(..)` in a dump.
+_OUTER_FIELDS = {
+    "enc_key": "tun_id",
+    "enc_src": "src",
+    "enc_dst": "dst",
+    "enc_tos": "tos",
+    "enc_ttl": "ttl",
+    "enc_l4_src": "tp_src",
+    "enc_l4_dst": "tp_dst",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of the NIC's table. `ufid` is the megaflow's, `frag` the flags and their mask as FLOW_DIS_* bits."""
+    """One entry of the NIC's table. `ufid` is the megaflow's, `frag` the flags and their mask as FLOW_DIS_* bits.
+
+    Attributes:
+        via: the tunnel device whose rule it is; empty: the port's own.
+        outer: what it matches of the outer header, by the names in dumps.
+        options: value and mask of all options of Geneve, in hexadecimal; empty: none.
+    """
 
     port: str
     pref: int
@@ -38,6 +56,15 @@ class Rule:
     actions: tuple[str, ...]
     passed: int = 0
     """Packets that matched and that the NIC gave to the CPU all the same."""
+    via: str = ""
+    outer: Mapping[str, MaskedValue] = field(default_factory=dict)
+    options: str = ""
+
+    @property
+    def encapsulations(self) -> tuple[dict[str, str], ...]:
+        """What the rule writes into outer headers."""
+        words = (action.removeprefix("encap:").split(",") for action in self.actions if action.startswith("encap:"))
+        return tuple({name: value for name, _, value in (word.partition("=") for word in each)} for each in words)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -53,11 +80,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class PortCounters:
-    """Packets that entered at the wire end and met a rule (hit) or went to the representor (miss), or left there."""
+    """Packets that entered at the wire end and met a rule (hit) or went to the representor (miss), or left there.
+
+    too_long: beyond the MTU of the wire end, and lost. sas: IPsec states that the device was given.
+    """
 
     hit: int
     miss: int
     out: int
+    too_long: int = 0
+    sas: int = 0
 
 
 def parse_rules(text: str) -> list[Rule]:
@@ -68,10 +100,12 @@ def parse_rules(text: str) -> list[Rule]:
 def parse_ports(text: str) -> dict[str, PortCounters]:
     """The file `ports`, by the port's name."""
     lines = [dict(word.split("=") for word in line.split()) for line in text.splitlines()]
-    return {words["port"]: PortCounters(*(int(words[f"{name}_packets"]) for name in _COUNTERS)) for words in lines}
+    return {words["port"]: _port_counters(words) for words in lines}
 
 
-_COUNTERS = ("hit", "miss", "out")
+def _port_counters(words: Mapping[str, str]) -> PortCounters:
+    hit, miss, out, too_long = (int(words[f"{name}_packets"]) for name in ("hit", "miss", "out", "too_long"))
+    return PortCounters(hit, miss, out, too_long, int(words["sas"]))
 
 
 def ufid_of(cookie: str) -> str:
@@ -85,17 +119,22 @@ def _parse_rule(line: str) -> Rule:
     head, _, tail = line.partition(" match ")
     matched, _, actions = tail.partition("actions ")
     facts = dict(word.split("=") for word in head.split())
-    match = {name: _masked(value) for name, value in (word.split("=") for word in matched.split())}
+    found = dict(word.split("=") for word in matched.split())
+    options = found.pop("enc_opts", "")
+    match = {name: _masked(value) for name, value in found.items()}
     return Rule(
         port=facts["port"],
         pref=int(facts["pref"]),
         ufid=ufid_of(facts["cookie"]),
         packets=int(facts["packets"]),
         bytes=int(facts["bytes"]),
-        match={_FIELDS[name]: value for name, value in match.items() if name != "frag"},
+        match={_FIELDS[name]: value for name, value in match.items() if name in _FIELDS},
         frag=match.get("frag", MaskedValue(0, 0)),
         actions=tuple(actions.split()),
         passed=int(facts.get("passed", 0)),
+        via=facts.get("via", ""),
+        outer={_OUTER_FIELDS[name]: value for name, value in match.items() if name in _OUTER_FIELDS},
+        options=options,
     )
 
 

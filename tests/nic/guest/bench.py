@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from io import StringIO
@@ -40,9 +40,13 @@ _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
 class Bench:
     """Start with `begin`; everything sent and observed goes to `record`."""
 
-    def __init__(self, directory: Path, wires: Mapping[str, Wire], programs: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, wires: MutableMapping[str, Wire], programs: Mapping[str, str], module: str
+    ) -> None:
+        """`wires`: the far ends of the NIC's ports, replaced when the module is loaded again."""
         self.record = Record()
         self.wires = dict(wires)
+        self._wires, self._module = wires, module
         self._directory = directory
         self._programs = programs
         self._ovs: PrivateOvs | None = None
@@ -59,19 +63,28 @@ class Bench:
 
     def begin(
         self,
-        program: str,
+        program: str = "",
         *,
         extra_flows: str = "",
         hw_offload: str = "true",
         settings: Sequence[str] = (),
         ports: Sequence[str] = nic.PORTS,
+        tunnels: Sequence[str] = (),
     ) -> None:
-        """A fresh OVS and bridge with `ports`, the compiled flows of `balancers/PROGRAM.yaml` and `extra_flows`."""
+        """A fresh OVS and bridge with `ports`, the compiled flows of `balancers/PROGRAM.yaml` and `extra_flows`.
+
+        Args:
+            program: Empty: none.
+            tunnels: Types of tunnel ports (switch.TUNNELS); they leave by p1, which must not be in `ports` then.
+        """
         self._ovs = switch.start_ovs(self._directory, hw_offload=hw_offload, settings=settings)
-        self._ports = tuple(ports)
-        switch.add_bridge(self.ovs, self._ports)
-        self.record.program, self.record.extra_flows = self._programs[program], extra_flows
-        self.add_flows(self._programs[program] + extra_flows)
+        if tunnels:
+            nic.set_up_uplink()
+        self._ports = (*ports, *(switch.TUNNELS[kind].device for kind in tunnels))
+        switch.add_bridge(self.ovs, ports, tunnels=tunnels)
+        compiled = self._programs[program] if program else ""
+        self.record.program, self.record.extra_flows = compiled, extra_flows
+        self.add_flows(compiled + extra_flows)
 
     def add_flows(self, text: str) -> None:
         """Install more flows, in one bundle."""
@@ -237,6 +250,12 @@ class Bench:
         filters = {port: try_run(["tc", "filter", "show", "dev", port, "ingress"]).stdout for port in self._ports}
         return Traces(filters, len(nic.rules().splitlines()), self.ovs.appctl("vlog/list"))
 
+    def reload_nic(self) -> None:
+        """Remove the module, with whatever it holds, and load it again: new ports with the old names."""
+        nic.unload_nic(self._wires)
+        self._wires.update(nic.load_nic(self._module))
+        self.wires.update(self._wires)
+
     def add_veth(self, port: str) -> None:
         """A port that is not on the NIC, for `begin` to put on the bridge."""
         self.wires[port] = nic.add_veth(port)
@@ -290,6 +309,7 @@ class Bench:
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
         nic.set_max_rules(nic.DEFAULT_MAX_RULES)
         nic.set_tcp_flags("Y")
+        nic.clear_uplink()
         nic.unlimit()
         nic.set_faults({})
         for port in nic.PORTS:

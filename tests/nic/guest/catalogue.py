@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.nic.guest.bench import Bench
-from tests.nic.guest.scenarios import accepted, ageing, beside, draining, faulty, generated, refused, restarting, setup
+from tests.nic.guest.scenarios import (
+    accepted,
+    ageing,
+    beside,
+    draining,
+    faulty,
+    generated,
+    refused,
+    restarting,
+    setup,
+    tunnels,
+)
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "accepted": accepted.accepted,
@@ -40,4 +51,13 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "mirrored": beside.mirrored,
     "overriding": beside.overriding,
     "select_group": beside.select_group,
+    "tunnels": tunnels.tunnels,
+    "tunnel_paths": tunnels.tunnel_paths,
+    "tunnel_ipsec": tunnels.tunnel_ipsec,
+    "tunnel_reload": tunnels.tunnel_reload,
 }
+
+TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
+"""Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
+
+JUDGED = tuple(name for name in SCENARIOS if name not in TUNNELS)

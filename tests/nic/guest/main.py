@@ -6,9 +6,10 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.catalogue import SCENARIOS
@@ -25,14 +26,14 @@ def main() -> None:
     wires = load_nic(job["module"])
     wait_for_cores()
     for name in job["scenarios"]:
-        print(json.dumps(asdict(_run(name, wires, job["programs"]))), flush=True)
+        print(json.dumps(asdict(_run(name, wires, job))), flush=True)
     unload_nic(wires)
 
 
-def _run(name: str, wires: Mapping[str, Wire], programs: Mapping[str, str]) -> Record:
+def _run(name: str, wires: MutableMapping[str, Wire], job: Mapping[str, Any]) -> Record:
     started = time.monotonic()
     kernel_log = len(_kernel_log())
-    bench = Bench(Path("/run/ovs") / name, wires, programs)
+    bench = Bench(Path("/run/ovs") / name, wires, job["programs"], job["module"])
     try:
         SCENARIOS[name](bench)
     except Exception:  # noqa: BLE001 (the record carries it to the test, and the next scenario runs all the same)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.nic.guest.frames import GENEVE_PORT, LOCAL, REMOTE_MACS, REMOTES, UPLINK_MAC
+from tests.nic.guest.namespace import inside
 from tests.nic.guest.wire import Wire
 from xenoovs.switch.process import run
 
@@ -55,6 +59,47 @@ def remove_veth(port: str) -> None:
     run(["ip", "link", "delete", port])
 
 
+UPLINK = "p1"
+"""The port by which tunnels leave."""
+
+
+def set_up_uplink() -> None:
+    """Give the uplink our end's addresses, and the MAC addresses of the remotes."""
+    known = (
+        f"neigh replace {REMOTES[kind]} lladdr {mac} dev {UPLINK} nud permanent" for kind, mac in REMOTE_MACS.items()
+    )
+    ip_batch(f"link set {UPLINK} address {UPLINK_MAC}", f"addr replace {LOCAL}/24 dev {UPLINK}", *known)
+
+
+def clear_uplink() -> None:
+    """Remove what `set_up_uplink` has added, and what a scenario has added to it."""
+    ip_batch(f"addr flush dev {UPLINK}", f"neigh flush dev {UPLINK} nud permanent")
+
+
+@contextmanager
+def host_beyond(address: str) -> Iterator[socket.socket]:
+    """In the block, a host with this address answers ARP at the uplink's wire end, and discards what Geneve sends it.
+
+    Yields its socket.
+    """
+    wire = f"{UPLINK}-w"
+    ip_batch(f"addr add {address}/24 dev {wire}", netns=WIRE_NETNS)
+    with inside(WIRE_NETNS):
+        host = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        # Nobody reads it. Without it the host would send ICMP errors.
+        host.bind((address, GENEVE_PORT))
+        yield host
+    finally:
+        host.close()
+        ip_batch(f"addr flush dev {wire}", netns=WIRE_NETNS)
+
+
+def ip_batch(*lines: str, netns: str = "") -> None:
+    """Run commands of ip(8) in one process."""
+    run(["ip", *(["-n", netns] if netns else []), "-batch", "-"], stdin="".join(f"{line}\n" for line in lines))
+
+
 def rules() -> str:
     """The rule table as text; `tests/nic/truth.py` parses it."""
     return (_DEBUGFS / "rules").read_text()
@@ -75,11 +120,11 @@ def set_tcp_flags(state: str) -> None:
     (_PARAMETERS / "tcp_flags").write_text(f"{state}\n")
 
 
-_LIMITS = {"max_prio": "65535", "buckets": "0", "prefix_masks": "N"}
+_LIMITS = {"max_prio": "65535", "buckets": "0", "prefix_masks": "N", "ip_key": "Y", "xfrm_aware": "Y"}
 
 
 def limit(**limits: object) -> None:
-    """Give the NIC limits by parameters of its module: `max_prio`, `buckets`, `prefix_masks`. Its rules stay."""
+    """Give the NIC limits by parameters of its module (`_LIMITS`). Its rules stay."""
     for name, value in limits.items():
         (_PARAMETERS / name).write_text(f"{value}\n")
 

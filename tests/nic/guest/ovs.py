@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.nic.guest import nic
@@ -12,6 +13,23 @@ from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_p
 from xenoovs.switch.process import run, try_run
 
 BRIDGE = "ovsbr1"
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelPort:
+    """A port `name` of Open vSwitch whose flows name the remote. `device`: of the kernel (lib/netdev-vport.c)."""
+
+    name: str
+    device: str
+
+
+TUNNELS = {
+    "geneve": TunnelPort("gnv0", "genev_sys_6081"),
+    "vxlan": TunnelPort("vxl0", "vxlan_sys_4789"),
+    "gre": TunnelPort("gre0", "gre_sys"),
+}
+"""By type, as in the table Interface."""
+
 _START_TIMEOUT_S = 300.0
 
 
@@ -41,9 +59,13 @@ def end_vswitchd(ovs: PrivateOvs) -> None:
         time.sleep(0.05)
 
 
-def add_bridge(ovs: PrivateOvs, ports: Sequence[str]) -> None:
-    """The bridge `ovsbr1` in fail mode secure, with `ports` as OpenFlow ports 1, 2, ..."""
+def add_bridge(ovs: PrivateOvs, ports: Sequence[str], *, tunnels: Sequence[str] = ()) -> None:
+    """The bridge `ovsbr1` in fail mode secure, with `ports` as OpenFlow ports 1, 2, ...; then those of TUNNELS."""
     added = [word for i, port in enumerate(ports, 1) for word in _add_port(port, ofport=i)]
+    for kind in tunnels:
+        name = TUNNELS[kind].name
+        added += ["--", "add-port", BRIDGE, name, "--", "set", "interface", name, f"type={kind}"]
+        added += ["options:remote_ip=flow", "options:key=flow"]
     ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
 
 

@@ -3,7 +3,24 @@
 #include <net/ip.h>
 #include "eswitch.h"
 
-static int parse_step(struct step *step, const struct flow_action_entry *action, struct netlink_ext_ack *extack)
+static int parse_output(struct step *step, const struct net_device *dev, struct ip_tunnel_info *info,
+			struct netlink_ext_ack *extack)
+{
+	strscpy(step->device, dev->name, sizeof(step->device));
+	step->to = port_of_representor(dev);
+	if (step->to)
+		return 0;
+	step->tunnel = tunnel_of(dev);
+	step->info = info;
+	if (step->tunnel != TUNNEL_NONE && info)
+		return check_encapsulation(step, extack);
+	NL_SET_ERR_MSG_MOD(extack, "egress device is not on this eswitch");
+	return -EOPNOTSUPP;
+}
+
+/* info: of the last step that encapsulates. */
+static int parse_step(struct step *step, const struct flow_action_entry *action, struct ip_tunnel_info *info,
+		      struct netlink_ext_ack *extack)
 {
 	step->id = action->id;
 	switch (action->id) {
@@ -12,11 +29,13 @@ static int parse_step(struct step *step, const struct flow_action_entry *action,
 		return 0;
 	case FLOW_ACTION_REDIRECT:
 	case FLOW_ACTION_MIRRED:
-		step->to = port_of_representor(action->dev);
-		if (step->to)
-			return 0;
-		NL_SET_ERR_MSG_MOD(extack, "egress device is not on this eswitch");
-		return -EOPNOTSUPP;
+		return parse_output(step, action->dev, info, extack);
+	case FLOW_ACTION_TUNNEL_ENCAP:
+		/* The kernel's own is gone when this call returns. */
+		step->info = kmemdup(action->tunnel, sizeof(*action->tunnel) + action->tunnel->options_len, GFP_KERNEL);
+		return step->info ? 0 : -ENOMEM;
+	case FLOW_ACTION_TUNNEL_DECAP:
+		return 0;
 	case FLOW_ACTION_MANGLE:
 		step->base = action->mangle.htype;
 		step->offset = action->mangle.offset;
@@ -35,15 +54,25 @@ static int parse_step(struct step *step, const struct flow_action_entry *action,
 int parse_actions(struct rule *rule, const struct flow_action *actions, struct netlink_ext_ack *extack)
 {
 	const struct flow_action_entry *action;
+	bool in_tunnel = rule->block->tunnel != TUNNEL_NONE;
 	enum flow_action_id last = FLOW_ACTION_ACCEPT;
+	struct ip_tunnel_info *info = NULL;
+	struct step *step;
 	int i, err;
 
 	if (!flow_action_hw_stats_check(actions, extack, FLOW_ACTION_HW_STATS_DELAYED_BIT))
 		return -EOPNOTSUPP;
 	flow_action_for_each(i, action, actions) {
-		err = parse_step(&rule->steps[rule->n_steps++], action, extack);
+		if (action->id != FLOW_ACTION_DROP && (action->id == FLOW_ACTION_TUNNEL_DECAP) != (in_tunnel && i == 0)) {
+			NL_SET_ERR_MSG_MOD(extack, "unsupported action: packets of a tunnel are decapsulated first, others never");
+			return -EOPNOTSUPP;
+		}
+		step = &rule->steps[rule->n_steps++];
+		err = parse_step(step, action, info, extack);
 		if (err)
 			return err;
+		if (action->id == FLOW_ACTION_TUNNEL_ENCAP)
+			info = step->info;
 		last = action->id;
 	}
 	if (last != FLOW_ACTION_REDIRECT && last != FLOW_ACTION_DROP) {
@@ -83,6 +112,17 @@ static void update_checksums(struct sk_buff *skb)
 }
 
 /* Consumes the frame. */
+static void output(struct sk_buff *skb, const struct step *step, const struct headers *headers)
+{
+	struct port *port = step->to ?: encapsulate(skb, step, headers);
+
+	if (port)
+		leave(skb, port);
+	else
+		kfree_skb(skb);
+}
+
+/* Consumes the frame. */
 void execute(const struct rule *rule, struct sk_buff *skb, const struct headers *headers)
 {
 	const struct step *step;
@@ -91,13 +131,19 @@ void execute(const struct rule *rule, struct sk_buff *skb, const struct headers 
 	for (step = rule->steps; step < rule->steps + rule->n_steps; step++) {
 		switch (step->id) {
 		case FLOW_ACTION_REDIRECT:
-			leave(skb, step->to);
+			output(skb, step, headers);
 			return;
 		case FLOW_ACTION_MIRRED:
 			/* Not a clone: later steps may rewrite this frame. */
 			copy = skb_copy(skb, GFP_ATOMIC);
 			if (copy)
-				leave(copy, step->to);
+				output(copy, step, headers);
+			break;
+		case FLOW_ACTION_TUNNEL_ENCAP:
+			break;
+		case FLOW_ACTION_TUNNEL_DECAP:
+			skb_pull(skb, headers->inner);
+			skb_reset_mac_header(skb);
 			break;
 		case FLOW_ACTION_MANGLE:
 			rewrite(skb, step, headers);

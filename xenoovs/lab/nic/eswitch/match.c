@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What the switch reads of a frame, and which flower matches it can compare that with. */
+#include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <linux/module.h>
 #include "eswitch.h"
+
+static bool ip_key = true;
+module_param(ip_key, bool, 0644);
+MODULE_PARM_DESC(ip_key, "Whether rules may match the TOS and the TTL of IP");
 
 static bool tcp_flags = true;
 module_param(tcp_flags, bool, 0644);
@@ -11,39 +16,55 @@ MODULE_PARM_DESC(tcp_flags, "Whether rules may match the flags of TCP");
 static struct flow_dissector dissector;
 
 #define HEADER(id, member) { FLOW_DISSECTOR_KEY_##id, offsetof(struct headers, member) }
-static const struct flow_dissector_key parsed_headers[] = {
+static const struct flow_dissector_key dissected[] = {
 	HEADER(CONTROL, control),
 	HEADER(BASIC, basic),
-	HEADER(ETH_ADDRS, eth),
 	HEADER(IPV4_ADDRS, ipv4),
 	HEADER(IPV6_ADDRS, ipv6),
 	HEADER(PORTS, ports),
 	HEADER(TCP, tcp),
+	HEADER(IP, ip),
 };
+
+#define KEYS_OF_PORTS (BIT(FLOW_DISSECTOR_KEY_META) | BIT(FLOW_DISSECTOR_KEY_CONTROL) |		\
+	BIT(FLOW_DISSECTOR_KEY_BASIC) | BIT(FLOW_DISSECTOR_KEY_ETH_ADDRS) |				\
+	BIT(FLOW_DISSECTOR_KEY_IPV4_ADDRS) | BIT(FLOW_DISSECTOR_KEY_IPV6_ADDRS) |			\
+	BIT(FLOW_DISSECTOR_KEY_PORTS) | BIT(FLOW_DISSECTOR_KEY_TCP) | BIT(FLOW_DISSECTOR_KEY_IP))
+
+#define KEYS_OF_TUNNELS (BIT(FLOW_DISSECTOR_KEY_ENC_CONTROL) | BIT(FLOW_DISSECTOR_KEY_ENC_KEYID) |	\
+	BIT(FLOW_DISSECTOR_KEY_ENC_IPV4_ADDRS) | BIT(FLOW_DISSECTOR_KEY_ENC_IPV6_ADDRS) |		\
+	BIT(FLOW_DISSECTOR_KEY_ENC_PORTS) | BIT(FLOW_DISSECTOR_KEY_ENC_IP) |				\
+	BIT(FLOW_DISSECTOR_KEY_ENC_OPTS))
 
 void match_init(void)
 {
-	skb_flow_dissector_init(&dissector, parsed_headers, ARRAY_SIZE(parsed_headers));
+	skb_flow_dissector_init(&dissector, dissected, ARRAY_SIZE(dissected));
 }
 
-/* The frame starts at its Ethernet header and is linear. Transport offsets count from there. */
-void parse_frame(struct sk_buff *skb, struct headers *headers)
+/*
+ * Read the frame that begins with an Ethernet header at offset `at`; the buffer is linear. Transport offsets count from
+ * there. `headers` must be zero.
+ */
+void parse_frame(const struct sk_buff *skb, unsigned int at, struct headers *headers)
 {
-	memset(headers, 0, sizeof(*headers));
-	__skb_flow_dissect(dev_net(skb->dev), skb, &dissector, headers, skb->data, eth_hdr(skb)->h_proto, ETH_HLEN,
-			   skb_headlen(skb), FLOW_DISSECTOR_F_STOP_BEFORE_ENCAP);
+	const struct ethhdr *eth = (const struct ethhdr *)(skb->data + at);
+
+	__skb_flow_dissect(dev_net(skb->dev), NULL, &dissector, headers, (void *)eth, eth->h_proto, ETH_HLEN,
+			   skb_headlen(skb) - at, FLOW_DISSECTOR_F_STOP_BEFORE_ENCAP);
+	ether_addr_copy(headers->eth.dst, eth->h_dest);
+	ether_addr_copy(headers->eth.src, eth->h_source);
 	/* The dissector looks behind VLAN tags; this NIC does not, and no rule of it matches a tagged frame. */
-	headers->basic.n_proto = eth_hdr(skb)->h_proto;
+	headers->basic.n_proto = eth->h_proto;
 }
 
 bool matches(const struct rule *rule, const struct headers *headers)
 {
-	const u8 *key = (const u8 *)&rule->key, *mask = (const u8 *)&rule->mask, *seen = (const u8 *)headers;
+	const long *key = (const long *)&rule->key, *mask = (const long *)&rule->mask, *seen = (const long *)headers;
 	unsigned int i;
 
 	if (eth_type_vlan(headers->basic.n_proto))
 		return false;
-	for (i = 0; i < sizeof(*headers); i++)
+	for (i = 0; i < sizeof(*headers) / sizeof(long); i++)
 		if ((seen[i] & mask[i]) != key[i])
 			return false;
 	return true;
@@ -69,11 +90,14 @@ static void copy_masked(void *key, void *mask, const struct flow_match *match, e
 int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlink_ext_ack *extack)
 {
 	const struct flow_match *match = &flower->match;
-	unsigned int i, known = BIT(FLOW_DISSECTOR_KEY_META);
+	unsigned int known = KEYS_OF_PORTS;
 
-	for (i = 0; i < ARRAY_SIZE(parsed_headers); i++)
-		if (tcp_flags || parsed_headers[i].key_id != FLOW_DISSECTOR_KEY_TCP)
-			known |= BIT(parsed_headers[i].key_id);
+	if (!READ_ONCE(tcp_flags))
+		known &= ~BIT(FLOW_DISSECTOR_KEY_TCP);
+	if (!READ_ONCE(ip_key))
+		known &= ~BIT(FLOW_DISSECTOR_KEY_IP);
+	if (rule->block->tunnel != TUNNEL_NONE)
+		known |= KEYS_OF_TUNNELS;
 	if (match->dissector->used_keys & ~known) {
 		NL_SET_ERR_MSG_MOD(extack, "unsupported match key");
 		return -EOPNOTSUPP;
@@ -98,5 +122,15 @@ int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlin
 		COPY(rule, match, IPV6_ADDRS, ipv6);
 	COPY(rule, match, PORTS, ports);
 	COPY(rule, match, TCP, tcp);
+	COPY(rule, match, IP, ip);
+	COPY(rule, match, ENC_CONTROL, enc_control);
+	COPY(rule, match, ENC_KEYID, enc_keyid);
+	if (rule->key.enc_control.addr_type == FLOW_DISSECTOR_KEY_IPV4_ADDRS)
+		COPY(rule, match, ENC_IPV4_ADDRS, enc_ipv4);
+	COPY(rule, match, ENC_PORTS, enc_ports);
+	COPY(rule, match, ENC_IP, enc_ip);
+	COPY(rule, match, ENC_OPTS, enc_opts);
+	rule->key.tunnel = rule->block->tunnel;
+	rule->mask.tunnel = U16_MAX;
 	return 0;
 }

@@ -15,9 +15,13 @@ MODULE_PARM_DESC(ports, "Names of the representors; the wire end of p0 is p0-w")
 
 struct port ports[MAX_PORTS];
 unsigned int n_ports;
-static LIST_HEAD(blocks);
 
-static struct port *port_of(const struct net_device *dev)
+struct net *eswitch_net(void)
+{
+	return dev_net(ports[0].representor);
+}
+
+struct port *port_of(const struct net_device *dev)
 {
 	return *(struct port **)netdev_priv(dev);
 }
@@ -25,6 +29,11 @@ static struct port *port_of(const struct net_device *dev)
 /* A frame leaves the switch: the wire end receives it. Consumes the frame. */
 void leave(struct sk_buff *skb, struct port *port)
 {
+	if (!is_skb_forwardable(port->wire, skb)) {
+		count(&port->too_long, skb->len);
+		kfree_skb(skb);
+		return;
+	}
 	count(&port->out, skb->len);
 	DEV_STATS_INC(port->wire, rx_packets);
 	DEV_STATS_ADD(port->wire, rx_bytes, skb->len);
@@ -75,7 +84,7 @@ static void miss(struct sk_buff *skb, struct port *port)
 static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct port *port = port_of(dev);
-	struct headers headers;
+	struct headers headers = {};
 	struct rule *rule;
 
 	DEV_STATS_INC(dev, tx_packets);
@@ -89,12 +98,12 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 		kfree_skb(skb);
 		return NETDEV_TX_OK;
 	}
-	parse_frame(skb, &headers);
+	parse_frame(skb, 0, &headers);
 	rcu_read_lock();
 	rule = find_rule(port, &headers);
-	if (rule && skips(rule)) {
-		miss(skb, port);
-	} else if (rule) {
+	if (!rule && parse_inner(skb, &headers))
+		rule = find_rule(port, &headers);
+	if (rule && !skips(rule) && is_ready(rule)) {
 		if (READ_ONCE(bypass))
 			count_received(skb->len, port);
 		count(&port->hit, skb->len);
@@ -132,7 +141,7 @@ static int representor_setup_tc(struct net_device *dev, enum tc_setup_type type,
 
 	if (type != TC_SETUP_BLOCK)
 		return -EOPNOTSUPP;
-	return flow_block_cb_setup_simple(type_data, &blocks, port_block_cb, port, port, true);
+	return flow_block_cb_setup_simple(type_data, &block_cbs, block_cb, &port->block, &port->block, true);
 }
 
 static int representor_parent_id(struct net_device *dev, struct netdev_phys_item_id *id)
@@ -226,6 +235,7 @@ static struct net_device *create(struct port *port, const char *name, const stru
 		dev->ethtool_ops = &representor_ethtool_ops;
 		dev->hw_features |= NETIF_F_HW_TC;
 		dev->features |= NETIF_F_HW_TC;
+		ipsec_init(dev);
 	}
 	if (register_netdev(dev)) {
 		free_netdev(dev);
@@ -254,6 +264,7 @@ static void destroy_ports(void)
 static int __init eswitch_init(void)
 {
 	char wire[IFNAMSIZ];
+	int err;
 
 	match_init();
 	for (n_ports = 0; n_ports < n_names; n_ports++) {
@@ -267,6 +278,12 @@ static int __init eswitch_init(void)
 			destroy_ports();
 			return -ENODEV;
 		}
+		port->block = (struct block) { .port = port, .dev = port->representor };
+	}
+	err = tunnels_init();
+	if (err) {
+		destroy_ports();
+		return err;
 	}
 	truth_init();
 	return 0;
@@ -275,6 +292,7 @@ static int __init eswitch_init(void)
 static void __exit eswitch_exit(void)
 {
 	truth_exit();
+	tunnels_exit();
 	destroy_ports();
 	rcu_barrier();
 }

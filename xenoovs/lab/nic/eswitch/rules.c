@@ -53,24 +53,39 @@ static void copy_cookie(struct rule *rule, const struct flow_action *actions)
 	}
 }
 
-static struct rule *find_handle(const struct port *port, unsigned long handle)
+static struct rule *find_handle(const struct block *block, unsigned long handle)
 {
 	struct rule *rule;
 
 	list_for_each_entry(rule, &rules, list)
-		if (rule->ingress == port && rule->handle == handle)
+		if (rule->block == block && rule->handle == handle)
 			return rule;
 	return NULL;
 }
 
-static int remove_rule(struct port *port, unsigned long handle)
+static void free_rule(struct rule *rule)
 {
-	struct rule *rule = find_handle(port, handle);
+	unsigned int i;
+
+	for (i = 0; i < rule->n_steps; i++)
+		if (rule->steps[i].id == FLOW_ACTION_TUNNEL_ENCAP)
+			kfree(rule->steps[i].info);
+	kfree(rule);
+}
+
+static void free_rule_rcu(struct rcu_head *rcu)
+{
+	free_rule(container_of(rcu, struct rule, rcu));
+}
+
+static int remove_rule(const struct block *block, unsigned long handle)
+{
+	struct rule *rule = find_handle(block, handle);
 
 	if (!rule)
 		return -ENOENT;
 	list_del_rcu(&rule->list);
-	kfree_rcu(rule, rcu);
+	call_rcu(&rule->rcu, free_rule_rcu);
 	n_rules--;
 	return 0;
 }
@@ -132,13 +147,15 @@ static int check_and_insert(struct rule *rule, struct flow_cls_offload *flower, 
 {
 	int err;
 
-	if (!tc_can_offload_extack(rule->ingress->representor, extack))
-		return -EOPNOTSUPP;
 	if (flower->common.chain_index) {
 		NL_SET_ERR_MSG_MOD(extack, "unsupported chain");
 		return -EOPNOTSUPP;
 	}
 	err = parse_match(rule, flower->rule, extack);
+	if (!err)
+		err = find_ingress(rule, extack);
+	if (!err && !tc_can_offload_extack(rule->ingress->representor, extack))
+		err = -EOPNOTSUPP;
 	if (!err)
 		err = parse_actions(rule, &flower->rule->action, extack);
 	if (!err)
@@ -153,7 +170,7 @@ static int check_and_insert(struct rule *rule, struct flow_cls_offload *flower, 
 	return 0;
 }
 
-static int add_rule(struct port *port, struct flow_cls_offload *flower)
+static int add_rule(const struct block *block, struct flow_cls_offload *flower)
 {
 	/* TC passes no extack when the rule may live in software; the kernel log has the reason all the same. */
 	struct netlink_ext_ack own = {}, *extack = flower->common.extack ?: &own;
@@ -163,25 +180,25 @@ static int add_rule(struct port *port, struct flow_cls_offload *flower)
 	rule = kzalloc(struct_size(rule, steps, flower->rule->action.num_entries), GFP_KERNEL);
 	if (!rule)
 		return -ENOMEM;
-	rule->ingress = port;
+	rule->block = block;
 	rule->handle = flower->cookie;
 	rule->prio = flower->common.prio;
 	copy_cookie(rule, &flower->rule->action);
 	atomic64_set(&rule->hit.packets, READ_ONCE(head_start));
 	atomic64_set(&rule->hit.bytes, READ_ONCE(head_start) * ETH_ZLEN);
-	remove_rule(port, flower->cookie);
+	remove_rule(block, flower->cookie);
 	err = check_and_insert(rule, flower, extack);
 	if (err) {
-		netdev_info(port->representor, "refused %*phN: %s\n", (int)rule->cookie_len, rule->cookie,
+		netdev_info(block->dev, "refused %*phN: %s\n", (int)rule->cookie_len, rule->cookie,
 			    extack->_msg ?: "no reason");
-		kfree(rule);
+		free_rule(rule);
 	}
 	return err;
 }
 
-static int tell_counters(struct port *port, struct flow_cls_offload *flower)
+static int tell_counters(const struct block *block, struct flow_cls_offload *flower)
 {
-	struct rule *rule = find_handle(port, flower->cookie);
+	struct rule *rule = find_handle(block, flower->cookie);
 	u64 packets, bytes;
 
 	if (!rule)
@@ -196,7 +213,7 @@ static int tell_counters(struct port *port, struct flow_cls_offload *flower)
 	return 0;
 }
 
-int port_block_cb(enum tc_setup_type type, void *type_data, void *cb_priv)
+int block_cb(enum tc_setup_type type, void *type_data, void *cb_priv)
 {
 	struct flow_cls_offload *flower = type_data;
 	int err = -EOPNOTSUPP;

@@ -1,0 +1,148 @@
+"""Backends behind tunnels of Open vSwitch: the NIC puts packets into tunnels and takes them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.nic.guest import nic
+from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.frames import GENEVE_PORT, KEY, LOCAL, REMOTES, VIP, Kind, Tunnel
+from tests.nic.guest.ovs import TUNNELS
+from xenoovs.switch.process import run
+
+BLOCKS = {"geneve": "0.0.0.0/0.0.0.1", "vxlan": "0.0.0.1/0.0.0.3", "gre": "0.0.0.3/0.0.0.3"}
+"""Sources by the type of the tunnel in which their packets leave."""
+OF_CLIENTS = Kind(protocol="tcp", port=80)
+OPTIONS = "0102800100010002"
+"""What OVN sends: class 0x102, type 0x80, 4 bytes (ovn-architecture(7))."""
+
+
+def flows(*kinds: str) -> str:
+    """A block for each type of tunnel, and the way back."""
+    lines = []
+    for number, kind in enumerate(kinds, 1):
+        port, source = TUNNELS[kind].name, BLOCKS[kind] if len(kinds) > 1 else "0.0.0.0/0.0.0.0"
+        to = f"set_field:{KEY}->tun_id,set_field:{REMOTES[kind]}->tun_dst,output:{port}"
+        lines += [
+            f"priority=100,ip,in_port=p0,nw_src={source} actions=set_field:02:00:00:00:0d:0{number}->eth_dst,{to}\n",
+            f"priority=100,ip,in_port={port},nw_src={VIP} actions=output:p0\n",
+        ]
+    return "".join(lines)
+
+
+def answers(kind: str) -> Kind:
+    """What a backend sends back by a tunnel."""
+    return Kind(destination=CLIENTS[0], port=4000, source_port=80, protocol="tcp", tunnel=Tunnel(kind, REMOTES[kind]))
+
+
+def tunnels(bench: Bench) -> None:
+    """VXLAN, Geneve and GRE side by side, out and in; then clients with every code point of ECN."""
+    bench.begin(extra_flows=flows(*BLOCKS), ports=("p0",), tunnels=tuple(BLOCKS))
+    bench.prime(kind=OF_CLIENTS)
+    for kind in BLOCKS:
+        bench.prime([VIP], kind=answers(kind), port="p1")
+    bench.look("primed")
+    bench.send(packets_each=5, kind=OF_CLIENTS)
+    for kind in BLOCKS:
+        bench.send([VIP], packets_each=20, kind=answers(kind), port="p1")
+    bench.look("after 5 packets of each client and 20 of each remote")
+    for tos in (2, 3):
+        bench.prime(kind=Kind(protocol="tcp", port=80, tos=tos))
+    for tos in (0, 2, 3):
+        bench.send(kind=Kind(protocol="tcp", port=80, tos=tos))
+    bench.look("clients with ECN 0, 2 and 3")
+
+
+def tunnel_paths(bench: Bench) -> None:
+    """Neighbours, MTU and routes: what the NIC asks the kernel for each packet, and when a rule comes."""
+    bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
+    bench.prime(kind=OF_CLIENTS)
+    bench.prime([VIP], kind=answers("geneve"), port="p1")
+    bench.look("primed")
+    # The remote is a host that answers ARP, and discards what comes.
+    nic.ip_batch(f"neigh del {REMOTES['geneve']} dev p1")
+    with nic.host_beyond(REMOTES["geneve"]):
+        bench.send(kind=OF_CLIENTS)
+        bench.look("neighbour unknown")
+        bench.send(packets_each=5, kind=OF_CLIENTS)
+        bench.look("neighbour known again")
+        bench.send(packets_each=2, kind=Kind(protocol="tcp", port=80, bytes=1514))
+        bench.look("packets of 1500 bytes")
+    nic.set_up_uplink()
+    nic.ip_batch(f"route add {REMOTES['geneve']}/32 dev lo")
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    bench.look("routed elsewhere")
+    nic.ip_batch(f"route del {REMOTES['geneve']}/32 dev lo", "addr flush dev p1", "addr add 192.168.77.1/24 dev ovsbr1")
+    nic.ip_batch("link set ovsbr1 up")
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    bench.prime([VIP], kind=answers("geneve"), port="p1")
+    bench.look("local address on the bridge")
+
+
+# What IPsec needs of the kernel; without drbg, seqiv cannot begin.
+_IPSEC_MODULES = ("xfrm_user", "esp4", "esp4_offload", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
+_ESP = "proto esp reqid 7 mode transport"
+_CIPHER = f"aead rfc4106(gcm(aes)) 0x{bytes(range(20)).hex()} 128"
+ESP_PACKETS = 20
+
+
+def tunnel_ipsec(bench: Bench) -> None:
+    """An IPsec policy covers a tunnel: the NIC refuses it, or does not know; and ESP comes for a rule that it holds."""
+    remote = REMOTES["geneve"]
+    run(["modprobe", "-a", *_IPSEC_MODULES])
+    nic.ip_batch(_policy(LOCAL, remote))
+    bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
+    bench.prime(kind=OF_CLIENTS)
+    bench.look("policy without SA")
+    nic.ip_batch(_sa(LOCAL, remote, spi=0x101, offload="offload dev p1 dir out"))
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    bench.look("SA on the device")
+    nic.limit(xfrm_aware="N")
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    bench.prime([VIP], kind=answers("geneve"), port="p1")
+    bench.send(kind=OF_CLIENTS)
+    bench.look("the NIC does not know of IPsec")
+    lines = [_policy(remote, LOCAL), _sa(remote, LOCAL, spi=0x202)]
+    nic.ip_batch(_sa(remote, LOCAL, spi=0x202))
+    nic.ip_batch(*lines, netns=nic.WIRE_NETNS)
+    with nic.host_beyond(remote) as host:
+        inner = replace(answers("geneve"), tunnel=None).frame(VIP)
+        for _ in range(ESP_PACKETS):
+            host.sendto(Tunnel("geneve", remote).payload(inner), (LOCAL, GENEVE_PORT))
+        bench.send_frames([])
+    bench.look("ESP comes in")
+    for netns in ("", nic.WIRE_NETNS):
+        nic.ip_batch("xfrm policy flush", "xfrm state flush", netns=netns)
+
+
+def _policy(local: str, remote: str) -> str:
+    to = f"src {local} dst {remote}"
+    return f"xfrm policy add dir out {to} proto udp dport {GENEVE_PORT} tmpl {to} {_ESP}"
+
+
+def _sa(local: str, remote: str, *, spi: int, offload: str = "") -> str:
+    return f"xfrm state add src {local} dst {remote} spi {spi} {_ESP} {_CIPHER} {offload}"
+
+
+def tunnel_reload(bench: Bench) -> None:
+    """The module is removed and loaded under live tunnels, of which it holds rules in both directions."""
+    bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
+    _use(bench)
+    bench.look("before")
+    bench.reload_nic()
+    nic.set_up_uplink()
+    bench.wait_until(lambda: bench.ovs.vsctl("get", "Interface", "p0", "ofport").strip() == "1", "p0 is a port again")
+    bench.purge()
+    _use(bench)
+    bench.look("loaded again")
+
+
+def _use(bench: Bench) -> None:
+    bench.prime(kind=OF_CLIENTS)
+    bench.prime([VIP], kind=answers("geneve"), port="p1")
+    bench.send(packets_each=5, kind=OF_CLIENTS)
+    bench.send([VIP], packets_each=20, kind=answers("geneve"), port="p1")
