@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 from tests.machines import prepare
+from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
@@ -58,6 +59,7 @@ class Recording:
         self._directory = directory
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._stopped = Event()
+        self._stack = ExitStack()
         self._running: list[VirtualMachine | LabStory] = []
         scenarios = [part for part in self._records if part in SCENARIOS]
         second = scenarios[-_SECOND_SHARE:]
@@ -68,6 +70,7 @@ class Recording:
     def __enter__(self) -> Recording:
         self._directory.mkdir(parents=True)
         prepare()
+        self._scratch = self._stack.enter_context(scratch_directory())
         for package in ("xenoovs", "tests"):
             # Emulated, compiling takes seconds, and what the guest writes is lost with it.
             compileall.compile_dir(_REPOSITORY / package, quiet=2)
@@ -81,6 +84,7 @@ class Recording:
             each.kill()
         for worker in self._workers:
             worker.join()
+        self._stack.close()
 
     def record(self, part: str) -> Record:
         """Return the record of a part when it is complete; it has the key `error` when the part failed."""
@@ -115,25 +119,26 @@ class Recording:
                 self._finish(parts, json.loads(line))
 
     def _lab_record(self) -> Record:
-        with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
-            story = LabStory(Path(directory))
-            self._running.append(story)
-            return story.record(read_template("quickstart"))
+        story = LabStory(self._new_directory())
+        self._running.append(story)
+        return story.record(read_template("quickstart"))
 
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
         kernel = unpacked_kernel()
-        with tempfile.TemporaryDirectory(prefix="xenoovs-nic-") as directory:
-            machine = boot(kernel, Path(directory), start=start_module(nic_guest.__name__, kernel))
-            self._running.append(machine)
+        machine = boot(kernel, self._new_directory(), start=start_module(nic_guest.__name__, kernel))
+        self._running.append(machine)
+        try:
             try:
-                try:
-                    wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
-                except LabError as error:
-                    raise BootError(str(error)) from None
-                yield machine
-            finally:
-                machine.kill()
+                wait_until_ready(machine, timeout_s=_BOOT_TIMEOUT_S)
+            except LabError as error:
+                raise BootError(str(error)) from None
+            yield machine
+        finally:
+            machine.kill()
+
+    def _new_directory(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._scratch))
 
     def _finish(self, parts: deque[str], record: Record) -> None:
         part = parts.popleft()

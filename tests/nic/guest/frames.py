@@ -65,8 +65,8 @@ class Tunnel:
 class Kind:
     """What the packets of a burst have in common; an IPv6 destination makes them IPv6 (never ICMP).
 
-    `tos` is the whole byte; `port` and `source_port` are of L4, which ICMP has not; `flags` are those of TCP. `bytes`:
-    the length of a frame, without the outer header of `tunnel`.
+    `tos` is the whole byte; `port` and `source_port` are of L4, which ICMP has not; `flags` are those of TCP. `length`:
+    of a frame, without the outer header of `tunnel`.
     """
 
     destination: str = VIP
@@ -76,7 +76,7 @@ class Kind:
     mac: str = VIP_MAC
     source_port: int = 4000
     flags: int = ACK
-    bytes: int = _FRAME_BYTES
+    length: int = _FRAME_BYTES
     tunnel: Tunnel | None = None
 
     def frame(self, source: str) -> bytes:
@@ -87,7 +87,7 @@ class Kind:
     def _inner(self, source: str) -> bytes:
         addresses = ip_address(source).packed + ip_address(self.destination).packed
         header = _ipv4_header if len(addresses) == 8 else _ipv6_header
-        size = self.bytes - _ETHERNET_BYTES - len(header(self, addresses, size=0))
+        size = self.length - _ETHERNET_BYTES - len(header(self, addresses, size=0))
         payload = self._payload(addresses, size=size)
         ethertype = _ETH_P_IP if len(addresses) == 8 else _ETH_P_IPV6
         ethernet = _mac(self.mac) + _mac(CLIENT_MAC) + struct.pack("!H", ethertype)

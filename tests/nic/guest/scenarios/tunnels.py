@@ -66,7 +66,7 @@ def tunnel_paths(bench: Bench) -> None:
         bench.look("neighbour unknown")
         bench.send(packets_each=5, kind=OF_CLIENTS)
         bench.look("neighbour known again")
-        bench.send(packets_each=2, kind=Kind(protocol="tcp", port=80, bytes=1514))
+        bench.send(packets_each=2, kind=Kind(protocol="tcp", port=80, length=1514))
         bench.look("packets of 1500 bytes")
     nic.set_up_uplink()
     nic.ip_batch(f"route add {REMOTES['geneve']}/32 dev lo")

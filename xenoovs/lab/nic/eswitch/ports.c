@@ -220,6 +220,7 @@ static void setup(struct net_device *dev)
 	eth_hw_addr_random(dev);
 	dev->ethtool_ops = &ethtool_ops;
 	dev->needs_free_netdev = true;
+	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE;
 	dev->max_mtu = ETH_MAX_MTU;
 }
 
