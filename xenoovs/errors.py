@@ -375,6 +375,28 @@ class BridgeMissing(SwitchError):
         )
 
 
+class InterfaceMissing(SwitchError):
+    """Open vSwitch has no interface of this name."""
+
+    def __init__(self, *, interface: str) -> None:
+        self.interface = interface
+        super().__init__(f"Open vSwitch has no interface {interface}")
+
+
+class WouldBeUnencrypted(SwitchError):
+    """A NIC would send packets of a tunnel unencrypted against a policy of IPsec."""
+
+    def __init__(self, *, tunnels: Iterable[str]) -> None:
+        self.tunnels = tuple(tunnels)
+        self.commands = ("ip xfrm policy", "ip xfrm state")
+        shown = "; ".join(self.tunnels[:3]) + (f"; and {len(self.tunnels) - 3} more" if len(self.tunnels) > 3 else "")
+        super().__init__(
+            f"nothing was changed: Open vSwitch offloads, and a policy of IPsec covers {shown}. A NIC that encapsulates "
+            "sends that unencrypted unless an SA with `offload packet` is on the device. Make it first (see "
+            "`ip xfrm policy` and `ip xfrm state`), or write `ipsec: {offload: none}` at the tunnel if the CPU encapsulates"
+        )
+
+
 class BridgeOfOvn(SwitchError):
     """The bridge belongs to OVN. `evidence`: what shows it, a clause."""
 
