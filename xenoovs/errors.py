@@ -391,9 +391,10 @@ class WouldBeUnencrypted(SwitchError):
         self.commands = ("ip xfrm policy", "ip xfrm state")
         shown = "; ".join(self.tunnels[:3]) + (f"; and {len(self.tunnels) - 3} more" if len(self.tunnels) > 3 else "")
         super().__init__(
-            f"nothing was changed: Open vSwitch offloads, and a policy of IPsec covers {shown}. A NIC that encapsulates "
-            "sends that unencrypted unless an SA with `offload packet` is on the device. Make it first (see "
-            "`ip xfrm policy` and `ip xfrm state`), or write `ipsec: {offload: none}` at the tunnel if the CPU encapsulates"
+            f"nothing was changed: a policy of IPsec covers {shown}. Whatever does not pass the kernel leaves "
+            "unencrypted: what a NIC encapsulates without an SA that has `offload packet` on the device, and all of a "
+            "userspace datapath. Make the SA first (see `ip xfrm policy` and `ip xfrm state`), or write `ipsec: {.., "
+            "offload: none}` at the tunnel if the CPU encapsulates"
         )
 
 

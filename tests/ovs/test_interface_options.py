@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from xenoovs.errors import InterfaceMissing
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.errors import InterfaceMissing
 from xenoovs.switch.interface_options import has_options, write_options
 from xenoovs.switch.ovsdb import read_bridges
 

@@ -26,14 +26,14 @@ from xenoovs.cli.options import (
 )
 from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
 from xenoovs.datapath.host import Unknown
-from xenoovs.errors import SwitchError
+from xenoovs.errors import FileUnusable, SwitchError
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, CheckResult, CheckState, Fix
+from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
     BACKEND_CHECKS,
     HOST_CHECKS,
@@ -221,6 +221,7 @@ def _set_offload(question: Question, show: Callable[[str], None], *, wanted: boo
 
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each fix, also after one that fails. Returns `fix` and `error` of each."""
+    from xenoovs.cli.ipsec import write_keys
     from xenoovs.cli.why_evidence import finish_leftovers
 
     place = netns_of(question.endpoint)
@@ -230,10 +231,12 @@ def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str |
         try:
             if fix.commands == (UNDO_LEFTOVERS,):
                 finish_leftovers(question.endpoint)
+            elif fix.commands == (WRITE_KEYS,) and question.balancer is not None:
+                write_keys(question.balancer, question.endpoint)
             else:
                 where = Netns() if isinstance(place, Unknown) else place
                 run_changes(fix.commands, endpoint=question.endpoint, place=where)
-        except SwitchError as failed:
+        except (SwitchError, FileUnusable) as failed:
             error = str(failed)
         done.append({"fix": fix.command(question.target), "error": error})
     return done

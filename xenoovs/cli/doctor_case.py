@@ -37,6 +37,7 @@ from xenoovs.verify.doctor.check import (
     ForeignFlows,
     RemoteAnswers,
     RequiredBackend,
+    RequiredKey,
     RequiredTunnel,
     Requirements,
 )
@@ -134,6 +135,7 @@ class Question:
             backends=self._backends(balancer) if self.backends else (),
             preempting=preempting_rules(expected_services(program), _filters(host)),
             tunnels=tuple(self._tunnels(balancer)),
+            keys=self._keys(balancer),
         )
 
     def _tunnels(self, balancer: Balancer) -> Iterator[RequiredTunnel]:
@@ -146,6 +148,13 @@ class Question:
             has_source_ports = tunnel.source_ports is not None if is_by_port else None
             probe_port = None if tunnel.probe is None else tunnel.probe.port
             yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports, probe_port)
+
+    def _keys(self, balancer: Balancer) -> tuple[RequiredKey, ...]:
+        if all(tunnel.ipsec is None for tunnel in balancer.switch_tunnels):
+            return ()
+        from xenoovs.cli.ipsec import required_keys
+
+        return tuple(required_keys(balancer, self.endpoint))
 
     def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
         """Return what the agent of the bridge says of remotes."""

@@ -91,6 +91,22 @@ class RequiredTunnel:
 
 
 @dataclass(frozen=True, slots=True)
+class RequiredKey:
+    """What a tunnel port with IPsec needs to know its remote.
+
+    Attributes:
+        psk_file: file of the pre-shared key; None: the remote has a certificate.
+        has_key: whether Open vSwitch has it.
+        is_readable_by_all: whether other users may read the file.
+    """
+
+    port: str
+    psk_file: str | None
+    has_key: Fact[bool]
+    is_readable_by_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Requirements:
     """What a config requires of the host.
 
@@ -107,6 +123,7 @@ class Requirements:
     backends: tuple[RequiredBackend, ...] = ()
     preempting: tuple[PreemptingRule, ...] = ()
     tunnels: tuple[RequiredTunnel, ...] = ()
+    keys: tuple[RequiredKey, ...] = ()
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -304,6 +321,9 @@ PURGE = ("ovs-appctl", "revalidator/purge")
 """Deletes all megaflows, so that each is offered to the NIC again; Open vSwitch never does that by itself.
 It costs one packet in software for each megaflow (ovs-vswitchd(8))."""
 
+
+WRITE_KEYS = ("xenoovs", "doctor", "FILE", "--fix")
+"""Gives Open vSwitch keys of IPsec: no command of its own takes them without showing them to all users."""
 
 UNDO_LEFTOVERS = ("xenoovs", "doctor", "--fix")
 """Reverts what killed runs left behind."""

@@ -193,6 +193,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     tunnels.check_probe_ports,
     tunnels.check_reflectors,
     tunnels.check_source_ports,
+    tunnel_ends.check_keys,
 )
 """From the daemon to the wire. A check that does not apply returns no row."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xenoovs.datapath.host import Unknown
 from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
 from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
-from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck
+from xenoovs.verify.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck
 
 _ROUTE = HostCheck("tunnel route", "the NIC encapsulates only what leaves by a port of its own, outside of all bridges")
 _LOCAL = HostCheck("tunnel local", "packets to an address that this host does not have enter no tunnel")
@@ -23,6 +23,7 @@ _PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policie
 _CLIENT_MTU = 1500
 _OVN_OPTIONS = 8
 """Bytes of OVN's option of Geneve: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
+_KEY = HostCheck("IPsec key", "ovs-monitor-ipsec(8) begins with the port that has the key of its remote")
 _IKE = ("charon", "charon-systemd", "pluto")
 _MONITOR = "ovs-monitor-ipsec"
 
@@ -46,6 +47,21 @@ def check_tunnel_ends(case: DoctorCase) -> Iterator[CheckResult]:
             yield _check_local(facts, end, subject)
         yield from _check_ipsec(case, facts, end, None if isinstance(route, Unknown) else route, subject)
     yield from _check_devices(case, facts)
+
+
+def check_keys(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that Open vSwitch has the keys of the config, and that other users cannot read their files."""
+    for key in () if case.required is None else case.required.keys:
+        if isinstance(key.has_key, Unknown):
+            yield _KEY.wrong(key.has_key.reason, key.port)
+        elif not key.has_key:
+            what = "the options of the certificate" if key.psk_file is None else f"the key of {key.psk_file}"
+            yield _KEY.wrong(f"Open vSwitch does not have {what}", key.port, Fix((WRITE_KEYS,), is_safe=True))
+        elif key.is_readable_by_all and key.psk_file is not None:
+            fix = Fix((("chmod", "600", key.psk_file),), is_safe=True)
+            yield _KEY.wrong(f"other users of this host can read {key.psk_file}", key.port, fix)
+        else:
+            yield _KEY.ok("Open vSwitch has it", key.port)
 
 
 def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:

@@ -1,0 +1,139 @@
+"""IPsec of tunnels on a real Open vSwitch: keys go into the database unseen, and nothing begins unencrypted.
+
+The kernel of the host need not have ESP: policies are enough to see what is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.switch.process import run, try_run
+
+pytestmark = pytest.mark.ovs
+
+SECRET = "correct horse battery staple"
+POLICY = ("src", "192.0.2.1", "dst", "192.0.2.11", "proto", "udp", "dport", "6081", "dir", "out")
+CONFIG = """\
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+tunnels:
+  - {{name: gnv0, type: geneve, local: 192.0.2.1, key: 5001{ipsec}}}
+services:
+  - name: web
+    vip: 10.3.10.45
+    backends:
+      - {{name: b1, mac: 02:00:00:00:0d:01, egress: gnv0, remote: 192.0.2.11, weight: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def netns() -> Iterator[str]:
+    name = f"xoipsec{os.getpid() % 100000}"
+    run(["ip", "netns", "add", name])
+    try:
+        for words in ("link set lo up", "link add p0 type veth peer name p1", "link set p0 up", "link set p1 up"):
+            run(["ip", "-n", name, *words.split()])
+        yield name
+    finally:
+        try_run(["ip", "netns", "delete", name])
+
+
+@pytest.fixture(scope="module")
+def ovs(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
+    found = start_private_ovs(tmp_path_factory.mktemp("ovs"), datapath=Datapath.USERSPACE, netns=netns)
+    try:
+        found.add_bridge("ovsbr1", ["p0", "p1"], datapath=Datapath.USERSPACE)
+        found.add_bridge("br-ul", [], datapath=Datapath.USERSPACE, secure=False)
+        run(["ip", "-n", netns, "address", "add", "192.0.2.1/24", "dev", "br-ul"])
+        run(["ip", "-n", netns, "link", "set", "br-ul", "up"])
+        options = ("type=geneve", "options:key=flow", "options:local_ip=192.0.2.1")
+        flow, fixed = (("gnv0", "flow"), ("gnv0-c000020b", "192.0.2.11"))
+        for name, remote in (flow, fixed):
+            words = ("set", "interface", name, *options, f"options:remote_ip={remote}")
+            found.vsctl("add-port", "ovsbr1", name, "--", *words)
+        yield found
+    finally:
+        stop_private_ovs(found)
+
+
+def _config(tmp_path: Path, ipsec: str = "") -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(CONFIG.format(ipsec=ipsec))
+    return path
+
+
+@pytest.fixture
+def policy(netns: str) -> Iterator[None]:
+    words = ["ip", "-n", netns, "xfrm", "policy"]
+    run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+    try:
+        yield
+    finally:
+        run([*words, "delete", *POLICY])
+
+
+@pytest.mark.usefixtures("policy")
+@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
+def test_a_change_that_would_send_unencrypted_is_refused(
+    command: tuple[str, ...], ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    said = xenoovs(command[0], _config(tmp_path), "--db", ovs.db, *command[1:], "-o", "json")
+    error = json.loads(said.err.splitlines()[-1])["error"]
+    assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+    assert "packets to 192.0.2.11 (src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)" in error["message"]
+    assert "tun_dst" not in run(["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt"], env=ovs.env).stdout
+
+
+def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
+    said = xenoovs("plan", _config(tmp_path), "--db", ovs.db)
+    assert (said.status, said.err) == (2, "")
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
+    ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    said = xenoovs("plan", _config(tmp_path, f", ipsec: {{psk_file: {key}}}"), "--db", ovs.db)
+    assert (said.status, said.err) == (2, "")
+
+
+def _key_row(xenoovs: CommandLine, config: Path, ovs: PrivateOvs, *options: str) -> tuple[str, str]:
+    said = xenoovs("doctor", config, "--db", ovs.db, "-o", "json", *options)
+    assert SECRET not in said.out + said.err
+    (row,) = (row for row in json.loads(said.out)["checks"] if row["check"] == "IPsec key")
+    return row["state"], row["seen"]
+
+
+def test_doctor_gives_open_vswitch_the_key_and_shows_it_to_nobody(
+    ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    key = tmp_path / "psk"
+    key.write_text(f"{SECRET}\n")
+    key.chmod(0o644)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+    assert _key_row(xenoovs, config, ovs) == ("wrong", f"Open vSwitch does not have the key of {key}")
+    _key_row(xenoovs, config, ovs, "--fix", "--yes")
+    assert SECRET in ovs.vsctl("get", "interface", "gnv0-c000020b", "options:psk")
+    assert "psk" not in ovs.vsctl("get", "interface", "gnv0", "options")
+    state, seen = _key_row(xenoovs, config, ovs)
+    assert (state, seen) == ("wrong", f"other users of this host can read {key}")
+    key.chmod(0o600)
+    assert _key_row(xenoovs, config, ovs) == ("ok", "Open vSwitch has it")
+    assert SECRET not in (ovs.directory / "ovs-vswitchd.log").read_text()
+    key.write_text("another")
+    assert _key_row(xenoovs, config, ovs)[0] == "wrong"
+
+
+def test_a_key_file_that_is_missing(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
+    config = _config(tmp_path, f", ipsec: {{psk_file: {tmp_path}/nothing}}")
+    state, seen = _key_row(xenoovs, config, ovs)
+    assert (state, seen.endswith("the pre-shared key cannot be read: No such file or directory")) == ("wrong", True)
