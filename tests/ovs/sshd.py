@@ -20,8 +20,9 @@ class SshdKeys:
     def command(self, namespace: str, *, env: Mapping[str, str] | None = None) -> str:
         """Return the command of a server in a namespace. `env`: of what runs there."""
         here = self.directory
-        settings = "".join(f"SetEnv {name}={value}\n" for name, value in (env or {}).items())
-        config = here / f"{namespace}.sshd_config"
+        # Of several lines with SetEnv the first one counts.
+        settings = f"SetEnv {' '.join(f'{name}={value}' for name, value in env.items())}\n" if env else ""
+        config = here / f"{namespace}.{len([*here.glob('*.sshd_config')])}.sshd_config"
         config.write_text(
             f"HostKey {here}/host\nAuthorizedKeysFile {here}/authorized\nStrictModes no\nUsePAM no\n"
             f"PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile none\n{settings}"
