@@ -56,8 +56,8 @@ def drain(receivers):  # type: (list[socket.socket]) -> None
 
 
 def arrival_us(frame, sender, receivers):  # type: (bytes, socket.socket, list[socket.socket]) -> float | None
-    expected, sent_s = addresses(frame), time.time()
-    deadline = time.monotonic() + TIMEOUT_S
+    begun, sent_s = time.monotonic(), time.time()
+    expected, deadline = addresses(frame), begun + TIMEOUT_S
     sender.send(frame)
     while time.monotonic() < deadline:
         for receiver in select.select(receivers, [], [], TIMEOUT_S)[0]:
@@ -67,7 +67,10 @@ def arrival_us(frame, sender, receivers):  # type: (bytes, socket.socket, list[s
             for _level, kind, stamp in ancillary:
                 if kind == SO_TIMESTAMPNS:
                     seconds, nanoseconds = struct.unpack("@ll", stamp[: struct.calcsize("@ll")])
-                    return max(0.0, (int(seconds) - sent_s) * 1e6 + int(nanoseconds) / 1e3)
+                    taken_us = (int(seconds) - sent_s) * 1e6 + int(nanoseconds) / 1e3
+                    passed_us = (time.monotonic() - begun) * 1e6
+                    # A clock that was set meanwhile makes it negative, or longer than all of this took.
+                    return taken_us if 0 <= taken_us <= passed_us else passed_us
     return None
 
 

@@ -24,7 +24,7 @@ MAX_BED_PATHS = 8
 """Of one run: the number of pairs grows with its square."""
 
 _CLIENTS = 256
-_COOKIE = 0x70617468 << 32
+COOKIE = 0x70617468 << 32
 """ASCII "path". Its owner is foreign to xenoovs, so that an agent leaves the flows alone."""
 
 _PRIORITY = 0xFFFF
@@ -172,14 +172,14 @@ def _output(port: str, *, in_port: str) -> Action:
 def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
     protocol, field = ("udp", "nw_dst") if address.version == 4 else ("udp6", "ipv6_dst")
     match = f"{protocol},in_port={in_port},{field}={address}"
-    return f"cookie={_COOKIE:#x},priority={_PRIORITY},{match},actions={render_actions(actions)}"
+    return f"cookie={COOKIE:#x},priority={_PRIORITY},{match},actions={render_actions(actions)}"
 
 
 @contextmanager
 def installed_paths(bed: Bed, paths: Sequence[BedPath]) -> Iterator[None]:
     """Add the flows of the paths to the bridge; they are gone at the end, also if this process is killed."""
     bridge = bed.balancer.uplinks.bridge
-    with bed.dpu.undone_at_end(*_OFCTL, "del-flows", bridge, f"cookie={_COOKIE:#x}/-1"):
+    with bed.dpu.undone_at_end(*_OFCTL, "del-flows", bridge, f"cookie={COOKIE:#x}/-1"):
         flows = "".join(f"{flow}\n" for flow in path_flows(bed, paths))
         bed.dpu.run(*_OFCTL, "--names", "add-flows", bridge, "-", stdin=flows)
         yield

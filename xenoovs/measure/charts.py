@@ -11,8 +11,8 @@ from xenoovs.measure.completion_chart import completion_chart
 from xenoovs.measure.completion_verdict import acceptance
 from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
-from xenoovs.measure.repeats import repeat_values, trusted
-from xenoovs.measure.samples import BedKind, RecordedRun, Sample
+from xenoovs.measure.repeats import offloaded_share, repeat_values, trusted
+from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, change, interval, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
@@ -24,6 +24,8 @@ from xenoovs.measure.verdict import (
     number_list,
 )
 
+_BY_NIC = "forwarded by the NIC"
+"""Column with the share of packets; without a NIC it is empty, and not shown."""
 UDP_OVERHEAD_BYTES = 46
 """Ethernet header and FCS, IPv4 and UDP headers of a frame."""
 
@@ -193,7 +195,7 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
                 "of line rate",
                 "L1 Gbit/s",
                 "payload Gbit/s",
-                "forwarded by the NIC",
+                _BY_NIC,
                 "repeats",
             ),
             tuple(rows),
@@ -217,18 +219,9 @@ def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Ce
         pps / line_rate_pps(one.link_bps, size) if one.link_bps else None,
         pps * (size + WIRE_OVERHEAD_BYTES) * 8 / 1e9,
         pps * max(0, size - UDP_OVERHEAD_BYTES) * 8 / 1e9,
-        _offloaded_share(one, samples),
+        offloaded_share(one.run, samples),
         len(samples),
     )
-
-
-def _offloaded_share(one: _RunSource, samples: Sequence[Sample]) -> float | None:
-    """Return which share of the packets the NIC forwarded; None: there is no NIC, or Open vSwitch was not asked."""
-    counts = [(number(each.values, "offloaded_packets"), number(each.values, "matched")) for each in samples]
-    known = [(offloaded, matched) for offloaded, matched in counts if offloaded is not None and matched]
-    if one.run.run.kind is BedKind.LAB or not known:
-        return None
-    return min(1.0, sum(offloaded for offloaded, _ in known) / sum(matched for _, matched in known))
 
 
 # Latency over base load, for each split.
@@ -342,7 +335,7 @@ def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
                 "loss share",
                 "low",
                 "high",
-                "forwarded by the NIC",
+                _BY_NIC,
                 "repeats",
             ),
             tuple(rows),
@@ -368,7 +361,7 @@ def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sam
         found.estimate if found else None,
         low,
         high,
-        _offloaded_share(one, samples),
+        offloaded_share(one.run, samples),
         len(samples),
     )
 
@@ -399,6 +392,7 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
                         low,
                         high,
                         middle.value.estimate if middle else None,
+                        offloaded_share(one.run, samples),
                         len(samples),
                     )
                 )
@@ -422,9 +416,9 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
         "Time from the first byte of a message to the last byte of its echo, on an open connection. Where the mean is "
         "far above the median, a few messages were much slower than the others; published figures are means.",
         ChartTable(
-            ("run", "target", "offload", "bytes", "mean us", "low", "high", "median us", "repeats"),
+            ("run", "target", "offload", "bytes", "mean us", "low", "high", "median us", _BY_NIC, "repeats"),
             tuple(rows),
-            frozenset(range(3, 9)),
+            frozenset(range(3, 10)),
         ),
     )
 
@@ -483,11 +477,18 @@ def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
                 Panel(title, Axis("", is_log=is_log, unit=unit), Axis(""), bars=tuple(bars), categories=categories)
             )
     rows = tuple(
-        (one.prefix.rstrip(": "), str(design), float(str(count)), *(_design_values(samples)), len(samples))
+        (
+            one.prefix.rstrip(": "),
+            str(design),
+            float(str(count)),
+            *(_design_values(samples)),
+            offloaded_share(one.run, samples),
+            len(samples),
+        )
         for one in sources
         for (design, count), samples in one.groups("design", "clients").items()
     )
-    columns = ("run", "design", "clients", *(key.replace("_", " ") for key, *_ in _DESIGN_FIGURES), "repeats")
+    columns = ("run", "design", "clients", *(key.replace("_", " ") for key, *_ in _DESIGN_FIGURES), _BY_NIC, "repeats")
     return Chart(
         "designs",
         "The same load through other designs of a balancer",

@@ -22,7 +22,7 @@ from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
-from xenoovs.measure.switch_load import count_megaflows, read_switch
+from xenoovs.measure.switch_load import megaflow_totals, read_switch
 
 CLIENTS = (10, 1_000, 100_000)
 _QUICK_CLIENTS = (10, 100_000)
@@ -112,7 +112,7 @@ class DesignsExperiment:
             if at_last.missed < at_first.missed:
                 suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
             values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
-            values["megaflows"] = count_megaflows(bed.dpu, bed.balancer.uplinks.ingress)
+            values |= megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values
             if bed.kind is not BedKind.MACHINES:
                 values["first_packet_us"], lost = self._first_packets(bed, profile)
                 suspect += [f"{lost} first packets of new clients were lost"] if lost else []

@@ -18,6 +18,7 @@ from xenoovs.measure.bridge_flows import require_not_of_ovn
 from xenoovs.measure.place import RemoteCommand
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.switch_counts import SwitchCounters
 from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.openflow.text import render_actions
@@ -68,9 +69,13 @@ class EchoExperiment:
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         set_offload(bed, str(point["offload"]))
         with _echo_server(bed, str(point["target"])) as server:
-            before = read_switch(bed.dpu)
+            counters = SwitchCounters(bed, cookie=f"{_COOKIE:#x}/-1")
+            counts, before = counters.read(), read_switch(bed.dpu)
             rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=self.messages, limit_s=self.limit_s)
             after = read_switch(bed.dpu)
+            # To the dpu, packets take flows that are not of this experiment.
+            least = len(rtt_us) if point["target"] == "backend" else 0
+            by_switch = counters.frames_since(counts, received=least)
         fewer = (f"only {len(rtt_us)} of {self.messages} messages within {self.limit_s:g} s",)
         values: dict[str, Value] = {
             "rtt_us": rtt_us,
@@ -78,6 +83,7 @@ class EchoExperiment:
             "median_us": statistics.median(rtt_us),
             "vswitchd_cpu_s": after.vswitchd_cpu_s - before.vswitchd_cpu_s,
             "softirq_cpu_s": after.softirq_cpu_s - before.softirq_cpu_s,
+            **by_switch.values,
         }
         return Measurement(values, fewer if len(rtt_us) < min(3, self.messages) else ())
 

@@ -156,7 +156,7 @@ class LoadBench:
         """
         done = running.wait()
         frames = counted_frames(before.interfaces, self._settled(), backends=self.bed.backends, also_sent=elsewhere)
-        by_switch = None if before.switch is None else self.switch.frames_since(before.switch, frames)
+        by_switch = None if before.switch is None else self._by_switch(before.switch, frames)
         suspect = (
             *frames.suspect,
             *done.suspect,
@@ -164,6 +164,9 @@ class LoadBench:
             *(() if frames.went_back or by_switch is None else by_switch.doubts(frames)),
         )
         return TrialResult(offered_pps, frames, done.seconds_s, suspect, by_switch)
+
+    def _by_switch(self, before: SwitchCounts, frames: CountedFrames) -> SwitchedFrames:
+        return self.switch.frames_since(before, received=frames.received - frames.slack)
 
     def _settled(self) -> dict[str, InterfaceCounts]:
         """Return the counters once the last frames have arrived."""

@@ -22,6 +22,7 @@ _COLUMNS = (
     "beside pps",
     "round trip us",
     "cpu us a packet",
+    "forwarded by the NIC",
     "reached %",
     "from %",
     "to %",
@@ -29,7 +30,7 @@ _COLUMNS = (
     "repeats",
 )
 _REACHED = ((0.0, "0 %"), (100.0, "100 %\nshare all"), (200.0, "200 %\nshare nothing"))
-_NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 15})
+_NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16})
 
 
 def paths_chart(runs: Sequence[RecordedRun], prefixes: Sequence[str]) -> Chart:
@@ -121,7 +122,7 @@ def _rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:
 def _path_row(run: str, path: PathFigures) -> tuple[Cell, ...]:
     rate = path.rate_pps
     trip, cpu = (None if value is None else value.estimate for value in (path.rtt_us, path.cpu_us))
-    alone: tuple[Cell, ...] = (rate.estimate, *rate.bounds, None, trip, cpu)
+    alone: tuple[Cell, ...] = (rate.estimate, *rate.bounds, None, trip, cpu, path.offloaded_share)
     return (run, path.end.path, path.end.direction, None, None, *alone, None, None, None, None, rate.count)
 
 
@@ -129,5 +130,5 @@ def _pair_row(run: str, pair: PairFigures) -> tuple[Cell, ...]:
     one, reached = pair.one_pps, _percents(pair.reached)
     shares = (reached.estimate, *reached.bounds)
     ends = (pair.one.path, pair.one.direction, pair.other.path, pair.other.direction)
-    rates: tuple[Cell, ...] = (one.estimate, *one.bounds, pair.other_pps.estimate, None, None)
+    rates: tuple[Cell, ...] = (one.estimate, *one.bounds, pair.other_pps.estimate, None, None, pair.offloaded_share)
     return (run, *ends, *rates, *shares, pair.verdict.value, reached.count)

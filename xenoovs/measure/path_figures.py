@@ -11,7 +11,7 @@ import yaml
 
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted
-from xenoovs.measure.repeats import trusted
+from xenoovs.measure.repeats import offloaded_share, trusted
 from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
 from xenoovs.measure.verdict import number, number_list
@@ -43,6 +43,7 @@ class PathFigures:
         rtt_us: Median of the round trips without load; None: not measured.
         cpu_us: Processor time of the switch for a packet, which is cores for 1 Mpps; None: not measured.
         kind: Where it goes; None: not known.
+        offloaded_share: Of the packets, those that the NIC forwarded; None: there is no NIC.
     """
 
     end: PathEnd
@@ -51,6 +52,7 @@ class PathFigures:
     rtt_us: Interval | None
     cpu_us: Interval | None
     kind: PathKind | None
+    offloaded_share: float | None
     is_suspect: bool
 
 
@@ -62,6 +64,7 @@ class PairFigures:
         one_pps, other_pps: What still arrived of each.
         reached: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all.
         reason: Why the verdict is undecided; empty: it is not.
+        offloaded_share: Of the packets of both, those that the NIC forwarded; None: there is no NIC.
     """
 
     one: PathEnd
@@ -71,6 +74,7 @@ class PairFigures:
     reached: Interval
     verdict: PairVerdict
     reason: str
+    offloaded_share: float | None
     is_suspect: bool
 
     @property
@@ -128,11 +132,11 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
             continue
         end = PathEnd(str(point["path"]), str(point["direction"]))
         if "beside" not in point:
-            paths.append(_path(end, group, kinds.get(end.path)))
+            paths.append(_path(end, group, kinds.get(end.path), offloaded_share(recorded, group)))
             continue
         other = PathEnd(str(point["beside"]), str(point["beside_direction"]))
         alone = [groups.get((each.path, each.direction, None, None), []) for each in (end, other)]
-        if pair := _pair(end, other, group, alone):
+        if pair := _pair(end, other, group, alone, offloaded_share(recorded, group)):
             pairs.append(pair)
     return MeasuredPaths(tuple(paths), tuple(pairs))
 
@@ -151,7 +155,7 @@ KIND_OPTION = "kind of {}"
 """Name of the option of a run that has the kind of a path."""
 
 
-def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None) -> PathFigures:
+def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None, offloaded: float | None) -> PathFigures:
     rates = [number(sample.values, "received_pps") or 0.0 for sample in group]
     losses = [number(sample.values, "loss_share") or 0.0 for sample in group]
     medians = [median(times) for sample in group if (times := number_list(sample.values, "rtt_us"))]
@@ -163,12 +167,13 @@ def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None) -> PathF
         rtt_us=interval(medians) if medians else None,
         cpu_us=interval(cpu) if cpu else None,
         kind=kind,
+        offloaded_share=offloaded,
         is_suspect=all(sample.suspect for sample in group),
     )
 
 
 def _pair(
-    one: PathEnd, other: PathEnd, group: Sequence[Sample], alone: Sequence[Sequence[Sample]]
+    one: PathEnd, other: PathEnd, group: Sequence[Sample], alone: Sequence[Sequence[Sample]], offloaded: float | None
 ) -> PairFigures | None:
     """Return the figures of a pair; None: one of its paths has no sample alone, or carries nothing."""
     rates = [{s.repeat: number(s.values, "received_pps") or 0.0 for s in samples} for samples in alone]
@@ -185,13 +190,13 @@ def _pair(
         )
         reached.append(sum(rate / base for rate, base in zip(got, bases, strict=True)))
         reachable.append(sum(min(1.0, rate / base) for rate, base in zip(sent, bases, strict=True)))
-    trusted = [index for index, sample in enumerate(group) if not sample.suspect]
-    verdict, reason = judge_pair([reached[index] for index in trusted], [reachable[index] for index in trusted])
+    counting = [index for index, sample in enumerate(group) if not sample.suspect]
+    verdict, reason = judge_pair([reached[index] for index in counting], [reachable[index] for index in counting])
     one_pps, other_pps = (
         interval([number(sample.values, f"{prefix}received_pps") or 0.0 for sample in group])
         for prefix in ("", "beside_")
     )
-    return PairFigures(one, other, one_pps, other_pps, interval(reached), verdict, reason, not trusted)
+    return PairFigures(one, other, one_pps, other_pps, interval(reached), verdict, reason, offloaded, not counting)
 
 
 # The file of the planner.

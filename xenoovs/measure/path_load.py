@@ -12,12 +12,13 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.bed_paths import BedPath, PathDirection, installed_paths, path_profile
+from xenoovs.measure.bed_paths import COOKIE, BedPath, PathDirection, installed_paths, path_profile
 from xenoovs.measure.counters import InterfaceCounts, read_counts
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.load import unanswered
 from xenoovs.measure.samples import BedKind
+from xenoovs.measure.switch_counts import SwitchCounters, SwitchedFrames
 from xenoovs.measure.switch_load import SwitchReading, read_switch
 
 _PROGRAM = Path(__file__).with_name("path_program.py").read_text()
@@ -75,11 +76,15 @@ class PathTrial:
 
 @dataclass(frozen=True, slots=True)
 class PathWindow:
-    """The trials of loads that ran at the same time, and the switch at both ends of that time."""
+    """The trials of loads that ran at the same time, and the switch at both ends of that time.
+
+    `by_switch`: what Open vSwitch counted of the whole loads.
+    """
 
     trials: tuple[PathTrial, ...]
     first: SwitchReading | None
     last: SwitchReading | None
+    by_switch: SwitchedFrames
 
 
 @dataclass(slots=True)
@@ -125,7 +130,8 @@ class PathBench:
             seconds_s: How long the rates are counted while all of them run.
             reads_switch: Whether to read what the switch spent in that time.
         """
-        before = self._counts(loads)
+        counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=self._ports(loads))
+        at_first, before = counters.read(), self._counts(loads)
         whole_s = seconds_s + _LONGEST_READINGS_S
         running = [self._start(load, offered_pps=load.offered_pps, seconds_s=whole_s) for load in loads]
         try:
@@ -145,7 +151,14 @@ class PathBench:
         late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
         window = _Window(before, first, last, after)
         trials = tuple(_trials(self.bed, loads, done, window, late))
-        return PathWindow(trials, first_switch, last_switch)
+        least = sum(trial.received - _FEW_FRAMES for trial in trials)
+        by_switch = counters.frames_since(at_first, received=least)
+        return PathWindow(trials, first_switch, last_switch, by_switch)
+
+    def _ports(self, loads: Iterable[PathLoad]) -> list[str]:
+        """Return the ports of the bridge at which the loads enter."""
+        inward = PathDirection.IN
+        return [load.path.ingress if load.direction is inward else load.path.hop.ports[0] for load in loads]
 
     def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         profile = self._profile(load)

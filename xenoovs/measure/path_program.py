@@ -67,12 +67,13 @@ def reflect(opened, address, frame):  # type: (socket.socket, bytes, bytes) -> N
 def ask(opened, address, frame, count):  # type: (socket.socket, bytes, bytes, int) -> list[float]
     # The first one makes megaflows and neighbours, and is not counted.
     times = [round_trip_us(opened, address, frame, number) for number in range(count + 1)]
-    return [each for each in times[1:] if each is not None and each > 0]
+    return [each for each in times[1:] if each is not None]
 
 
 def round_trip_us(opened, address, frame, number):  # type: (socket.socket, bytes, bytes, int) -> float | None
     time.sleep(PAUSE_S)
-    deadline = time.monotonic() + TIMEOUT_S
+    begun = time.monotonic()
+    deadline = begun + TIMEOUT_S
     sent_ns = time.time_ns()
     opened.send(marked(frame, number, 0))
     while True:
@@ -85,7 +86,9 @@ def round_trip_us(opened, address, frame, number):  # type: (socket.socket, byte
         except socket.timeout:  # noqa: UP041 - the name in Python 3.7
             return None
         if found is not None and found[0] == number:
-            return (found[2] - sent_ns - found[1]) / 1e3
+            taken_us = (found[2] - sent_ns - found[1]) / 1e3
+            # A clock that was set meanwhile makes it negative, or longer than all of this took.
+            return taken_us if 0 < taken_us <= (time.monotonic() - begun) * 1e6 else None
 
 
 def main():  # type: () -> None

@@ -120,6 +120,7 @@ class PathsExperiment:
         window = self.bench.run(loads, seconds_s=self.trial_s, reads_switch=is_asked)
         for prefix, load, trial in zip(("", "beside_"), loads, window.trials, strict=False):
             values |= _values(prefix, load, trial)
+        values |= window.by_switch.values
         suspect = list(dict.fromkeys(reason for trial in window.trials for reason in trial.suspect))
         if window.first is not None and window.last is not None:
             packets = window.trials[0].received_pps * (window.last.at_s - window.first.at_s)

@@ -119,10 +119,19 @@ def _saved(chart: Chart, theme: Theme, form: str) -> bytes:
     with mpl.rc_context(settings):
         figure = _drawn(chart, theme, Figure)
         FigureCanvasAgg(figure)
+        _fix_layout(figure)
         stream = io.BytesIO()
         metadata = {"Date": None} if form == "svg" else {"Software": None}
         figure.savefig(stream, format=form, dpi=_DPI, metadata=metadata)
     return stream.getvalue()
+
+
+def _fix_layout(figure: Figure) -> None:
+    """Lay the picture out, and round the places: the solver's last digits differ from time to time."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(edge, 6) for edge in axes.get_position().bounds])  # type: ignore[arg-type]
 
 
 def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from xenoovs.measure.samples import Sample
+from xenoovs.measure.samples import BedKind, RecordedRun, Sample
 from xenoovs.measure.verdict import number, number_list
 
 
@@ -24,6 +24,21 @@ def repeat_values(samples: Sequence[Sample], key: str) -> list[float]:
         if single is not None:
             values.append(single)
     return values
+
+
+def offloaded_share(recorded: RecordedRun, samples: Sequence[Sample]) -> float | None:
+    """Return which share of the packets the NIC forwarded; None: there is no NIC, or Open vSwitch was not asked."""
+    counts = [
+        [number(each.values, key) for key in ("offloaded_packets", "matched", "megaflow_packets")] for each in samples
+    ]
+    known = [
+        (offloaded, every)
+        for offloaded, matched, of_megaflows in counts
+        if offloaded is not None and (every := matched or of_megaflows)
+    ]
+    if recorded.run.kind is BedKind.LAB or not known:
+        return None
+    return min(1.0, sum(offloaded for offloaded, _ in known) / sum(every for _, every in known))
 
 
 def mean_value(samples: Sequence[Sample], key: str) -> float | None:

@@ -26,7 +26,8 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
     received_pps              received / seconds_s
     loss_share                1 - received / sent; not below 0
     cpu_s_by_role             CPU seconds of machines in that time, such as {"dpu": 3.1}
-    matched                   packets that the service's flows matched, by their own counters (of the base load too)
+    matched                   packets that the service's flows matched, by their own counters (of the base load too); of
+                              echo and paths those of the experiment's own flows
     megaflow_packets          those of them that a megaflow forwarded, and
     offloaded_packets         those that the NIC forwarded (`offloaded:yes`)
 
@@ -41,7 +42,7 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
               timestamps          "hardware", "kernel" or "program": where the time of a packet is measured
               base_offered_pps, base_sent, base_received, base_received_by_backend, base_loss_share
     loss      the counts alone
-    echo      rtt_us (list: one for each message, connection open), mean_us, median_us
+    echo      rtt_us (list: one for each message, connection open), mean_us, median_us; matched is 0 to the dpu
     completion  completion_s (of the slowest flow; the time limit where one did not end), flow_s (list: of each that
               ended), flows and completed (of all senders), disturbed_path (number of its spine, from 1);
               seed: probed (flows), probes, timeouts;
@@ -50,7 +51,8 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
               of the disturbance until a path of each sender had no block)
     designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
-              (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow)
+              (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow),
+              offloaded_megaflows; megaflow_packets and offloaded_packets count a packet in each megaflow that it took
     paths     sent, received and lost (sent - received) are those of the whole load, sent_pps and received_pps are of
               the seconds_s in which all loads ran; the same with beside_ in front for the other path of a
               pair; of a path alone inward also rtt_us (list: without load), and the values of the switch as in designs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xenoovs.compile.pipeline import Stage, of_service
@@ -76,17 +76,17 @@ class SwitchedFrames:
 
 
 class SwitchCounters:
-    """Reads the counters of the switch of a bed for its service."""
+    """Reads the counters of the switch of a bed for some flows: those of its service, or those of an experiment."""
 
-    def __init__(self, bed: Bed) -> None:
+    def __init__(self, bed: Bed, *, cookie: str = "", ports: Sequence[str] = ()) -> None:
+        """`cookie`: of the flows, with its mask; empty: the service's. `ports`: of the load; empty: the uplinks."""
         self._bed = bed
-        ids = service_ids(service.claim for service in bed.balancer.services)
-        (cookie,) = of_service(ids[bed.service.claim], (Stage.CLASSIFY,))
-        self._filter = f"cookie={cookie.value:#x}/{cookie.mask:#x}"
+        self._ports = [*ports] or [*bed.balancer.uplinks.ingress]
+        self._filter = f"cookie={cookie or _service_cookie(bed)}"
 
     def read(self) -> SwitchCounts:
         """Return the counters. Raises MeasureError."""
-        ports = "|".join(rf"in_port\({re.escape(port)}\)" for port in self._bed.balancer.uplinks.ingress)
+        ports = "|".join(rf"in_port\({re.escape(port)}\)" for port in self._ports)
         bridge = self._bed.balancer.uplinks.bridge
         done = self._bed.dpu.try_run("sh", "-c", _SCRIPT, "sh", bridge, self._filter, ports, timeout_s=_TIMEOUT_S)
         if done.exit_code != 0:
@@ -94,13 +94,19 @@ class SwitchCounters:
             raise MeasureError(f"the counters of {bridge} on {self._bed.dpu.place.name} cannot be read: {said[-1]}")
         return parse_switch_counts(done.stdout)
 
-    def frames_since(self, before: SwitchCounts, frames: CountedFrames) -> SwitchedFrames:
-        """Return what was counted since then, once it is as much as the backends received, but not much later."""
+    def frames_since(self, before: SwitchCounts, *, received: int) -> SwitchedFrames:
+        """Return what was counted since then, once it is as much as was received, but not much later."""
         deadline_s = time.monotonic() + _LATE_S
         while True:
             found = switched_frames(before, self.read())
-            if found.matched + frames.slack >= frames.received or time.monotonic() > deadline_s:
+            if found.matched >= received or time.monotonic() > deadline_s:
                 return found
+
+
+def _service_cookie(bed: Bed) -> str:
+    ids = service_ids(service.claim for service in bed.balancer.services)
+    (cookie,) = of_service(ids[bed.service.claim], (Stage.CLASSIFY,))
+    return f"{cookie.value:#x}/{cookie.mask:#x}"
 
 
 def parse_switch_counts(text: str) -> SwitchCounts:

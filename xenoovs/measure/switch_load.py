@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Station
@@ -101,13 +101,40 @@ def parse_reading(text: str, *, at_s: float) -> SwitchReading:
     )
 
 
-def count_megaflows(dpu: Station, ports: Iterable[str]) -> int:
-    """Return the number of megaflows of packets that entered by these ports of the bridge."""
+@dataclass(frozen=True, slots=True)
+class MegaflowTotals:
+    """Megaflows of packets that entered by some ports, and their packets; `offloaded`: those that the NIC forwards."""
+
+    megaflows: int
+    packets: int
+    offloaded: int
+    offloaded_packets: int
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The values of a sample."""
+        return {
+            "megaflows": self.megaflows,
+            "megaflow_packets": self.packets,
+            "offloaded_megaflows": self.offloaded,
+            "offloaded_packets": self.offloaded_packets,
+        }
+
+
+_TOTALS = """\
+ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
+  { packets = match($0, /packets:[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) : 0; flows++; all += packets }
+  /offloaded:yes/ { nic++; by_nic += packets }
+  END { printf "%.0f %.0f %.0f %.0f\\n", flows, all, nic, by_nic }'
+"""
+
+
+def megaflow_totals(dpu: Station, ports: Iterable[str]) -> MegaflowTotals:
+    """Return the megaflows of packets that entered by these ports of the bridge. Raises MeasureError."""
     pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
     # Counted there: a hundred thousand of them are 40 MB of text.
-    done = dpu.try_run(
-        "sh", "-c", 'ovs-appctl dpctl/dump-flows --names | grep -cE "$1"', "sh", pattern, timeout_s=120.0
-    )
-    if not done.stdout.strip().isdigit():
+    done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
+    numbers = done.stdout.split()
+    if len(numbers) != len(fields(MegaflowTotals)) or done.stderr:
         raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {done.stderr.strip()}")
-    return int(done.stdout)
+    return MegaflowTotals(*map(int, numbers))

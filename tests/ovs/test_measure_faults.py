@@ -1,0 +1,170 @@
+"""What goes wrong while a lab is measured: one sentence, no sample lost, and the bed as it was before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, start
+from tests.ovs.lab_support import running_lab
+from tests.ovs.test_measure_load import BALANCER, flows, left_over
+from tests.patience import eventually
+from xenoovs.cli import measure_run
+from xenoovs.config.emit import render_config
+from xenoovs.errors import MeasureError
+from xenoovs.lab.host import processes_in
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.place import Place
+from xenoovs.measure.samples import find_runs, read_recorded
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+SHORT = ("--sizes", "64", "--trial", "200ms")
+EXPERIMENTS = {
+    "rate": (*SHORT, "--repeats", "1"),
+    "loss": (*SHORT, "--repeats", "1"),
+    "latency": ("--splits", "1/1", "--trial", "200ms", "--repeats", "1"),
+    "echo": (),
+    "designs": (),
+    "paths": ("--directions", "in"),
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with running_lab("faults", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        (directory / "my.yaml").write_text(render_config(BALANCER))
+        yield made
+
+
+@pytest.fixture
+def config(lab: Lab, xenoovs: CommandLine) -> Path:
+    path = lab.directory.parent / "my.yaml"
+    assert xenoovs("apply", path, "--lab", lab.name, "--yes").status == 0
+    return path
+
+
+def is_free(lab: Lab) -> bool:
+    try:
+        with open_lab_bed(lab.name, BALANCER):
+            return True
+    except MeasureError:
+        return False
+
+
+def groups(lab: Lab) -> list[str]:
+    argv = ["ovs-ofctl", "-O", "OpenFlow15", "dump-groups", lab.topology.bridge]
+    return run(argv, env=lab.ovs.env).stdout.splitlines()[1:]
+
+
+def stored(out: Path) -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/samples.jsonl"))
+
+
+def generators(lab: Lab) -> list[int]:
+    found = processes_in(lab.topology.clients.namespace)
+    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text().strip() == "tcpreplay"]
+
+
+@pytest.mark.parametrize("experiment", ["rate", "latency", "designs", "paths"])
+def test_a_generator_that_dies_ends_the_run_with_a_sentence(
+    experiment: str, lab: Lab, config: Path, tmp_path: Path
+) -> None:
+    before = flows(lab)
+    out = ("--lab", lab.name, "--out", tmp_path, "--quick")
+    process = start("measure", experiment, config, *out, *EXPERIMENTS[experiment])
+    killed: list[int] = []
+
+    def kill() -> bool:
+        # Where other loads count, such as those that teach the switch, it may take some.
+        for pid in generators(lab):
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        return process.poll() is not None
+
+    eventually(kill, "the run ends")
+    _, errors = process.communicate()
+    assert killed
+    assert process.returncode == 1
+    sentences = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 1, errors
+    assert "the generator ended with status -9" in sentences[0] or "no frame" in sentences[0], errors
+    assert "Traceback" not in errors
+    assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
+
+
+@pytest.mark.parametrize("experiment", [*EXPERIMENTS])
+@pytest.mark.parametrize("at", [1, 4, 12, 30, 60])
+def test_ctrl_c_at_any_point_leaves_the_bed_as_it_was(
+    experiment: str,
+    at: int,
+    lab: Lab,
+    config: Path,
+    tmp_path: Path,
+    xenoovs: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interrupt just before the order to a machine with number `at`."""
+    before, orders = flows(lab), [0]
+    send = Place.send
+
+    def interrupted(self: Place, order: dict[str, object]) -> None:
+        orders[0] += 1
+        if orders[0] == at:
+            raise KeyboardInterrupt
+        send(self, order)
+
+    monkeypatch.setattr(Place, "send", interrupted)
+    monkeypatch.setattr(measure_run, "_QUICK_S", 3600.0)
+    out = ("--lab", lab.name, "--out", tmp_path, "--quick")
+    said = xenoovs("measure", experiment, config, *out, *EXPERIMENTS[experiment])
+    assert said.status == 130, said.err
+    assert "Traceback" not in said.err
+    assert all(read_recorded(path).samples for path in (find_runs(tmp_path) if [*tmp_path.iterdir()] else ()))
+    eventually(lambda: is_free(lab), "everything is undone")
+    assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
+
+
+def test_a_disk_that_gets_full_loses_nothing_and_the_run_goes_on_later(
+    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)])
+    try:
+        argv = ("measure", "loss", config, "--lab", lab.name, "--out", small / "results", *SHORT, "--repeats", "1")
+        process = start(*argv)
+        eventually(lambda: stored(small / "results") >= 2 or process.poll() is not None, "two samples are stored")
+        assert process.poll() is None
+        subprocess.run(["dd", "if=/dev/zero", f"of={small}/filler", "bs=1k"], stderr=subprocess.DEVNULL, check=False)
+        _, errors = process.communicate()
+        assert process.returncode == 1
+        assert "cannot be written: No space left on device" in errors
+        assert "free space there and go on with --resume" in errors
+        assert "Traceback" not in errors
+        (directory,) = find_runs(small / "results")
+        before = read_recorded(directory).samples
+        assert 2 <= len(before) < 15
+        assert left_over(lab) == []
+        # Without a place for a report, that of before stays.
+        said = xenoovs("measure", "report", directory)
+        assert (said.status, "the report cannot be written to" in said.err) == (1, True), said.err
+        assert "name another directory with --out" in said.err
+        assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []
+        (small / "filler").unlink()
+        said = xenoovs(*argv, "--resume")
+        assert said.status == 0, said.err
+        recorded = read_recorded(directory)
+        assert recorded.is_complete
+        assert recorded.samples[: len(before)] == before
+    finally:
+        run(["umount", str(small)])
