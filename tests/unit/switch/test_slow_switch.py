@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
+from xenoovs.datapath.host import NOT_READ, Daemon, Database, OffloadState
 from xenoovs.errors import CommandFailed, SwitchUnreachable
-from xenoovs.switch import management, planned_restart
+from xenoovs.switch import management, offload_setting, planned_restart
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import Ofctl
-from xenoovs.switch.planned_restart import SavedTables
+from xenoovs.switch.offload_setting import OffloadSwitch
+from xenoovs.switch.planned_restart import PlannedRestart, SavedTables
 from xenoovs.switch.process import Completed
 
 HERE = Endpoint("unix:/run/none/db.sock", Path("/run/none"))
@@ -75,3 +77,28 @@ def test_flows_come_back_after_a_restart_that_has_taken_long(monkeypatch: pytest
     switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
     planned_restart.planned_restart(switch, HERE, lambda: sleep(80), directory=tmp_path)
     assert restored == ["ovsbr1"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_offload_that_takes_effect_late_is_set(wanted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`doctor --set offload` said that offload had not changed if ovs-vswitchd showed it some seconds later."""
+    now_s = [0.0]
+
+    def daemon(_endpoint: Endpoint) -> Daemon:
+        is_late = now_s[0] < 100
+        state = NOT_READ if is_late else OffloadState(is_on=wanted, evidence="the log")
+        return Daemon(offload=state, history=NOT_READ, flow_limit=NOT_READ)
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(offload_setting, "read_daemon", daemon)
+    monkeypatch.setattr(offload_setting, "read_database", lambda _endpoint: Database())
+    monkeypatch.setattr(offload_setting, "find_process", lambda _endpoint: None)
+    monkeypatch.setattr(offload_setting, "run_vsctl", lambda *_words: None)
+    switch = OffloadSwitch(Endpoint("unix:/run/none/db.sock", tmp_path))
+    restarted = PlannedRestart(1.0, {"ovsbr1": 7}, {"ovsbr1": 0})
+    assert switch.change(wanted=wanted, restart=lambda _order: restarted) is restarted
+    assert now_s[0] >= 100
