@@ -121,6 +121,14 @@ def test_the_flow_of_others_that_widens_masks_is_named(story: Story, foreign: st
     assert [flow for flow in flows if foreign in flow] == flows != []
 
 
+def test_tagged__their_block_is_in_software_and_the_cost_is_said(story: Story) -> None:
+    [judged] = judgements(story)
+    verdicts = [block["verdict"] for block in judged.verify["blocks"]]
+    assert (verdicts.count("HW"), verdicts.count("TC_SW")) == (BLOCKS - 1, 1)
+    [remark] = [remark for remark in judged.verify["remarks"] if "tagged" in remark]
+    assert remark.startswith("1 megaflow of tagged packets (any VLAN): ")
+
+
 def test_answers__the_way_back_is_judged_beside_the_blocks(story: Story) -> None:
     there = judged_at(story, "answers in hardware")
     [answers] = there.verify["answers"]

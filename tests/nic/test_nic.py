@@ -266,6 +266,12 @@ def test_conntrack(story: Story) -> None:
     assert any("recirc_id sharing not supported" in line for line in story.record["ovs_log"])
 
 
+def test_tagged(story: Story) -> None:
+    [look] = story.looks
+    assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS, Verdict.TC_SW: 1}
+    assert story.refused == dict.fromkeys(_ufids(look, Verdict.TC_SW), "eswitch: unsupported match key")
+
+
 def test_select_group(story: Story) -> None:
     [look] = story.looks
     assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}

@@ -325,6 +325,8 @@ def _offloaded(text: str | None) -> Offloaded | None:
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _TAG = re.compile(r"\bvlan\((vid=[^)]*)\)")
+_NO_VALUES = "vid=0,pcp=0"
+"""Open vSwitch prints this for a rule of traffic control that matches the EtherType of the tag alone (lib/tc.c)."""
 _VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000
@@ -337,7 +339,7 @@ class Hints:
     Attributes:
         cores: CPU cores of the PMD threads in the dump.
         has_vendor_counters: whether a vendor's Open vSwitch added counters of its own.
-        tags: VLANs and priorities that megaflows of tagged packets match, as text.
+        tags: what megaflows of tagged packets match of the tag, as text, with the number of megaflows.
     """
 
     megaflows: int = 0
@@ -357,7 +359,8 @@ class Hints:
                 self.dummies += ", dp:dummy" in line
                 self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
                 if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
-                    self.tags[found[1]] = self.tags.get(found[1], 0) + 1
+                    tag = "any VLAN" if found[1] == _NO_VALUES and ", dp:tc," in line else found[1]
+                    self.tags[tag] = self.tags.get(tag, 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])
             elif (found := _PMD.match(line)) and len(self.cores) < _MAX_COUNTED:
@@ -398,8 +401,8 @@ class Hints:
         if self.tags:
             tagged, shown = sum(self.tags.values()), "; ".join(list(self.tags)[:_MAX_REASONS_SHOWN])
             yield (
-                f"{counted(tagged, 'megaflow')} of tagged packets ({shown}): each VLAN and priority of clients takes "
-                "hardware entries of its own, and drivers that match no tags refuse them"
+                f"{counted(tagged, 'megaflow')} of tagged packets ({shown}): beside untagged packets each of these "
+                "tags takes hardware entries of its own, and drivers that match no tags refuse them"
             )
         if len(self.cores) > 1:
             yield f"the dump has {len(self.cores)} PMD threads, each with its own copy of a megaflow"

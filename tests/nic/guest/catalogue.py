@@ -50,6 +50,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "exporting": beside.exporting,
     "mirrored": beside.mirrored,
     "overriding": beside.overriding,
+    "tagged": beside.tagged,
     "select_group": beside.select_group,
     "tunnels": tunnels.tunnels,
     "tunnel_paths": tunnels.tunnel_paths,

@@ -53,4 +53,13 @@ def test_tagged_clients_are_remarked_with_their_cost() -> None:
     hints, line = Hints(), "in_port(p0),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800)), actions:p1"
     assert len(list(hints.watch([line, line.replace("vid=5", "vid=6"), line]))) == 3
     (remark,) = hints.remarks(is_filtered=False)
-    assert remark.startswith("3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): each VLAN")
+    assert remark.startswith("3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): beside untagged packets each")
+
+
+def test_a_rule_of_traffic_control_for_any_vlan_is_not_one_of_vlan_0() -> None:
+    """Clients of VLANs 5 and 6 shared it; Open vSwitch prints it so, and each VLAN was said to cost entries."""
+    line = "in_port(p0),eth_type(0x8100),vlan(vid=0,pcp=0),encap(eth_type(0x0800)), packets:7, dp:tc, actions:p1"
+    hints = Hints()
+    assert list(hints.watch([line])) == [line]
+    (remark,) = hints.remarks(is_filtered=False)
+    assert remark.startswith("1 megaflow of tagged packets (any VLAN): ")

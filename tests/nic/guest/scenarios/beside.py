@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
+
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import Kind
@@ -13,6 +16,9 @@ priority=3000,udp,in_port=p0,nw_dst=10.3.10.46 actions=ct(table=9)
 table=9,priority=1,ct_state=+new+trk,ip actions=ct(commit),output:pf0hpf
 table=9,priority=1,ct_state=-new+trk,ip actions=output:pf0hpf
 """
+_ADDRESSES_BYTES = 12
+"""Of Ethernet, before the tag."""
+_ETH_P_8021Q = 0x8100
 _GROUP = "group_id=1,type=select,bucket=output:p1,bucket=output:pf0hpf"
 
 
@@ -78,6 +84,30 @@ def overriding(bench: Bench) -> None:
     bench.look("one client")
     bench.judge("dns")
     bench.xenoovs("why", "dns", "--probe-driver", "--listen", "0", "--output", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged(Kind):
+    """Packets in the VLAN `vlan`, with priority 0."""
+
+    vlan: int = 5
+
+    def frame(self, source: str) -> bytes:
+        plain = Kind.frame(self, source)
+        tag = struct.pack("!HH", _ETH_P_8021Q, self.vlan)
+        return plain[:_ADDRESSES_BYTES] + tag + plain[_ADDRESSES_BYTES:]
+
+
+def tagged(bench: Bench) -> None:
+    """A client is in two VLANs: flows match no tag, the megaflow that both share does, and this NIC matches none."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    for vlan in (5, 6):
+        bench.prime(CLIENTS[:1], kind=Tagged(vlan=vlan))
+        bench.send(CLIENTS[:1], packets_each=3, kind=Tagged(vlan=vlan))
+    bench.look("after 5 packets of each client, and 3 of one in each of two VLANs")
+    bench.judge("dns")
 
 
 def select_group(bench: Bench) -> None:
