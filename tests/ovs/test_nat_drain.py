@@ -1,0 +1,111 @@
+"""NAT while clients move, on a real ovs-vswitchd: open connections keep their server, both ways."""
+
+from __future__ import annotations
+
+import signal
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge
+from tests.patience import eventually
+
+pytestmark = pytest.mark.ovs
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin, timeout: 5m, idle_timeout: 5m}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    mode: nat
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, address: 10.3.20.11, port: 8080, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, address: 10.3.20.12, port: 8080, weight: 1}
+"""
+WITHOUT_ONE = "".join(line for line in CONFIG.splitlines(keepends=True) if "name: one" not in line)
+VIP, ONE, TWO = "10.3.10.45:80", "10.3.20.11:8080", "10.3.20.12:8080"
+EVEN = "198.51.100.2"
+"""A client of `one`."""
+
+
+def tcp_packet(source: str, destination: str, flags: str) -> str:
+    (src, sport), (dst, dport) = source.split(":"), destination.split(":")
+    return (
+        "in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
+        f"ipv4(src={src},dst={dst},proto=6,tos=0,ttl=64,frag=no),tcp(src={sport},dst={dport}),tcp_flags({flags})"
+    )
+
+
+def passed(bridge: DummyBridge, enter: str, leave: str, packet: str) -> tuple[str, str]:
+    """Source and destination with which a packet leaves."""
+    before = len(bridge.sent(leave))
+    bridge.send(enter, [packet])
+    (frame,) = bridge.sent(leave)[before:]
+    ends = [(frame[26:30], frame[34:36]), (frame[30:34], frame[36:38])]
+    source, destination = (f"{IPv4Address(address)}:{int.from_bytes(port, 'big')}" for address, port in ends)
+    return source, destination
+
+
+def to_vip(bridge: DummyBridge, port: int, flags: str) -> str:
+    """The server that gets a packet of the client."""
+    client = f"{EVEN}:{port}"
+    source, destination = passed(bridge, "p0", "p1", tcp_packet(client, VIP, flags))
+    assert source == client
+    return destination
+
+
+def answered(bridge: DummyBridge, server: str) -> str:
+    """The source that the client sees when this server answers."""
+    return passed(bridge, "p1", "p0", tcp_packet(server, f"{EVEN}:1000", "psh|ack"))[0]
+
+
+def is_settling(bridge: DummyBridge) -> bool:
+    flows = [flow for flow in bridge.dump_flows() if "learn(" in flow]
+    return not flows or any("mod_nw_dst:10.3.20.11" in flow for flow in flows)
+
+
+def test_a_server_that_leaves_the_config_answers_as_the_vip_until_its_connections_have_ended(
+    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
+) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(CONFIG)
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert to_vip(bridge, 1000, "ack") == ONE
+    assert answered(bridge, ONE) == answered(bridge, TWO) == VIP
+    file.write_text(WITHOUT_ONE)
+    process = start("apply", file, "--db", bridge.ovs.db, "-y")
+    assert process.stdout is not None
+    assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
+    eventually(lambda: not is_settling(bridge), "new connections that go on")
+    process.send_signal(signal.SIGINT)
+    finish(process)
+    assert [to_vip(bridge, 2000, flags) for flags in ("syn", "ack", "psh|ack")] == [TWO] * 3, "learned with NAT"
+    assert to_vip(bridge, 1000, "psh|ack") == ONE
+    assert answered(bridge, ONE) == answered(bridge, TWO) == VIP
+    assert "nothing to do" in xenoovs("plan", file, "--db", bridge.ovs.db).out
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+    assert to_vip(bridge, 1000, "psh|ack") == TWO
+    assert answered(bridge, ONE) == ONE, "its own packets are its own again"
+
+
+def test_from_dsr_to_nat_and_back_connections_stay(xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path) -> None:
+    """The old next hop writes a port, the new one none, and the other way round."""
+    file, dsr = tmp_path / "my.yaml", CONFIG.replace("    mode: nat\n", "").replace(", port: 8080", "")
+    file.write_text(dsr)
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert to_vip(bridge, 1000, "ack") == VIP
+    for text, old in ((CONFIG, VIP), (dsr, ONE)):
+        file.write_text(text)
+        process = start("apply", file, "--db", bridge.ovs.db, "-y")
+        assert process.stdout is not None
+        assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
+        assert to_vip(bridge, 1000, "psh|ack") == old
+        process.send_signal(signal.SIGINT)
+        finish(process)
+        assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0

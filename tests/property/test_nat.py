@@ -1,0 +1,235 @@
+"""Laws of NAT: an answer returns as from the VIP that its client sent to, and no two services are mixed up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv4Network
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compiled import compiled, draining, observed
+from xenoovs.compile.encoding import arrives
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.program import Program
+from xenoovs.compile.read import read
+from xenoovs.decision.advance import Progress
+from xenoovs.model.address import Family, Mac
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    Claim,
+    Drain,
+    DrainMode,
+    Nat,
+    OtherTraffic,
+    PortRange,
+    Protocol,
+    Service,
+    Uplinks,
+)
+from xenoovs.model.next_hop import Translated
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import Field, Flow
+from xenoovs.openflow.text import parse_flow, render_flow
+from xenoovs.simulate.headers import headers_of
+from xenoovs.simulate.megaflows import pipeline_of
+from xenoovs.simulate.walk import tables_of
+
+CLIENTS = (IPv4Network("10.9.0.0/16"), IPv4Network("10.12.0.0/14"))
+SERVERS = [IPv4Address(f"10.3.20.{number}") for number in range(11, 15)]
+EGRESS = ("p1", "p2")
+NUMBERS = {"p0": 1, "p1": 2, "p2": 3}
+ROUTER, RETURN_MAC = Mac(0x02000000A001), Mac(0x02000000A002)
+
+
+@st.composite
+def services(draw: st.DrawFn, number: int) -> Service:
+    """`number`: keeps VIPs and the servers' ports of several services apart; the servers may be the same."""
+    protocol = draw(st.sampled_from((Protocol.TCP, Protocol.UDP)))
+    last = draw(st.sampled_from((0, 3)))
+    l4_port = draw(st.none() | st.just(9000 + number)) if last == 0 else None
+    servers = draw(st.lists(st.sampled_from(SERVERS), min_size=1, max_size=4, unique=True))
+    backends = (
+        Backend(
+            f"b{i}",
+            Translated(Mac(0x020000000B00 + int(server) % 256), draw(st.sampled_from(EGRESS)), server, l4_port),
+            Fraction(draw(st.integers(0 if i else 1, 3))),
+            server,
+        )
+        for i, server in enumerate(servers)
+    )
+    nets = draw(st.sampled_from(((), CLIENTS[:1], CLIENTS)))
+    first = 8000 + 8 * number
+    return Service(
+        f"s{number}",
+        Claim(
+            frozenset({Family.IPV4}), (IPv4Address(0x0A030A2D + number),), protocol, (PortRange(first, first + last),)
+        ),
+        tuple(backends),
+        tolerance=Fraction(1, 2),
+        nat=Nat(draw(st.none() | st.just(RETURN_MAC)), nets),
+        drain=Drain(draw(st.sampled_from(DrainMode))),
+    )
+
+
+@st.composite
+def balancers(draw: st.DrawFn) -> Balancer:
+    made = tuple(draw(services(number)) for number in range(draw(st.integers(1, 3))))
+    return Balancer(Uplinks("ovsbr1", ("p0",), "p1", draw(st.sampled_from(OtherTraffic))), made)
+
+
+@st.composite
+def requests(draw: st.DrawFn, service: Service) -> Packet:
+    net = draw(st.sampled_from(service.nat.clients if service.nat and service.nat.clients else CLIENTS))
+    ports, protocol = service.claim.ports[0], service.claim.protocol
+    assert protocol is not None
+    return Packet(
+        in_port="p0",
+        source=net[draw(st.integers(1, 65_000))],
+        destination=service.claim.vips[0],
+        protocol=protocol.number(Family.IPV4),
+        sport=draw(st.integers(1024, 65_535)),
+        dport=draw(st.integers(ports.first, ports.last)),
+        dl_src=ROUTER,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A request, the hop that got it, and the answer as the client gets it."""
+
+    hop: Translated
+    answer: Packet
+
+
+def journey(flows: tuple[Flow, ...], request: Packet) -> Journey:
+    tables = tables_of(flows)
+    (there,) = tables.run(request).copies
+    get = there.headers.get
+    assert there.port is not None
+    sent_back = Packet(
+        in_port=there.port,
+        source=IPv4Address(get(Field.NW_DST)),
+        destination=IPv4Address(get(Field.NW_SRC)),
+        protocol=request.protocol,
+        sport=get(Field.TP_DST),
+        dport=get(Field.TP_SRC),
+        dl_src=Mac(get(Field.DL_DST)),
+        dl_dst=ROUTER,
+    )
+    (back,) = tables.run(sent_back).copies
+    get_back = back.headers.get
+    answer = Packet(
+        in_port=str(back.port),
+        source=IPv4Address(get_back(Field.NW_SRC)),
+        destination=IPv4Address(get_back(Field.NW_DST)),
+        protocol=request.protocol,
+        sport=get_back(Field.TP_SRC),
+        dport=get_back(Field.TP_DST),
+        dl_dst=Mac(get_back(Field.DL_DST)),
+    )
+    return Journey(
+        Translated(Mac(get(Field.DL_DST)), there.port, IPv4Address(get(Field.NW_DST)), get(Field.TP_DST)), answer
+    )
+
+
+def assert_returns(service: Service, request: Packet, flows: tuple[Flow, ...]) -> None:
+    answer = journey(flows, request).answer
+    assert (answer.source, answer.sport) == (request.destination, request.dport)
+    assert (answer.destination, answer.dport) == (request.source, request.sport)
+    assert answer.in_port == "p0", "it leaves to the clients"
+    assert answer.dl_dst == ((service.nat.return_mac if service.nat else None) or ROUTER)
+
+
+@given(st.data(), balancers())
+def test_an_answer_returns_as_from_the_vip(data: st.DataObject, balancer: Balancer) -> None:
+    program = compiled(balancer)
+    for service in balancer.services:
+        request = data.draw(requests(service))
+        assert_returns(service, request, program.flows)
+        (copy,) = tables_of(program.flows).run(request).copies
+        original = headers_of(request).get
+        hops = [backend.next_hop for backend in service.backends if backend.weight]
+        assert any(arrives(hop, port=copy.port, sent=copy.headers.get, original=original) for hop in hops)
+
+
+@given(balancers())
+def test_flows_read_back_as_text_and_as_a_decision(balancer: Balancer) -> None:
+    program = compiled(balancer)
+    assert len({flow.key for flow in program.flows}) == len(program.flows)
+    assert [parse_flow(render_flow(flow)) for flow in program.flows] == list(program.flows)
+    assert read(observed(program.flows), balancer)[0] == program.decision
+
+
+@given(st.data(), balancers())
+def test_what_is_not_for_a_client_keeps_its_source(data: st.DataObject, balancer: Balancer) -> None:
+    service = data.draw(st.sampled_from(balancer.services))
+    hop = data.draw(st.sampled_from([backend.next_hop for backend in service.backends]))
+    assert isinstance(hop, Translated)
+    own = Packet(hop.port, hop.address, IPv4Address("10.9.0.7"), 6, sport=22, dport=40_000)
+    probed = replace(own, destination=IPv4Address("192.0.2.1"), sport=hop.l4_port or service.claim.ports[0].first)
+    is_bound = all(each.nat is not None and each.nat.clients for each in balancer.services)
+    for packet in (own, probed) if is_bound else (own,):
+        for copy in tables_of(compiled(balancer).flows).run(packet).copies:
+            assert copy.headers.get(Field.NW_SRC) == int(hop.address)
+
+
+@given(st.data(), balancers())
+def test_connections_that_stay_with_a_backend_that_is_gone_return_too(data: st.DataObject, balancer: Balancer) -> None:
+    """With a drain a backend that the config lacks serves on for a while; afterwards nothing is left of it."""
+    service = data.draw(st.sampled_from(balancer.services))
+    kept = replace(service, drain=Drain(DrainMode.PIN), backends=(replace(service.backends[0], weight=Fraction(1)),))
+    others = tuple(each for each in balancer.services if each is not service)
+    before, after = compiled(balancer), replace(balancer, services=(kept, *others))
+    program = draining(after, observed(before.flows), Progress(0.0, NUMBERS.keys()), ofports=NUMBERS)
+    for _ in range(3):
+        assert_returns(kept, data.draw(requests(kept)), program.flows)
+    ended = compiled(after, installed=program.flows)
+    gone = {backend.next_hop for backend in service.backends[1:]}
+    assert not gone & {each.hop for made in ended.services for each in made.returns if made.service is kept}
+
+
+@given(st.data(), balancers())
+def test_entries_are_one_a_block_and_one_a_backend_and_network_back(data: st.DataObject, balancer: Balancer) -> None:
+    """Predicted megaflows of one service, of requests to and answers from each block, are no more than its entries."""
+    service = replace(balancer.services[0], tolerance=Fraction(1, 2))
+    alone = replace(balancer, services=(service,))
+    program = compiled(alone)
+    pipeline, found = pipeline_of(program.flows), set()
+    for _ in range(8):
+        request = data.draw(requests(service))
+        back = journey(program.flows, request)
+        answer = Packet(
+            back.hop.port,
+            back.hop.address,
+            request.source,
+            request.protocol,
+            sport=back.hop.l4_port or 0,
+            dport=request.sport,
+            dl_dst=ROUTER,
+        )
+        found |= {pipeline.predict(packet)[0] for packet in (request, answer)}
+    assert len(found) <= entries(program)
+
+
+def entries(program: Program) -> int:
+    return sum(map(hardware_entries, program.services))
+
+
+@given(st.data(), balancers())
+def test_a_backend_that_fails_answers_on_for_what_it_has(data: st.DataObject, balancer: Balancer) -> None:
+    """Its blocks go to others, and come back; its return flows stay all the time."""
+    service = data.draw(st.sampled_from(balancer.services))
+    gone = frozenset({data.draw(st.sampled_from(service.backends)).name})
+    if not any(backend.weight for backend in service.backends if backend.name not in gone):
+        return
+    before = compiled(balancer)
+    after = compiled(balancer, installed=before.flows, ejected={service.name: gone})
+    assert {each.flow for made in after.services for each in made.returns} == {
+        each.flow for made in before.services for each in made.returns
+    }
+    assert_returns(service, data.draw(requests(service)), after.flows)
+    back = compiled(balancer, installed=after.flows, ejected={service.name: frozenset()})
+    assert set(back.flows) == set(before.flows)
