@@ -84,7 +84,6 @@ def _round(random: Random, number: int) -> CaseRound:
         "max_prio": random.choice(("65535", "65535", "16", "1")),
         "buckets": random.choice(("0", "0", "11")),
         "prefix_masks": random.choice("NNY"),
-        "ip_key": random.choice("NNY"),
     }
     fault = random.choice(({}, {}, {"skip": "1"}, {"skip": "1"}, {"skip": "3"}, {"bypass": "Y"}))
     cases = tuple(_case(random, f"10.77.{number}.{each + 1}") for each in range(CASES_OF_ROUND))
@@ -103,7 +102,7 @@ def _case(random: Random, destination: str) -> Case:
     flags = ACK if match == "tcp_flags=+ack" else random.choice((SYN, ACK))
     kind = Kind(destination=destination, protocol=protocol, tos=tos, flags=flags)
     between = random.choice((0, 6, 6, 12))
-    # Below all others: a flow that may come first puts its keys into their megaflows, and this NIC may match no DSCP.
+    # Below all others: a flow that may come first puts its keys into their megaflows, and this NIC matches no DSCP.
     priority = 2000 if tos else random.randint(2001, 2003)
     return Case(f"priority={priority},{keys} actions={actions}", kind, random.choice((0, 5)), between)
 

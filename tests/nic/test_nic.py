@@ -126,6 +126,27 @@ def _frames(destination: str, port: int, packets: int) -> dict[str, Any]:
     return {"frame": frame, "packets": packets}
 
 
+def test_nat(story: Story) -> None:
+    """Each block and protocol on the way out, each server and protocol on the way back."""
+    [look] = story.looks
+    by_port = Counter((flow.in_port, verdict_of(flow)) for flow in look.megaflows if match_of(flow).get("nw_proto"))
+    assert by_port == {("p0", Verdict.HW): 6, ("p1", Verdict.HW): 4}
+    assert {rule.actions[-1] for rule in look.rules if rule.port == "p0" and rule.match.get("nw_proto")} == {
+        "redirect:p1"
+    }
+
+
+def test_nat__what_was_sent_comes_back_whole(story: Story) -> None:
+    transfers = story.record["transfers"]
+    assert sum(transfer["bytes"] for transfer in transfers) == 3_000_000
+    assert [transfer["received"] for transfer in transfers] == [transfer["sent"] for transfer in transfers]
+    # Nearly all of it by the NIC: TCP of 1460 bytes a packet, both ways.
+    [look] = story.looks
+    packets = 3_000_000 // 1460
+    assert min(look.ports[port].hit for port in ("p0", "p1")) > packets
+    assert max(look.ports[port].miss for port in ("p0", "p1")) < packets / 2
+
+
 def test_foreign_prefix(story: Story) -> None:
     [look] = story.looks
     verdicts = Counter(look.verdicts().values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -163,3 +164,18 @@ def test_tunnel_reload__tunnels_go_on_with_the_module_that_is_loaded_again(story
         assert len(look.rules) == 2
     again = story.look("loaded again")
     assert (again.ports["p0"].hit, again.ports["p1"].hit) == (5 * CLIENTS, 20)
+
+
+def test_tunnel_ipsec__verify_offload_names_what_is_in_the_clear_and_what_the_nic_does_not_do(story: Story) -> None:
+    clear, idle = ((said["exit_code"], json.loads(said["stdout"])) for said in story.record["said"])
+    for exit_code, report in (clear, idle):
+        assert exit_code == 2
+        [found] = report["cleartext"]
+        wanted = ("192.168.77.1", REMOTES["geneve"], 17, 6081, "p1")
+        assert tuple(found[name] for name in ("local", "remote", "protocol", "port", "device")) == wanted
+        assert found["packets"] == CLIENTS
+    verdicts = [{row["in_port"]: row["verdict"] for row in report["rows"]} for _, report in (clear, idle)]
+    assert verdicts == [
+        {"p0": "HW", "genev_sys_6081": "HW"},
+        {"p0": "HW", "genev_sys_6081": "IDLE_HW"},
+    ]

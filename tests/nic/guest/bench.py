@@ -202,11 +202,17 @@ class Bench:
         In this process, as starting Python takes many seconds here; an exception would be a bug and goes to the record.
         """
         self._changed = self._changed or command == "apply"
-        argv = [command, str(_BALANCERS / f"{balancer}.yaml"), *options]
+        return self._run((command, balancer, *options), [command, str(_BALANCERS / f"{balancer}.yaml"), *options])
+
+    def ask(self, *argv: str) -> Said:
+        """Run `xenoovs ARGV` in the same way, without a config."""
+        return self._run(argv, list(argv))
+
+    def _run(self, shown: tuple[str, ...], argv: list[str]) -> Said:
         out, err = StringIO(), StringIO()
         with _environment(self.ovs.env), redirect_stdout(out), redirect_stderr(err):
             exit_code = run_xenoovs(argv)
-        said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
+        said = Said(shown, len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
         self.record.said.append(said)
         return said
 

@@ -134,6 +134,16 @@ class Round:
     why: Said
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A file by TCP: its SHA-256, and that of what came back."""
+
+    client: str
+    bytes: int
+    sent: str
+    received: str
+
+
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -144,6 +154,7 @@ class Record:
     """Flows beside them, without a cookie."""
     bursts: list[Burst] = field(default_factory=list)
     streams: list[Streamed] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)

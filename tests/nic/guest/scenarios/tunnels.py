@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import GENEVE_PORT, KEY, LOCAL, REMOTES, VIP, Kind, Tunnel
-from tests.nic.guest.ovs import TUNNELS
+from tests.nic.guest.ovs import BRIDGE, TUNNELS
 from xenoovs.switch.process import run
 
 BLOCKS = {"geneve": "0.0.0.0/0.0.0.1", "vxlan": "0.0.0.1/0.0.0.3", "gre": "0.0.0.3/0.0.0.3"}
@@ -106,6 +106,7 @@ def tunnel_ipsec(bench: Bench) -> None:
     bench.prime([VIP], kind=answers("geneve"), port="p1")
     bench.send(kind=OF_CLIENTS)
     bench.look("the NIC does not know of IPsec")
+    bench.ask("verify-offload", "--bridge", BRIDGE, "--output", "json")
     lines = [_policy(remote, LOCAL), _sa(remote, LOCAL, spi=0x202)]
     nic.ip_batch(_sa(remote, LOCAL, spi=0x202))
     nic.ip_batch(*lines, netns=nic.WIRE_NETNS)
@@ -115,6 +116,7 @@ def tunnel_ipsec(bench: Bench) -> None:
             host.sendto(Tunnel("geneve", remote).payload(inner), (LOCAL, GENEVE_PORT))
         bench.send_frames([])
     bench.look("ESP comes in")
+    bench.ask("verify-offload", "--bridge", BRIDGE, "--output", "json")
     for netns in ("", nic.WIRE_NETNS):
         nic.ip_batch("xfrm policy flush", "xfrm state flush", netns=netns)
 

@@ -1,0 +1,133 @@
+"""NAT without connection tracking: real connections of clients with servers that know nothing of the VIP."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Thread
+
+from tests.nic.guest import nic
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.frames import CLIENT_MAC, VIP, VIP_MAC
+from tests.nic.guest.namespace import inside
+from tests.nic.guest.record import Transfer
+from xenoovs.switch.process import run
+
+SERVERS = {"10.3.20.11": "02:00:5e:10:00:02", "10.3.20.12": "02:00:5e:10:00:03"}
+"""Addresses and MACs of balancers/nat.yaml."""
+CLIENTS = ("10.9.0.4", "10.9.0.5", "10.9.0.7")
+"""One of each block."""
+_PORT, _SERVER_PORT = 80, 8080
+_CLIENT_NETNS = "client"
+_BYTES = 1_000_000
+_PIECE = 65536
+_TIMEOUT_S = 600.0
+
+
+def nat(bench: Bench) -> None:
+    """Each client sends a datagram and a file; the server answers the one, and sends the other back."""
+    bench.begin("nat", ports=("p0", "p1"))
+    with _hosts(), _servers():
+        for number, client in enumerate(CLIENTS):
+            _exchange_datagram(client)
+            bench.record.transfers.append(_transfer(client, bytes([number + 1]) * _BYTES))
+        bench.wait_until_stable()
+        bench.look("after a datagram and a file of each client")
+
+
+@contextmanager
+def _hosts() -> Iterator[None]:
+    """Hosts behind the wire ends, each with a MAC of its own (macvlan)."""
+    run(["modprobe", "macvlan"])
+    nic.ip_batch(f"netns add {_CLIENT_NETNS}")
+    wire = nic.WIRE_NETNS
+    lines = [f"link add link p0-w name c0 address {CLIENT_MAC} netns {_CLIENT_NETNS} type macvlan"]
+    for number, (address, mac) in enumerate(SERVERS.items(), 1):
+        lines += [
+            f"link add link p1-w name b{number} address {mac} type macvlan",
+            f"addr add {address}/32 dev b{number}",
+        ]
+        lines.append(f"link set b{number} up")
+    lines.append("route add 10.9.0.0/24 dev b1")
+    lines += [f"neigh add {client} lladdr {CLIENT_MAC} dev b1" for client in CLIENTS]
+    nic.ip_batch(*lines, netns=wire)
+    there = [f"addr add {client}/32 dev c0" for client in CLIENTS]
+    nic.ip_batch(
+        *there,
+        "link set c0 up",
+        f"route add {VIP} dev c0",
+        f"neigh add {VIP} lladdr {VIP_MAC} dev c0",
+        netns=_CLIENT_NETNS,
+    )
+    try:
+        yield
+    finally:
+        nic.ip_batch(f"netns del {_CLIENT_NETNS}")
+        nic.ip_batch("link del b1", "link del b2", netns=wire)
+
+
+@contextmanager
+def _servers() -> Iterator[None]:
+    """Servers that send back what they get."""
+    with ExitStack() as stack:
+        threads = []
+        for address in SERVERS:
+            for kind, serve in ((socket.SOCK_STREAM, _return_files), (socket.SOCK_DGRAM, _return_datagrams)):
+                server = stack.enter_context(_socket(nic.WIRE_NETNS, kind, address, _SERVER_PORT))
+                threads.append(Thread(target=serve, args=(server,), daemon=True))
+        for thread in threads:
+            thread.start()
+        yield
+
+
+def _return_files(server: socket.socket) -> None:
+    server.listen()
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            data = _received(connection)
+            connection.sendall(data)
+
+
+def _return_datagrams(server: socket.socket) -> None:
+    while True:
+        try:
+            data, client = server.recvfrom(_PIECE)
+        except OSError:
+            return
+        server.sendto(data, client)
+
+
+def _exchange_datagram(client: str) -> None:
+    with _socket(_CLIENT_NETNS, socket.SOCK_DGRAM, client, 0) as datagrams:
+        datagrams.sendto(client.encode(), (VIP, _PORT))
+        data, server = datagrams.recvfrom(_PIECE)
+    if (data.decode(), server) != (client, (VIP, _PORT)):
+        raise RuntimeError(f"{client} got {data!r} from {server}")
+
+
+def _transfer(client: str, data: bytes) -> Transfer:
+    with _socket(_CLIENT_NETNS, socket.SOCK_STREAM, client, 0) as connection:
+        connection.connect((VIP, _PORT))
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        back = _received(connection)
+    return Transfer(client, len(data), hashlib.sha256(data).hexdigest(), hashlib.sha256(back).hexdigest())
+
+
+def _received(connection: socket.socket) -> bytes:
+    pieces = list(iter(lambda: connection.recv(_PIECE), b""))
+    return b"".join(pieces)
+
+
+def _socket(netns: str, kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+    with inside(netns):
+        made = socket.socket(socket.AF_INET, kind)
+    made.settimeout(_TIMEOUT_S)
+    made.bind((address, port))
+    return made
