@@ -100,6 +100,28 @@ def test_the_report_on_chains_of_ovn(name: str, xenoovs: CommandLine, update_gol
     assert (said.status, said.err) == (CHAINS[name], "")
 
 
+def test_blocks_behind_a_tunnel_that_the_cpu_encrypts_belong_in_software(
+    xenoovs: CommandLine, tmp_path: Path, update_golden: bool
+) -> None:
+    config, dump = HERE / "encrypted.yaml", HERE / "encrypted.dump"
+    said = xenoovs("verify-offload", config, "--from-dump", dump)
+    _compare(HERE / "encrypted.txt", said.out, update=update_golden)
+    assert (said.status, said.err) == (Conclusion.IN_HARDWARE, "")
+    # Without `ipsec` the same is a failure, and so is the other block in software.
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(config.read_text().replace(", ipsec: {psk_file: /etc/xenoovs/psk}", ""))
+    assert xenoovs("verify-offload", plain, "--from-dump", dump).status == Conclusion.NOT_ALL_IN_HARDWARE
+    software = tmp_path / "software.dump"
+    software.write_text(dump.read_text().replace("offloaded:yes, ", ""))
+    assert xenoovs("verify-offload", config, "--from-dump", software).status == Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_lint_says_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine) -> None:
+    said = xenoovs("lint", HERE / "encrypted.yaml")
+    assert (said.status, said.err) == (0, "")
+    assert "encapsulation stays with the CPU at gnv0-c000020b" in said.out
+
+
 @pytest.mark.parametrize("name", ["anomalies", "foreign_prefix"])
 def test_the_report_for_programs(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = CASES[name]

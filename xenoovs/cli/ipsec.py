@@ -11,7 +11,7 @@ from xenoovs.engine.change import Change
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError, WouldBeUnencrypted
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import Tunneled
-from xenoovs.model.switch_tunnel import Ipsec, IpsecOffload, SwitchTunnel
+from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
 from xenoovs.model.tunnel import TunnelType
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.interface_options import has_options, write_options
@@ -56,8 +56,7 @@ def outers_of(balancer: Balancer) -> Iterator[Encapsulation]:
     from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 
     for tunnel, hop in tunnelled_hops(balancer):
-        is_left_to_cpu = tunnel.ipsec is not None and tunnel.ipsec.offload is not IpsecOffload.PACKET
-        if not is_left_to_cpu:
+        if not tunnel.is_encrypted_by_cpu:
             yield Encapsulation(
                 device="",
                 remote=int(hop.remote),

@@ -33,7 +33,7 @@ from xenoovs.compile.offloadable.check import (
     describe,
     reasons,
 )
-from xenoovs.compile.offloadable.cost import CostFinding, CostKind, check_cost, program_entries
+from xenoovs.compile.offloadable.cost import CostFinding, CostKind, check_cost, check_ipsec, program_entries
 from xenoovs.compile.offloadable.openflow_topics import parse_groups
 from xenoovs.compile.offloadable.rewrites import RewriteFinding, check_rewrites, check_script
 from xenoovs.compile.offloadable.table import (
@@ -187,7 +187,7 @@ def lint_command(
                 None
                 if foreign is None
                 else check_flows(foreign, profile=profile, version=version, groups=known_groups),
-                (*costs, *(_foreign_cost(balancer, program, foreign) if foreign else ())),
+                (*costs, *check_ipsec(balancer), *(_foreign_cost(balancer, program, foreign) if foreign else ())),
                 program_entries(program, client_macs=client_macs or 1),
                 rewrites,
             )

@@ -75,6 +75,7 @@ class DatapathChecker:
     Attributes:
         remarks: On the flows of the bridge.
         is_listing: Whether the findings list every megaflow.
+        cpu_ports: Tunnel ports whose packets the CPU encrypts.
     """
 
     switch: ManagementSwitch
@@ -84,6 +85,7 @@ class DatapathChecker:
     sampler: DatapathSampler
     remarks: tuple[str, ...] = ()
     is_listing: bool = False
+    cpu_ports: frozenset[str] = frozenset()
 
     def check(self) -> DatapathCheck:
         """Check the megaflows of this moment. Raises SwitchError."""
@@ -104,7 +106,7 @@ class DatapathChecker:
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = attribute(findings, foreign)
         clear, unread = read_cleartext(self.switch, findings.tunnels)
-        findings = replace(findings, cleartext=clear)
+        findings = replace(findings, cleartext=clear, cpu_ports=self.cpu_ports)
         remarks = (*self.remarks, *reading.remarks, *unread, *self._settings(findings))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
         remarks = (*remarks, *growth_remarks(findings, reading))
@@ -181,7 +183,8 @@ def datapath_checker(
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
     remarks = missing_remarks(program, observed)
-    return DatapathChecker(switch, bridge, program, switch.bridges(), sampler, remarks, is_listing)
+    cpu_ports = balancer.cpu_encrypted_ports
+    return DatapathChecker(switch, bridge, program, switch.bridges(), sampler, remarks, is_listing, cpu_ports)
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
@@ -215,7 +218,7 @@ def check_recorded_dump(
     foreign = tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
     findings = attribute(findings, foreign)
     is_filtered = hints.all_offloaded and bool(findings.absent) and not lines.is_complete
-    findings = replace(findings, is_filtered=is_filtered)
+    findings = replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports)
     remarks = missing_remarks(program, observed) if flows is not None else ()
     remarks = (*remarks, *lines.remarks(), *hints.reason_summary(), *hints.remarks(is_filtered=findings.is_filtered))
     remarks = (*remarks, *_recorded_remarks(hints))

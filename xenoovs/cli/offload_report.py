@@ -84,6 +84,8 @@ _OTHER_IN_SOFTWARE = (
 )
 _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves that it forwards by them"
 _CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
+_OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
+_BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
 _CLEARTEXT = "packets that a policy of IPsec covers leave unencrypted; stop them first, then look at the rest"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
 _NO_CHAINS = (
@@ -175,6 +177,9 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
     for anomaly, count in blocks_row(findings).anomalies:
         if anomaly in _ANOMALY:
             _show_anomaly(anomaly, count, check, shown)
+    if judged.cpu_blocks:
+        blocks_of_cpu = counted(judged.cpu_blocks, "block")
+        print_text(f"{_OF_CPU} ({blocks_of_cpu}); only `offload: packet` lets the NIC do it", indent="  ", fg="yellow")
     if judged.software_kinds - {OutsideKind.ANSWERS}:
         print_text(_OTHER_IN_SOFTWARE, indent="  ", fg="yellow")
     for remark in check.remarks:
@@ -197,6 +202,8 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
 def _sentence(findings: OffloadFindings) -> str:
     """Return the conclusion about blocks and answers in words."""
     sentence = _CONCLUSION[findings.conclusion]
+    if findings.conclusion is Conclusion.IN_HARDWARE and findings.cpu_blocks:
+        sentence = _BUT_ENCRYPTED
     has_bad = OutsideKind.ANSWERS in findings.software_kinds
     if findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE:
         return f"{sentence}, nor are all answers" if has_bad else sentence

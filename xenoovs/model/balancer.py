@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
+from xenoovs.model.next_hop import NextHop, Tunneled, is_tunneled, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
 from xenoovs.model.switch_tunnel import SwitchTunnel
@@ -570,6 +570,17 @@ class Balancer:
         """The ports of tunnels of Open vSwitch that lead to a backend, by name."""
         hops = (backend.next_hop for service in self.services for backend in service.backends)
         return tuple(sorted({port for hop in hops if is_tunneled(hop) for port in hop.ports}))
+
+    @property
+    def cpu_encrypted_ports(self) -> frozenset[str]:
+        """The ports of tunnels that the CPU encrypts, so that it encapsulates too."""
+        hops = (backend.next_hop for service in self.services for backend in service.backends)
+        return frozenset(
+            hop.port
+            for hop in hops
+            if isinstance(hop, Tunneled)
+            and any(each.is_encrypted_by_cpu and each.port_to(hop.remote) == hop.port for each in self.switch_tunnels)
+        )
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -64,6 +64,11 @@ class SwitchTunnel:
     dst_port: int = 0
     ipsec: Ipsec | None = None
 
+    @property
+    def is_encrypted_by_cpu(self) -> bool:
+        """Whether its packets belong in software: what the NIC encapsulates, only it can encrypt."""
+        return self.ipsec is not None and self.ipsec.offload is not IpsecOffload.PACKET
+
     def port_to(self, remote: IPv4Address) -> str:
         """Return the name of the port that packets to a remote leave by."""
         return self.name if self.ports is TunnelPorts.SHARED else port_of_remote(self.name, remote)

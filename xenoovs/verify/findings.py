@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, read_masked
 from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.errors import ParseError
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
 """RFC 792; RFC 4443, 3.1."""
+
+_TUNNEL_DEVICES = tuple(TUNNEL_DEVICES.values())
 
 _NEW_TRACKED = 0x21
 """ct_state +new+trk (ovs-fields(7)): the connection is not established; its later packets have another megaflow."""
@@ -308,6 +311,7 @@ class OffloadFindings:
         has_growth: whether there are two samples.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
         cleartext: those of them that a policy says should be encrypted.
+        cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
     """
 
     services: tuple[ExpectedService, ...]
@@ -328,20 +332,38 @@ class OffloadFindings:
     has_growth: bool = False
     tunnels: tuple[EncapsulationUse, ...] = ()
     cleartext: tuple[Cleartext, ...] = ()
+    cpu_ports: frozenset[str] = frozenset()
+
+    def is_of_cpu(self, block: BlockOffload) -> bool:
+        """Return whether a block is in software because its tunnel is encrypted by the CPU."""
+        ports = (hop.port for hop in block.block.hops)
+        return block.verdict in (Verdict.TC_SW, Verdict.SW) and all(port in self.cpu_ports for port in ports)
+
+    @property
+    def nic_blocks(self) -> tuple[BlockOffload, ...]:
+        """The blocks that the NIC should forward."""
+        return tuple(each for each in self.blocks if not self.is_of_cpu(each)) if self.cpu_ports else self.blocks
+
+    @property
+    def cpu_blocks(self) -> int:
+        """Number of blocks that the CPU forwards because it encrypts their tunnel."""
+        return len(self.blocks) - len(self.nic_blocks)
 
     @property
     def conclusion(self) -> Conclusion:
         """Whether all blocks with traffic are in hardware."""
         if self.cleartext:
             return Conclusion.NOT_ALL_IN_HARDWARE
-        seen = [block for block in self.blocks if block.verdict is not Verdict.ABSENT]
+        seen = [block for block in self.nic_blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unparsed:
             return Conclusion.CHECK_FAILED
         if self.is_overridden or self.is_preempted:
             return Conclusion.NOT_ALL_IN_HARDWARE
+        if any(block.misdelivered for block in self.blocks):
+            return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
-            return Conclusion.NOTHING_SEEN
-        if any(block.verdict.is_software or block.misdelivered for block in seen):
+            return Conclusion.IN_HARDWARE if self.cpu_blocks else Conclusion.NOTHING_SEEN
+        if any(block.verdict.is_software for block in seen):
             return Conclusion.NOT_ALL_IN_HARDWARE
         # Without a packet to prove it, offloaded:yes is no success.
         is_proven = all(block.verdict is Verdict.HW for block in seen) and any(block.packets for block in seen)
@@ -364,6 +386,8 @@ class OffloadFindings:
             is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self._answers)
             return Conclusion.NOTHING_SEEN if is_unconfirmed and conclusion is Conclusion.IN_HARDWARE else conclusion
         share = self.judged_share
+        if share is None and self.cpu_blocks:
+            return conclusion
         if share is None or self.is_filtered or not any(block.packets for block in self.blocks):
             return Conclusion.NOTHING_SEEN
         if share >= required and self.uncounted:
@@ -372,7 +396,15 @@ class OffloadFindings:
 
     @property
     def _answers(self) -> tuple[OutsideTraffic, ...]:
-        return tuple(each for each in self.outside if each.kind is OutsideKind.ANSWERS)
+        answers = (each for each in self.outside if each.kind is OutsideKind.ANSWERS)
+        return tuple(each for each in answers if not self._is_answer_to_cpu(each))
+
+    def _is_answer_to_cpu(self, answer: OutsideTraffic) -> bool:
+        """Return whether answers come by a tunnel, and the CPU decrypts those of all their services."""
+        if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
+            return False
+        blocks = (block.block for block in self.blocks if block.block.service in answer.services)
+        return all(hop.port in self.cpu_ports for block in blocks for hop in block.hops)
 
     @property
     def is_contradicted(self) -> bool:
@@ -382,7 +414,7 @@ class OffloadFindings:
     @property
     def hw_share(self) -> float | None:
         """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.blocks, *self._answers)
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self._answers)
         packets = sum(each.packets for each in counted)
         return sum(each.hw_packets for each in counted) / packets if packets else None
 
@@ -394,7 +426,7 @@ class OffloadFindings:
     @property
     def growth(self) -> Growth:
         """Packets of blocks and answers that came between two samples."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.blocks, *self._answers)
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self._answers)
         return sum((each.growth for each in counted), NO_GROWTH)
 
     @property
@@ -432,7 +464,8 @@ class OffloadFindings:
     @property
     def software_kinds(self) -> frozenset[OutsideKind]:
         """The kinds of traffic outside all blocks of which some should be in hardware and is not."""
-        return frozenset(each.kind for each in self.judged_outside if each.verdict.is_software)
+        traffic = (each for each in self.judged_outside if not self._is_answer_to_cpu(each))
+        return frozenset(each.kind for each in traffic if each.verdict.is_software)
 
 
 def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]) -> tuple[str, ...]:

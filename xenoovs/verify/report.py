@@ -256,6 +256,7 @@ def to_json(
     return {
         **_conclusion(findings.conclusion_for(required), required),
         "cleartext": _cleartext(findings),
+        "encrypted_by_cpu_blocks": findings.cpu_blocks,
         "hw_share": findings.hw_share,
         **_growth(findings),
         "total": _row(total_row(findings)),

@@ -8,9 +8,9 @@ from enum import Enum
 
 from xenoovs.compile.plan import hardware_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.errors import counted
+from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Backend, DrainMode, KeyField, Protocol, Service, probe_port
+from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
 from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
@@ -40,6 +40,8 @@ class CostKind(Enum):
     """Paths rewrite source ports, each of which is an entry."""
     NAT = "nat"
     """What NAT without state costs, and what it cannot do."""
+    IPSEC = "ipsec"
+    """Tunnels that the CPU encrypts."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
 
@@ -81,6 +83,18 @@ def check_cost(
         text = f"{_entry_count(entries)} needed, the table holds {table_size}: {rest} stay in software"
         found.insert(0, CostFinding(CostKind.TABLE_FULL, None, entries, text))
     return tuple(found)
+
+
+def check_ipsec(balancer: Balancer) -> tuple[CostFinding, ...]:
+    """Return the tunnels of backends that stay with the CPU because it encrypts them."""
+    ports = balancer.cpu_encrypted_ports
+    if not ports:
+        return ()
+    text = (
+        f"encapsulation stays with the CPU at {first_names(sorted(ports))}: it encrypts these tunnels, and what a NIC "
+        "encapsulates it would send unencrypted; `ipsec: {offload: packet}` needs SAs that the NIC has"
+    )
+    return (CostFinding(CostKind.IPSEC, None, 0, text),)
 
 
 def check_clients(program: Program) -> tuple[CostFinding, ...]:
