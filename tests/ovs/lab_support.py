@@ -9,6 +9,8 @@ from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 
+from xenoovs.compile.program import compile_config
+from xenoovs.config.load import parse_config
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import MARK, Lab
 from xenoovs.lab.lifecycle import down, up
@@ -16,6 +18,7 @@ from xenoovs.lab.traffic import ServiceTraffic
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
 from xenoovs.model.next_hop import Direct
+from xenoovs.openflow.text import render_flow
 from xenoovs.switch.process import run
 
 EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"
@@ -63,6 +66,16 @@ def set_flows(lab: Lab, *flows: str) -> None:
     run(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", target, "-"], stdin="\n".join(flows), env=lab.ovs.env)
 
 
+def load_text(text: str) -> Balancer:
+    """Return the config that a text is."""
+    return parse_config(text, file="my.yaml", for_lab=True)
+
+
+def install(lab: Lab, balancer: Balancer) -> None:
+    """Make the program of a config all the flows of the lab's bridge."""
+    set_flows(lab, *map(render_flow, compile_config(balancer).flows))
+
+
 def split(match: str, source: str, *, in_port: str = "p0") -> tuple[str, str]:
     """Two flows: even clients to `even`, odd ones to `odd`; `source`: the flow syntax of the lowest bit, 0 or 1."""
     return (
@@ -78,6 +91,13 @@ def assert_split_by_lowest_bit(traffic: ServiceTraffic) -> None:
         (answer.client, "odd" if int(ip_address(answer.client)) & 1 else "even") for answer in traffic.answers
     }
     assert len({answer.client for answer in traffic.answers}) == traffic.clients
+
+
+def owners_of_blocks(traffic: ServiceTraffic) -> dict[int, str]:
+    """Return the backend of each block by its two lowest bits; every client has been answered by that of its block."""
+    owners = {(int(ip_address(answer.client)) & 3, answer.backend) for answer in traffic.answers}
+    assert len(owners) == len(dict(owners)) == 4
+    return dict(owners)
 
 
 def remains(name: str, directory: Path) -> dict[str, object]:

@@ -128,11 +128,18 @@ class LabNetns:
 
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def batch(self, lines: Iterable[str], *, namespace: str | None = None) -> None:
-        """Run several commands of ip(8) in one process. Raises CommandFailed at the first that fails."""
+    def batch(self, lines: Iterable[str], *, namespace: str | None = None, is_ipv6: bool = False) -> None:
+        """Run several commands of ip(8) in one process. Raises CommandFailed at the first that fails.
+
+        Args:
+            lines: The commands.
+            namespace: Where.
+            is_ipv6: Whether commands that name no address mean IPv6.
+        """
         text = "".join(f"{line}\n" for line in lines)
         if text:
-            run(["ip", *(["-n", namespace] if namespace else []), "-batch", "-"], stdin=text, env=self.marks)
+            options = [*(["-6"] if is_ipv6 else []), *(["-n", namespace] if namespace else [])]
+            run(["ip", *options, "-batch", "-"], stdin=text, env=self.marks)
 
     def execute(
         self, namespace: str, argv: Iterable[str], *, stdin: str | None = None, timeout_s: float = 30.0

@@ -29,7 +29,25 @@ from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
-from xenoovs.lab.topology import ClientHost, End, Link, Machine, Topology, families_of, plan_topology
+from xenoovs.lab.topology import (
+    AnswerPath,
+    ClientHost,
+    End,
+    Link,
+    Machine,
+    Topology,
+    Underlay,
+    families_of,
+    plan_topology,
+)
+from xenoovs.lab.underlay import (
+    UNDERLAY_BRIDGE,
+    add_tunnel_ends,
+    add_tunnel_ports,
+    add_underlay_bridge,
+    learn_remotes,
+    underlay_lines,
+)
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
 
@@ -89,6 +107,9 @@ def _make_directory(name: str, place: Path) -> None:
 # Next hop of everything, by a fixed neighbour entry: one instead of thousands (RFC 3927; RFC 4291, section 2.5.6).
 _GATEWAYS = {False: ("169.254.0.1", "0.0.0.0/0"), True: ("fe80::1", "::/0")}
 
+_ANSWER_GATEWAYS = {False: "169.254.0.{}", True: "fe80::{:x}"}
+"""The same for answers that have another one, from number 2."""
+
 _IPV4_OFF = tuple(f"ipv4/conf/{scope}/{key}" for scope in ("all", "default") for key in ("rp_filter", "forwarding"))
 
 
@@ -101,10 +122,12 @@ class LabBuilder:
         self.netns = LabNetns(lab.marks)
 
     def build(self) -> None:
+        underlay = self.topology.underlay
         steps: list[tuple[str, Callable[[], None]]] = [
             ("namespaces", self.add_namespaces),
             ("links", self.add_links),
             ("Open vSwitch", self.start_switch),
+            *([] if underlay is None else [("tunnels", partial(self._add_tunnels, underlay))]),
             ("clients", self._configure_clients),
             ("health checks", self._configure_probes),
         ]
@@ -152,6 +175,35 @@ class LabBuilder:
         ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
         for bridge in self.topology.bridges:
             ovs.add_bridge(bridge.name, bridge.ports, datapath=Datapath.USERSPACE, secure=bridge.secure)
+        # What never sends would be unknown to these bridges, and answers to it would flood all machines.
+        for link in self.topology.links:
+            if link.far.namespace == self.topology.clients.namespace and link.near.bridge in self.fabrics:
+                ovs.appctl("fdb/add", str(link.near.bridge), link.near.interface, "0", str(link.far.mac))
+        if self.topology.underlay is not None:
+            add_underlay_bridge(ovs, self.topology.underlay)
+
+    @property
+    def fabrics(self) -> list[str]:
+        """The bridges that stand for the switches in front of the machines."""
+        return [bridge.name for bridge in self.topology.bridges[1:]]
+
+    @property
+    def underlay_device(self) -> str:
+        """The device with the local addresses of tunnels."""
+        return UNDERLAY_BRIDGE
+
+    def _add_tunnels(self, underlay: Underlay) -> None:
+        """Give the switch the local addresses of tunnels, and the tunnel ports."""
+        switch = self.topology.switch_namespace
+        # Else the kernel answers for a local address at every device: also at those that are ports of bridges.
+        self.netns.write_sysctls(switch, ["ipv4/conf/all/arp_ignore"], value=1)
+        self.netns.batch(underlay_lines(underlay, self.underlay_device), namespace=switch)
+        add_tunnel_ports(self.lab.ovs, self.balancer)
+        self.learn_remotes()
+
+    def learn_remotes(self) -> None:
+        """Let the switch know the MACs of machines behind tunnels."""
+        learn_remotes(self.lab)
 
     def _configure_clients(self) -> None:
         """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""
@@ -173,7 +225,9 @@ class LabBuilder:
             lines = [_address_line(address, device.interface) for address in self.topology.probe_addresses]
             for machine in self.topology.machines:
                 if machine.egress == device.egress:
-                    lines += [f"route replace {address} dev {device.interface}" for address in machine.own_addresses]
+                    # An own address that is the remote of a tunnel has a route, which is that of outer packets.
+                    own = (address for address in machine.own_addresses if address != machine.outer_address)
+                    lines += [f"route replace {address} dev {device.interface}" for address in own]
             self.netns.batch(lines, namespace=switch)
 
     def _start_machine(self, machine: Machine) -> None:
@@ -187,19 +241,25 @@ class LabBuilder:
         # Duplicate address detection would find the other backends, which have the VIP on purpose.
         vips = (f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}" for vip in machine.addresses)
         families = (*machine.addresses, *machine.nets)
-        routes = _route_lines("eth0", machine.gateway_mac, nets=machine.nets, families=families)
-        self.netns.batch((*vips, *routes, *self._probe_lines(machine)), namespace=machine.namespace)
+        underlay = self.topology.underlay
+        dev = "eth0" if underlay is None or not machine.ends else add_tunnel_ends(self.lab, machine, underlay)
+        routes = _route_lines(dev, machine.gateway_mac, nets=machine.nets, families=families)
+        self.netns.batch((*vips, *routes, *self._probe_lines(machine, dev)), namespace=machine.namespace)
+        for is_ipv6 in (False, True):
+            lines = _answer_lines(path for path in machine.answer_paths if (":" in path.source) == is_ipv6)
+            self.netns.batch(lines, namespace=machine.namespace, is_ipv6=is_ipv6)
         follow_config(self.lab, self.balancer, [machine])
 
-    def _probe_lines(self, machine: Machine) -> Iterator[str]:
+    def _probe_lines(self, machine: Machine, dev: str) -> Iterator[str]:
         """Yield the commands for a backend's own addresses, and for the way of its answers to health checks."""
         families = {":" in address for address in machine.own_addresses}
         (device,) = (device for device in self.topology.probe_devices if device.egress == machine.egress)
-        yield from (_address_line(address, "eth0") for address in machine.own_addresses)
+        own = (address for address in machine.own_addresses if address != machine.outer_address)
+        yield from (_address_line(address, dev) for address in own)
         for address in self.topology.probe_addresses:
             if (":" in address) in families:
-                yield f"neigh replace {address} lladdr {device.mac} dev eth0 nud permanent"
-                yield f"route add {address} dev eth0"
+                yield f"neigh replace {address} lladdr {device.mac} dev {dev} nud permanent"
+                yield f"route add {address} dev {dev}"
 
 
 def add_namespaces(netns: LabNetns, namespaces: Iterable[str]) -> None:
@@ -229,7 +289,9 @@ def link_line(link: Link) -> str:
     # Both ends are made where they belong: none is ever seen in the host's namespace.
     near, far = link.near, link.far
     address = f"address {far.mac}" if far.mac else ""
-    return f"link add dev {near.interface} type veth peer name {far.interface} {address} netns {far.namespace}"
+    mtu = f"mtu {link.mtu}" if link.mtu else ""
+    ends = f"dev {near.interface} {mtu} type veth peer name {far.interface} {address} {mtu} netns {far.namespace}"
+    return f"link add {ends}"
 
 
 def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: Iterable[str]) -> list[str]:
@@ -240,6 +302,22 @@ def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: I
         lines.append(f"neigh replace {gateway} lladdr {gateway_mac} dev {dev} nud permanent")
         lines.append(f"route add {everything} via {gateway} dev {dev} onlink")
     return lines
+
+
+_FIRST_TABLE = 100
+"""Tables of routes that no distribution names (/etc/iproute2/rt_tables)."""
+
+
+def _answer_lines(paths: Iterable[AnswerPath]) -> Iterator[str]:
+    """Yield the commands for answers by the sources of which they have routes of their own (ip-rule(8))."""
+    for number, path in enumerate(paths):
+        if not number:
+            # Routes to health checks go first, the default route of the machine last.
+            yield "rule add pref 100 lookup main suppress_prefixlength 0"
+        gateway, table = _ANSWER_GATEWAYS[":" in path.source].format(number + 2), _FIRST_TABLE + number
+        yield f"neigh replace {gateway} lladdr {path.mac} dev {path.interface} nud permanent"
+        yield f"route add default via {gateway} dev {path.interface} onlink table {table}"
+        yield f"rule add pref 200 from {path.source} lookup {table}"
 
 
 def add_clients(netns: LabNetns, clients: ClientHost, addresses: Iterable[str]) -> None:

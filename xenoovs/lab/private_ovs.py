@@ -58,6 +58,11 @@ class PrivateOvs:
         here = str(self.directory)
         return {"OVS_RUNDIR": here, "OVS_LOGDIR": here, "OVS_DBDIR": here}
 
+    @property
+    def datapath(self) -> Datapath:
+        """The datapath with which ovs-vswitchd was started last."""
+        return Datapath(json.loads((self.directory / _STARTED).read_text())["datapath"])
+
     def vsctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """Run ovs-vsctl(8). Raises LabError when it writes an error to stderr, also when it exits with 0."""
         # It waits for ovs-vswitchd forever, also after the process that started it was killed.
@@ -73,6 +78,11 @@ class PrivateOvs:
     def appctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """Run ovs-appctl(8)."""
         return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env=self.env).stdout
+
+    def add_flows(self, bridge: str, flows: Iterable[str]) -> None:
+        """Add flows, in the text of ovs-ofctl(8)."""
+        argv = ["ovs-ofctl", "--names", "add-flows", bridge, "-"]
+        run(argv, stdin="".join(f"{flow}\n" for flow in flows), env={**self.env, **self.marks})
 
     def add_bridge(self, name: str, ports: Iterable[str], *, datapath: Datapath, secure: bool = True) -> None:
         """Add a bridge with `ports` as OpenFlow ports 1, 2, ...; `secure`: without flows it forwards nothing."""
@@ -140,7 +150,7 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
 def start_vswitchd_again(ovs: PrivateOvs) -> None:
     """Start ovs-vswitchd as it was started last."""
     options = json.loads((ovs.directory / _STARTED).read_text())
-    start_vswitchd(ovs, datapath=Datapath(options["datapath"]), netns=options["netns"])
+    start_vswitchd(ovs, datapath=ovs.datapath, netns=options["netns"])
 
 
 def stop_private_ovs(ovs: PrivateOvs) -> None:

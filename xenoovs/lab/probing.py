@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.lab.responder import STATUS_PORT, CheckAnswer, Job
 from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address
-from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service
+from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service, probe_port
 
 _ANSWERED = (ProbeKind.UDP, ProbeKind.DNS, ProbeKind.HTTP, ProbeKind.HTTPS)
 """Probes that expect more than a connection; the others are answered by the kernel."""
@@ -34,8 +34,9 @@ def _service_in_lab(service: Service, topology: Topology) -> Service:
 
 def _health_in_lab(service: Service, health: Health, topology: Topology) -> Health:
     # Routes choose the device, but an ARP probe needs its name.
-    ports = {port for backend in service.backends for port in backend.next_hop.ports}
-    devices = (device.interface for device in topology.probe_devices if device.egress in ports)
+    machines = [_machine_of(service, backend, topology) for backend in service.backends]
+    egresses = {machine.egress for machine in machines if machine is not None}
+    devices = (device.interface for device in topology.probe_devices if device.egress in egresses)
     interface = next(devices, None) if health.probe is ProbeKind.ARP else None
     health = replace(health, netns=topology.switch_namespace, interface=interface)
     return replace(health, insecure=True, ca_file=None) if health.probe is ProbeKind.HTTPS else health
@@ -53,7 +54,7 @@ def _machine_of(service: Service, backend: Backend, topology: Topology) -> Machi
     if backend.follows:
         return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
     mac, ports = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.ports
-    return next((one for one in topology.machines if one.mac == mac and one.egress in ports), None)
+    return next((one for one in topology.machines if mac in one.macs and not one.ports.isdisjoint(ports)), None)
 
 
 def job_of(
@@ -67,7 +68,7 @@ def job_of(
     checks = tuple(_checks(machine, balancer, topology))
     ports = {("tcp" if check.kind.startswith("http") else "udp", check.port) for check in checks}
     healths = _healths(machine, balancer, topology)
-    tcp = {("tcp", health.port) for health in healths if health.probe is ProbeKind.TCP and health.port is not None}
+    tcp = {("tcp", port) for health, port in healths if health.probe is ProbeKind.TCP}
     return Job(
         machine.label,
         machine.names,
@@ -76,19 +77,22 @@ def job_of(
         machine.own_addresses,
         checks,
         certificate=certificate() if any(check.kind == "https" for check in checks) else None,
+        translated=machine.translated,
+        probe_addresses=(*topology.probe_addresses, *topology.local_addresses),
     )
 
 
-def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[Health]:
+def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[tuple[Health, int]]:
+    """Yield the health checks of a machine that have a port, and that port."""
     for service in balancer.services:
-        if service.health is not None and any(
-            _machine_of(service, backend, topology) == machine for backend in service.backends
-        ):
-            yield service.health
+        for backend in service.backends if service.health is not None else ():
+            port = probe_port(service, backend)
+            if service.health is not None and port is not None and _machine_of(service, backend, topology) == machine:
+                yield service.health, port
 
 
 def _checks(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[CheckAnswer]:
-    for health in _healths(machine, balancer, topology):
-        if health.probe in _ANSWERED and health.port is not None:
+    for health, port in _healths(machine, balancer, topology):
+        if health.probe in _ANSWERED:
             text = health.expect if health.probe is ProbeKind.UDP else health.body
-            yield CheckAnswer(health.probe.value, health.port, health.path, health.status[0], text)
+            yield CheckAnswer(health.probe.value, port, health.path, health.status[0], text)

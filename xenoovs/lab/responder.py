@@ -1,8 +1,9 @@
 """The program that answers in a backend machine: `python -m xenoovs.lab.responder`, its job on stdin.
 
 To clients, who ask for a VIP: by UDP it returns the request with the machine's label and names behind it, by TCP it
-sends label and names and closes. To health checks, which ask for the machine's own address: what they expect. The
-kernel answers ICMP and ARP. It goes to the background once it listens. Needs nothing but the standard library.
+sends label and names and closes. To health checks, which ask for the machine's own address: what they expect; where
+clients' packets are translated to that address, health checks are those from where the lab sends them. The kernel
+answers ICMP and ARP. It goes to the background once it listens. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Job:
     Attributes:
         listen: Pairs of protocol and port.
         own_addresses: Where health checks are answered.
+        translated: Those of `listen` at which clients ask for an own address.
+        probe_addresses: From which health checks come.
         delay_s: How late every answer is.
         certificate: PEM file with key and certificate, for https.
         log: File for what goes wrong later.
@@ -73,6 +76,8 @@ class Job:
     checks: tuple[CheckAnswer, ...] = ()
     delay_s: float = 0.0
     certificate: str | None = None
+    translated: tuple[tuple[str, int], ...] = ()
+    probe_addresses: tuple[str, ...] = ()
 
     @property
     def greeting(self) -> bytes:
@@ -86,9 +91,10 @@ def render_job(job: Job) -> str:
 def parse_job(text: str) -> Job:
     """Return the inverse of `render_job`."""
     facts = json.loads(text)
-    for key in ("names", "own_addresses"):
+    for key in ("names", "own_addresses", "probe_addresses"):
         facts[key] = tuple(facts[key])
-    facts["listen"] = tuple((str(protocol), int(port)) for protocol, port in facts["listen"])
+    for key in ("listen", "translated"):
+        facts[key] = tuple((str(protocol), int(port)) for protocol, port in facts[key])
     facts["checks"] = tuple(CheckAnswer(**check) for check in facts["checks"])
     return Job(**facts)
 
@@ -171,9 +177,9 @@ class Responder:
     def _receive(self, sock: socket.socket) -> None:
         # The answer must come from the address that was asked, which is one of many on this machine.
         request, ancillary, _, client = sock.recvmsg(2048, 256)
-        asked = destination_of(ancillary)
-        if self._is_own(sock.family, asked):
-            answer = self._check_answer(request, sock.getsockname()[1])
+        asked, port = destination_of(ancillary), sock.getsockname()[1]
+        if self._is_check("udp", port, socket.inet_ntop(sock.family, asked), client[0]):
+            answer = self._check_answer(request, port)
         else:
             answer = request[:ECHOED_BYTES] + b" " + self.job.greeting
         self._answer(lambda: sock.sendmsg([answer], from_address(asked), 0, client))
@@ -187,10 +193,10 @@ class Responder:
         return request + b" " + self.job.greeting + (check.text.encode() if check is not None else b"")
 
     def _accept(self, sock: socket.socket) -> None:
-        connection, _ = sock.accept()
+        connection, client = sock.accept()
         asked, port = connection.getsockname()[:2]
         checks = [check for check in self.job.checks if check.port == port and check.kind in ("http", "https")]
-        if checks and self._is_own(sock.family, socket.inet_pton(sock.family, asked)):
+        if checks and self._is_check("tcp", port, asked, client[0]):
             Thread(target=self._serve_http, args=(connection, checks), daemon=True).start()
         else:
             self._answer(partial(_greet, connection, self.job.greeting))
@@ -209,8 +215,10 @@ class Responder:
             connection.sendall(http_answer(request, checks, self.job.greeting))
             connection.close()
 
-    def _is_own(self, family: socket.AddressFamily, packed: bytes) -> bool:
-        return socket.inet_ntop(family, packed) in self.job.own_addresses
+    def _is_check(self, protocol: str, port: int, asked: str, client: str) -> bool:
+        """Return whether packets from an address to another one are a health check."""
+        is_translated = (protocol, port) in self.job.translated and client not in self.job.probe_addresses
+        return asked in self.job.own_addresses and not is_translated
 
 
 def http_answer(request: bytes, checks: Iterable[CheckAnswer], greeting: bytes) -> bytes:

@@ -17,6 +17,7 @@ from xenoovs.lab.lab import MARK, Lab, sole_owner
 from xenoovs.lab.probing import job_of
 from xenoovs.lab.responder import Job, render_job
 from xenoovs.lab.topology import Machine
+from xenoovs.lab.underlay import machine_ovs
 from xenoovs.model.balancer import Balancer, ProbeKind
 from xenoovs.switch.process import run
 
@@ -171,7 +172,8 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
 
 
 def _responders(lab: Lab, machine: Machine) -> set[int]:
-    return set(processes_in(machine.namespace)) & set(marked_processes(MARK, str(lab.directory)))
+    mine = set(processes_in(machine.namespace)) & set(marked_processes(MARK, str(lab.directory)))
+    return mine - set(machine_ovs(lab, machine).pids())
 
 
 def _is_running(lab: Lab, machine: Machine) -> bool:

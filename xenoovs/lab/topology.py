@@ -12,8 +12,9 @@ from itertools import accumulate
 
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
-from xenoovs.model.next_hop import UNCHANGED, mac_and_port, mac_of
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
+from xenoovs.model.next_hop import UNCHANGED, Translated, Tunneled, l4_port_of, mac_and_port, mac_of
+from xenoovs.model.switch_tunnel import SwitchTunnel
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -178,18 +179,62 @@ _LISTED_PORTS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class TunnelEnd:
+    """The end of a tunnel in a machine: a device, behind which clients reach it.
+
+    Attributes:
+        interface: Name of the device.
+        mac: Its MAC: the inner destination of packets.
+        port: The tunnel's port on the bridge of the config.
+        type: `geneve`, `vxlan` or `gre`.
+        local: Address of the switch, from which packets come.
+        remote: Address of the machine, where they arrive.
+        key: VNI, or key of GRE.
+        dst_port: UDP port; 0: the tunnel has none.
+    """
+
+    interface: str
+    mac: str
+    port: str
+    type: str
+    local: str
+    remote: str
+    key: int
+    dst_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPath:
+    """The way of answers from one address of a machine, where it is not that of its other packets.
+
+    Attributes:
+        source: An address, or a net.
+        interface: The device of the machine by which they leave.
+        mac: The next hop.
+    """
+
+    source: str
+    interface: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """A backend machine: one for each MAC behind a port, whichever services it serves.
+    """A backend machine: one for each MAC behind a port, or for each remote of tunnels, whichever services it serves.
 
     Attributes:
         label: The first word of its answers.
-        egress: The port of the bridge towards it.
+        mac: Of its cable.
+        egress: The port towards it: of the bridge, or UNDERLAY where it is behind tunnels.
         names: Its names as a backend.
         addresses: VIPs on its loopback.
         nets: Nets of which it has every address (services without VIP).
         listen: Pairs of protocol (`udp`, `tcp`) and port.
         gateway_mac: The next hop of its answers.
-        own_addresses: Its own addresses, to which health checks go.
+        own_addresses: Its own addresses, to which health checks go, and packets that the switch translates.
+        ends: Of tunnels.
+        answer_paths: For addresses whose answers do not go to `gateway_mac`.
+        translated: Those of `listen` at which clients arrive by address translation: at an own address.
     """
 
     label: str
@@ -203,6 +248,24 @@ class Machine:
     listen: tuple[tuple[str, int], ...]
     gateway_mac: str
     own_addresses: tuple[str, ...] = ()
+    ends: tuple[TunnelEnd, ...] = ()
+    answer_paths: tuple[AnswerPath, ...] = ()
+    translated: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def macs(self) -> frozenset[str]:
+        """The MACs that its answers have."""
+        return frozenset((self.mac, *(end.mac for end in self.ends)))
+
+    @property
+    def ports(self) -> frozenset[str]:
+        """The ports of the config's bridge that lead to it."""
+        return frozenset(end.port for end in self.ends) or frozenset((self.egress,))
+
+    @property
+    def outer_address(self) -> str | None:
+        """The address at which its tunnels end."""
+        return self.ends[0].remote if self.ends else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,44 +285,93 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
     return gateway_mac if service.vip_mac is None else str(service.vip_mac)
 
 
-def machines_of(
-    name: str, balancer: Balancer, *, gateway_macs: Mapping[str, str], gateway_mac: str, macs: Iterator[str]
-) -> tuple[Machine, ...]:
+@dataclass(frozen=True, slots=True)
+class LabMacs:
+    """MACs of the lab's own devices, as the machines need them.
+
+    Attributes:
+        gateway: The next hop of clients, to which they send what has no VIP with a MAC.
+        answers: The next hop of machines, by their egress.
+        through_switch: The next hop of answers that go back through the bridge, by egress; UNDERLAY: by tunnels.
+        free: For further devices.
+    """
+
+    gateway: str
+    answers: Mapping[str, str]
+    through_switch: Mapping[str, str]
+    free: Iterator[str]
+
+
+def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, ...]:
     """Return the machines of lab `name` in the order of the config.
 
-    Args:
-        gateway_macs: The next hop of machines, by the port towards them.
-        gateway_mac: The next hop of clients, to which they send what has no VIP with a MAC.
-        macs: For backends that the config gives by their address alone.
-
     Raises:
-        LabError: There are more than MAX_MACHINES.
+        LabError: There are more than MAX_MACHINES, or two that one machine of the lab cannot be.
     """
     served: dict[tuple[str, str], list[_Role]] = {}
     found_macs: dict[IPAddress | None, str] = {}
     for service in balancer.services:
         for backend in service.backends:
-            if not backend.follows:
-                mac = mac_in_lab(service, backend, gateway_mac=gateway_mac)
-            elif backend.address in found_macs:
-                mac = found_macs[backend.address]
+            hop = backend.next_hop
+            if isinstance(hop, Tunneled):
+                key = str(hop.remote), UNDERLAY
+            elif not backend.follows:
+                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), hop.port
             else:
-                mac = found_macs[backend.address] = next(macs)
-            served.setdefault((mac, mac_and_port(backend.next_hop)[1]), []).append(_Role(service, backend))
+                if backend.address not in found_macs:
+                    found_macs[backend.address] = next(macs.free)
+                key = found_macs[backend.address], hop.port
+            served.setdefault(key, []).append(_Role(service, backend))
     if len(served) > MAX_MACHINES:
         raise LabError(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
             "try a config with fewer"
         )
-    free = (str(address) for address in free_addresses(balancer))
+    free = map(str, free_addresses(balancer))
     machines = []
-    for number, (key, roles) in enumerate(served.items(), start=1):
+    for number, ((place, egress), roles) in enumerate(served.items(), start=1):
         own = tuple(dict.fromkeys(str(role.backend.address) for role in roles if role.backend.address is not None))
-        addresses = own or (next(free),)
+        ends = tuple(_ends(roles, balancer))
+        mac = next(macs.free) if ends else place
         machines.append(
-            _machine(name, number, key=key, roles=roles, gateway_mac=gateway_macs[key[1]], addresses=addresses)
+            _machine(name, number, mac=mac, egress=egress, roles=roles, ends=ends, own=own or (next(free),), macs=macs)
         )
     return tuple(machines)
+
+
+def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[TunnelEnd]:
+    """Yield the ends of the tunnels that lead to one machine. Raises LabError where a kernel cannot have them all."""
+    found = dict[tuple[str, int, int], Tunneled]()
+    for role in roles:
+        hop = role.backend.next_hop
+        if not isinstance(hop, Tunneled):
+            continue
+        tunnel = tunnel_of(balancer, hop)
+        key = tunnel.type.value, hop.key, tunnel.dst_port
+        if key in found:
+            if found[key].mac != hop.mac:
+                raise LabError(
+                    f"{hop.remote} has backends with the MACs {found[key].mac} and {hop.mac} behind one {key[0]} "
+                    f"tunnel with key {hop.key}; the lab has one backend behind it: give one another `key` or `remote`"
+                )
+            continue
+        yield TunnelEnd(
+            f"tun{len(found)}", str(hop.mac), hop.port, key[0], str(tunnel.local), str(hop.remote), hop.key, key[2]
+        )
+        found[key] = hop
+
+
+def tunnel_of(balancer: Balancer, hop: Tunneled) -> SwitchTunnel:
+    """Return the tunnel that a next hop of a config is behind."""
+    return next(tunnel for tunnel in balancer.switch_tunnels if tunnel.port_to(hop.remote) == hop.port)
+
+
+def tunneled_hops(balancer: Balancer) -> Iterator[Tunneled]:
+    """Yield the next hops that are behind tunnels of Open vSwitch."""
+    for service in balancer.services:
+        for backend in service.backends:
+            if isinstance(backend.next_hop, Tunneled):
+                yield backend.next_hop
 
 
 def free_addresses(balancer: Balancer) -> Iterator[IPAddress]:
@@ -280,30 +392,56 @@ def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
 
 
 def _machine(
-    name: str, number: int, *, key: tuple[str, str], roles: list[_Role], gateway_mac: str, addresses: tuple[str, ...]
+    name: str,
+    number: int,
+    *,
+    mac: str,
+    egress: str,
+    roles: list[_Role],
+    ends: tuple[TunnelEnd, ...],
+    own: tuple[str, ...],
+    macs: LabMacs,
 ) -> Machine:
-    claims = [role.service.claim for role in roles]
-    families = sorted({family for claim in claims if not claim.vips for family in claim.families}, key=lambda f: f.bits)
-    listen = {
-        (protocol.value, port)
-        for claim in claims
-        for protocol in tried_protocols(claim)
-        if protocol.has_ports
-        for port in tried_ports(claim)
-    }
+    # Packets to the VIP reach the machine as they are, or are translated to its own address.
+    direct = [role.service.claim for role in roles if role.service.nat is None]
+    families = sorted({family for claim in direct if not claim.vips for family in claim.families}, key=lambda f: f.bits)
+    translated = {port for role in roles if role.service.nat is not None for port in _listened(role)}
     return Machine(
         label=f"b{number}",
         namespace=backend_namespace(name, number),
         switch_interface=f"xo-b{number}",
-        mac=key[0],
-        egress=key[1],
+        mac=mac,
+        egress=egress,
         names=tuple(dict.fromkeys(role.backend.name for role in roles)),
-        addresses=tuple(dict.fromkeys(str(vip) for claim in claims for vip in claim.vips)),
+        addresses=tuple(dict.fromkeys(str(vip) for claim in direct for vip in claim.vips)),
         nets=tuple(str(server_net(family)) for family in families),
-        listen=tuple(sorted(listen)),
-        gateway_mac=gateway_mac,
-        own_addresses=addresses,
+        listen=tuple(sorted({port for role in roles for port in _listened(role)})),
+        gateway_mac=macs.answers[egress],
+        own_addresses=own,
+        ends=ends,
+        answer_paths=tuple(dict.fromkeys(_answer_paths(roles, ends, macs.through_switch[egress]))),
+        translated=tuple(sorted(translated)),
     )
+
+
+def _listened(role: _Role) -> Iterator[tuple[str, int]]:
+    """Yield protocols and ports at which a machine serves in a role."""
+    claim, port = role.service.claim, l4_port_of(role.backend.next_hop)
+    for protocol in tried_protocols(claim):
+        if protocol.has_ports:
+            yield from ((protocol.value, tried) for tried in (tried_ports(claim) if port is None else (port,)))
+
+
+def _answer_paths(roles: Iterable[_Role], ends: Iterable[TunnelEnd], mac: str) -> Iterator[AnswerPath]:
+    """Yield the ways of answers that have to go back through the bridge."""
+    interfaces = {(end.port, end.mac): end.interface for end in ends}
+    for role in roles:
+        service, hop = role.service, role.backend.next_hop
+        if isinstance(hop, Translated):
+            yield AnswerPath(str(hop.address), "eth0", mac)
+        elif isinstance(hop, Tunneled) and service.returns is Returns.SWITCH:
+            sources = map(str, service.claim.vips or map(server_net, sorted(service.claim.families, key=str)))
+            yield from (AnswerPath(source, interfaces[hop.port, str(hop.mac)], mac) for source in sources)
 
 
 def _tried(ports: PortRange) -> tuple[int, ...]:
@@ -325,14 +463,41 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A veth pair; `near` is in the switch's namespace."""
+    """A veth pair; `near` is in the switch's namespace. `mtu` None: 1500."""
 
     near: End
     far: End
+    mtu: int | None = None
 
 
 HOST_PORT = "pf0hpf"
 """The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""
+
+
+UNDERLAY = f"{RESERVED_PREFIX}ul"
+"""The port by which packets leave in tunnels. It is on no bridge of the config, as NICs require."""
+
+UNDERLAY_MTU = 1600
+"""Room for packets of 1500 bytes in any tunnel: Geneve with options, or ESP around it, adds less than 100 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Underlay:
+    """The network of the outer packets of tunnels, behind the port UNDERLAY.
+
+    Attributes:
+        mac: Of the device with the addresses.
+        addresses: Local addresses of tunnels, each with the length of a prefix that all its remotes share.
+    """
+
+    mac: str
+    addresses: tuple[str, ...]
+
+    def prefix_of(self, local: str) -> int:
+        """Return the length of the prefix of a local address."""
+        return next(
+            int(length) for address, _, length in (a.partition("/") for a in self.addresses) if address == local
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +544,7 @@ class Topology:
     Attributes:
         probe_devices: One for each port towards backends.
         probe_addresses: From which health checks are sent, one of each IP version that backends have.
+        underlay: None: no backend is behind a tunnel.
     """
 
     name: str
@@ -389,6 +555,7 @@ class Topology:
     machines: tuple[Machine, ...]
     probe_devices: tuple[ProbeDevice, ...]
     probe_addresses: tuple[str, ...]
+    underlay: Underlay | None = None
 
     @property
     def switch_namespace(self) -> str:
@@ -398,6 +565,16 @@ class Topology:
     def bridge(self) -> str:
         """The bridge of the config."""
         return self.bridges[0].name
+
+    @property
+    def nic_ports(self) -> tuple[str, ...]:
+        """The ports that a NIC has in this lab."""
+        return (*self.bridges[0].ports, *(() if self.underlay is None else (UNDERLAY,)))
+
+    @property
+    def local_addresses(self) -> tuple[str, ...]:
+        """The local addresses of tunnels."""
+        return () if self.underlay is None else tuple(text.partition("/")[0] for text in self.underlay.addresses)
 
 
 def families_of(balancer: Balancer) -> tuple[Family, ...]:
@@ -412,34 +589,61 @@ def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
 def used_addresses(balancer: Balancer) -> frozenset[IPAddress]:
     """Return all addresses that the config names: no client may have one."""
     backends = (backend for service in balancer.services for backend in service.backends)
-    return vips_of(balancer) | {backend.address for backend in backends if backend.address is not None}
+    tunnels = {hop.remote for hop in tunneled_hops(balancer)} | {tunnel.local for tunnel in balancer.switch_tunnels}
+    return vips_of(balancer) | {backend.address for backend in backends if backend.address is not None} | tunnels
+
+
+def _underlay(balancer: Balancer, macs: Iterator[str]) -> Underlay | None:
+    remotes = dict[IPv4Address, set[IPv4Address]]()
+    for hop in tunneled_hops(balancer):
+        remotes.setdefault(tunnel_of(balancer, hop).local, set()).add(hop.remote)
+    addresses = tuple(f"{local}/{_common_prefix((local, *there))}" for local, there in remotes.items())
+    return Underlay(next(macs), addresses) if addresses else None
+
+
+def _common_prefix(addresses: Iterable[IPv4Address]) -> int:
+    """Return the length of the longest prefix that addresses share, of at most 30 bits as those of networks."""
+    first, *others = map(int, addresses)
+    return min(30, *(32 - (first ^ other).bit_length() for other in others))
 
 
 def plan_topology(name: str, balancer: Balancer) -> Topology:
     """Return the lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
     check_name(name)
     switch, clients, uplinks = switch_namespace(name), clients_namespace(name), balancer.uplinks
-    ports = tuple(dict.fromkeys((*balancer.ports, HOST_PORT)))
-    _check_devices((uplinks.bridge, *ports))
-    # The bridge that emulates the switch behind each port towards backends.
-    fabrics = {port: f"{RESERVED_PREFIX}fabric{i}" for i, port in enumerate(balancer.egress_ports, start=1)}
+    tunnel_ports = balancer.tunnel_ports
+    ports = tuple(port for port in dict.fromkeys((*balancer.ports, HOST_PORT)) if port not in tunnel_ports)
+    _check_devices((uplinks.bridge, *ports, *tunnel_ports))
+    for tunnel in balancer.switch_tunnels:
+        if tunnel.ipsec is not None:
+            raise LabError(f"tunnel {tunnel.name} has `ipsec`, and no machine of the lab has keys: leave it out here")
+    # The bridge that emulates the switch behind each port towards backends, and that behind the port of tunnels.
+    towards = dict.fromkeys(UNDERLAY if port in tunnel_ports else port for port in balancer.egress_ports)
+    fabrics = {port: f"{RESERVED_PREFIX}fabric{i}" for i, port in enumerate(towards, start=1)}
 
     macs = map(str, own_macs(_used_macs(balancer)))
     gateway_mac = next(macs)
     ingress_macs = {port: next(macs) for port in uplinks.ingress}
     # Where the bridge forwards no answers, cables from each fabric lead them to the clients.
-    direct = uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
-    return_macs = {port: next(macs) if direct else ingress_macs[uplinks.ingress[0]] for port in fabrics}
+    cabled = [
+        port for port in fabrics if port == UNDERLAY or uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
+    ]
+    first_mac = _router_mac(balancer) or ingress_macs[uplinks.ingress[0]]
+    # Flows replace the address to which backends send, where there is a router.
+    through_switch = dict.fromkeys(fabrics, gateway_mac if _router_mac(balancer) else first_mac) | {UNDERLAY: first_mac}
+    ingress_macs[uplinks.ingress[0]] = first_mac
+    return_macs = {port: next(macs) if port in cabled else first_mac for port in fabrics}
 
     probe_devices = tuple(
         ProbeDevice(port, f"{RESERVED_PREFIX}probe{i}", next(macs)) for i, port in enumerate(fabrics, start=1)
     )
-    machines = machines_of(name, balancer, gateway_macs=return_macs, gateway_mac=gateway_mac, macs=macs)
+    machines = machines_of(name, balancer, LabMacs(gateway_mac, return_macs, through_switch, macs))
+    underlay = _underlay(balancer, macs)
     links = []
-    for i, port in enumerate(ports, start=1):
-        inner, fabric = End(switch, port, bridge=uplinks.bridge), fabrics.get(port)
+    for i, port in enumerate((*ports, *([UNDERLAY] if UNDERLAY in fabrics else [])), start=1):
+        inner, fabric = End(switch, port, bridge=None if port == UNDERLAY else uplinks.bridge), fabrics.get(port)
         if fabric is not None:
-            links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric)))
+            links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric), _mtu(port)))
             inner = End(switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
         if port in ingress_macs:
             links.append(Link(inner, End(clients, f"cl{i}", ingress_macs[port])))
@@ -447,12 +651,12 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
             links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}idle{i}")))
     for machine in machines:
         near = End(switch, machine.switch_interface, bridge=fabrics[machine.egress])
-        links.append(Link(near, End(machine.namespace, "eth0", machine.mac)))
+        links.append(Link(near, End(machine.namespace, "eth0", machine.mac), _mtu(machine.egress)))
     for i, device in enumerate(probe_devices, start=1):
         near = End(switch, f"{RESERVED_PREFIX}probing{i}", bridge=fabrics[device.egress])
         links.append(Link(near, End(switch, device.interface, device.mac)))
-    for i, (port, fabric) in enumerate(fabrics.items() if direct else (), start=1):
-        near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabric)
+    for i, port in enumerate(cabled, start=1):
+        near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabrics[port])
         links.append(Link(near, End(clients, f"ret{i}", return_macs[port])))
 
     ends = [end for link in links for end in (link.near, link.far)]
@@ -472,7 +676,21 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         machines=machines,
         probe_devices=probe_devices,
         probe_addresses=tuple(_probe_addresses(balancer, machines)),
+        underlay=underlay,
     )
+
+
+def _mtu(egress: str) -> int | None:
+    return UNDERLAY_MTU if egress == UNDERLAY else None
+
+
+def _router_mac(balancer: Balancer) -> str | None:
+    """Return the MAC of the router to the clients that services with NAT name. Raises LabError: they name several."""
+    found = {service.nat.return_mac for service in balancer.services if service.nat and service.nat.return_mac}
+    if len(found) > 1:
+        named = ", ".join(sorted(map(str, found)))
+        raise LabError(f"`return_mac` of NAT is {named}; clients of the lab have one router: write one of them")
+    return str(found.pop()) if found else None
 
 
 def _probe_addresses(balancer: Balancer, machines: Iterable[Machine]) -> Iterator[str]:
@@ -500,6 +718,7 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
 def _used_macs(balancer: Balancer) -> set[Mac]:
     used = {mac_of(backend.next_hop) for service in balancer.services for backend in service.backends}
     used |= {mac for service in balancer.services for mac in (service.vip_mac, service.source_mac)}
+    used |= {service.nat.return_mac for service in balancer.services if service.nat is not None}
     return {mac for mac in used if mac is not None}
 
 

@@ -16,6 +16,7 @@ from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress, probe_
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.paced import exchange_paced
+from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
     IPNetwork,
@@ -31,6 +32,7 @@ from xenoovs.lab.topology import (
     used_addresses,
     whole_space,
 )
+from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 
@@ -254,11 +256,14 @@ def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAn
 
 def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
     """Return the service's name for the machine with this label or MAC; in parentheses unless it is one backend."""
-    matching = [machine for machine in machines if responder in (machine.label, machine.mac)]
+    matching = [machine for machine in machines if responder == machine.label or responder in machine.macs]
     own = [
         backend.name
         for backend in service.backends
-        if any(backend.name in machine.names and machine.egress in backend.next_hop.ports for machine in matching)
+        if any(
+            backend.name in machine.names and not machine.ports.isdisjoint(backend.next_hop.ports)
+            for machine in matching
+        )
     ]
     if len(own) == 1:
         return own[0]
@@ -300,6 +305,8 @@ def send(
     trials, skipped = plan_trials(balancer, load)
     _add_sources(lab, trials)
     forget_neighbours(LabNetns(lab.marks), lab.topology.clients)
+    if lab.ovs.datapath is Datapath.USERSPACE:
+        learn_remotes(lab)
     begun_s = time.monotonic()
     flights = [flight for trial in trials for flight in trial.flights]
     counts = _exchange(lab, flights, progress) if pace is None else exchange_paced(lab, flights, pace, progress)

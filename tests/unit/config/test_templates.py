@@ -16,6 +16,7 @@ def test_names() -> None:
         "many-services",
         "minimal",
         "nat-clients",
+        "next-hops",
         "quickstart",
         "two-uplinks",
     )

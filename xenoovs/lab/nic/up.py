@@ -50,7 +50,7 @@ def up(
 
 def check_ports(topology: Topology) -> None:
     """Raises LabError when the NIC cannot have these ports."""
-    ports = topology.bridges[0].ports
+    ports = topology.nic_ports
     if len(ports) > MAX_PORTS:
         raise LabError(f"the emulated NIC has {MAX_PORTS} ports, the config needs {len(ports)}: {', '.join(ports)}")
     for port in ports:

@@ -17,7 +17,7 @@ from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
-from xenoovs.lab.topology import End, plan_topology
+from xenoovs.lab.topology import UNDERLAY, End, Link, plan_topology
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.process import run
 
@@ -55,13 +55,13 @@ class GuestLabBuilder(LabBuilder):
 
     def add_links(self) -> None:
         topology, switch = self.topology, self.topology.switch_namespace
-        run(["insmod", self._module, f"ports={','.join(topology.bridges[0].ports)}"])
+        wires = [link for link in topology.links if link.near.interface in topology.nic_ports]
+        run(["insmod", self._module, f"ports={','.join(topology.nic_ports)}"])
         # The switch behind a port is Linux's own: Open vSwitch has the ports of the config and nothing else.
-        fabrics = [bridge.name for bridge in topology.bridges[1:]]
+        fabrics = self.fabrics
         self.netns.batch(f"link add dev {fabric} type bridge mcast_snooping 0" for fabric in fabrics)
-        wires = [link for link in topology.links if link.near.bridge == topology.bridge]
         cables = [link for link in topology.links if link not in wires]
-        self.netns.batch(line for wire in wires for line in _wire_lines(wire.near.interface, wire.far, home=switch))
+        self.netns.batch(line for wire in wires for line in _wire_lines(wire, home=switch))
         self.netns.batch(map(link_line, cables))
         self.compute_checksums(link.far for link in cables)
         ends = self.ends
@@ -73,11 +73,21 @@ class GuestLabBuilder(LabBuilder):
         ovs = start_kernel_ovs(self.lab.ovs, settings=["hw-offload=true", f"max-idle={LAB_MAX_IDLE_MS}"])
         ovs.add_bridge(self.topology.bridge, self.topology.bridges[0].ports, datapath=Datapath.KERNEL)
 
+    @property
+    def underlay_device(self) -> str:
+        return UNDERLAY
 
-def _wire_lines(port: str, far: End, *, home: str) -> list[str]:
+    def learn_remotes(self) -> None:
+        # The kernel lets packets wait for an answer to ARP.
+        pass
+
+
+def _wire_lines(link: Link, *, home: str) -> list[str]:
     """Return the commands of ip(8) that give a port's wire end the name, MAC and namespace of the far end."""
+    port, far = link.near.interface, link.far
     wire = f"{port}-w"
     lines = [f"link set dev {wire} address {far.mac}"] if far.mac else []
+    lines += [f"link set dev {device} mtu {link.mtu}" for device in (port, wire) if link.mtu]
     lines.append(f"link set dev {wire} name {far.interface}")
     return lines if far.namespace == home else [*lines, f"link set dev {far.interface} netns {far.namespace}"]
 

@@ -1,0 +1,134 @@
+"""Labs with services that translate addresses: real packets to backends at their own address and port, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.lab_support import install, load_text, owners_of_blocks, running_lab
+from xenoovs.lab.host import LabNetns
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.servers import Failure, fail, find_machine, heal
+from xenoovs.lab.status import lab_status
+from xenoovs.lab.traffic import LabReport, Load, send
+from xenoovs.model.balancer import Balancer
+
+pytestmark = pytest.mark.ovs
+
+
+def _config(*, other: str = "passthrough", nat: str = "") -> Balancer:
+    return load_text(
+        f"""
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: {other}}}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    vip_mac: 02:00:5e:10:00:01
+    mode: nat
+    {nat}
+    health: {{probe: dns, query: example.org}}
+    backends:
+      - {{name: u1, mac: 02:00:00:00:0b:01, address: 10.3.20.11, weight: 75}}
+      - {{name: u2, mac: 02:00:00:00:0b:02, address: 10.3.20.12, port: 5353, weight: 25}}
+  - name: web
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [80]
+    mode: nat
+    {nat}
+    health: {{probe: http}}
+    backends:
+      - {{name: w1, mac: 02:00:00:00:0b:03, address: 10.3.20.13, port: 8080, weight: 50}}
+      - {{name: w2, mac: 02:00:00:00:0b:04, address: 10.3.20.14, port: 8080, weight: 50}}
+  - name: direct
+    vip: 10.3.10.47
+    protocol: udp
+    ports: [53]
+    backends: [{{name: w1, mac: 02:00:00:00:0b:03, address: 10.3.20.13, weight: 1}}]
+"""
+    )
+
+
+BALANCER = _config()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with running_lab("nat", BALANCER, tmp_path_factory.mktemp("lab")) as made:
+        install(made, BALANCER)
+        yield made
+
+
+LOAD = Load(clients=64, packets=3 * 640)
+
+
+def assert_exact(report: LabReport) -> None:
+    """Every client was answered, once, by the backend that has its block."""
+    assert report.is_served
+    assert [(one.service, one.answered, one.lost) for one in report.services] == [
+        ("dns", 640, 0),
+        ("web", 640, 0),
+        ("direct", 640, 0),
+    ]
+    owners = {one.service: sorted(owners_of_blocks(one).values()) for one in report.services}
+    assert owners == {"dns": ["u1", "u1", "u1", "u2"], "web": ["w1", "w1", "w2", "w2"], "direct": ["w1"] * 4}
+
+
+def test_backends_answer_at_their_own_address_and_port(lab: Lab) -> None:
+    assert_exact(send(lab, BALANCER, load=LOAD))
+
+
+def test_machines_do_not_have_the_vip_of_nat(lab: Lab) -> None:
+    """Only the machine that also serves with direct server return has a VIP."""
+    vips = {machine.names: machine.addresses for machine in lab.topology.machines}
+    assert vips == {("u1",): (), ("u2",): (), ("w1",): ("10.3.10.47",), ("w2",): ()}
+
+
+def test_health_checks_and_clients_ask_the_same_port(lab: Lab) -> None:
+    """A DNS server is asked by probes, and by clients whose packets are translated: each gets its own answer."""
+    probe = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(10);"
+        "s.sendto(bytes.fromhex('abcd01000001000000000000000001' + '0001'), ('10.3.20.12', 5353));"
+        "print(s.recv(512)[:4].hex())"
+    )
+    answer = LabNetns(lab.marks).execute(lab.topology.switch_namespace, ["python3", "-c", probe]).stdout
+    assert answer.strip() == "abcd8180"
+    assert_exact(send(lab, BALANCER, load=LOAD))
+
+
+@pytest.mark.parametrize("how", [Failure.LINK, Failure.PORT, Failure.SILENT])
+def test_a_backend_fails_alone(lab: Lab, how: Failure) -> None:
+    inside = in_lab(BALANCER, lab.topology)
+    machine = find_machine(lab, "u2")
+    few = Load(clients=16, packets=48)
+    mine = send(lab, BALANCER, load=few).services[0].backends[1].answered
+    fail(lab, machine, how, inside)
+    try:
+        report = send(lab, BALANCER, load=few)
+        assert {service.service: service.lost for service in report.services} == {"dns": mine, "web": 0, "direct": 0}
+        assert mine > 0
+        assert [one.names for one in lab_status(lab).machines if not one.is_up] == [("u2",)]
+    finally:
+        heal(lab, [machine], inside)
+    assert_exact(send(lab, BALANCER, load=LOAD))
+
+
+@pytest.mark.parametrize(
+    ("other", "nat"),
+    [
+        ("drop", ""),
+        ("drop", "nat: {return_mac: 02:00:5e:10:00:fe}"),
+        ("passthrough", "nat: {clients: [198.18.0.0/15]}"),
+    ],
+)
+def test_answers_return_through_the_switch_whatever_else_it_forwards(other: str, nat: str, tmp_path: Path) -> None:
+    wanted = _config(other=other, nat=nat)
+    with running_lab("natway", wanted, tmp_path) as made:
+        install(made, wanted)
+        assert_exact(send(made, wanted, load=LOAD))

@@ -1,0 +1,193 @@
+"""Labs with backends behind tunnels of Open vSwitch: real packets in each type of tunnel, and both ways of answers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of_blocks, remains, running_lab
+from tests.ovs.test_lab_up_down import NOTHING
+from xenoovs.errors import LabError
+from xenoovs.lab.host import LabNetns
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.lifecycle import down
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.servers import Failure, fail, find_machine, heal
+from xenoovs.lab.status import lab_status
+from xenoovs.lab.topology import plan_topology
+from xenoovs.lab.traffic import LabReport, Load, send
+from xenoovs.model.balancer import Balancer, Protocol
+
+pytestmark = pytest.mark.ovs
+
+TYPES = {"vxlan": "vxl0", "geneve": "gnv0", "gre": "gre0"}
+RETURNS = ("direct", "switch")
+_HEAD = """
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+tunnels:
+"""
+
+
+def _tunnels(ports: str) -> str:
+    return "".join(
+        f"  - {{name: {name}, type: {kind}, local: 192.168.77.1, key: 5001, ports: {ports}}}\n"
+        for kind, name in TYPES.items()
+    )
+
+
+def _service(number: int, kind: str, returns: str, *, protocol: str = "") -> str:
+    """A service with two backends, one of which has three quarters of the clients."""
+    first = 20 + 2 * number
+    one, other = (
+        f"mac: 02:00:00:00:{number:02x}:0{at}, egress: {TYPES[kind]}, remote: 192.168.77.{first + at}" for at in (0, 1)
+    )
+    return f"""
+  - name: {kind}-{returns}
+    vip: 10.3.11.{number}
+    {protocol}
+    return: {returns}
+    backends:
+      - {{name: {kind}-{returns}-a, {one}, weight: 75}}
+      - {{name: {kind}-{returns}-b, {other}, weight: 25}}
+"""
+
+
+def _config(*, ports: str = "shared", protocol: str = "") -> str:
+    pairs = [(kind, returns) for kind in TYPES for returns in RETURNS]
+    services = (_service(number, *pair, protocol=protocol) for number, pair in enumerate(pairs, start=1))
+    plain = """
+  - name: plain
+    vip: 10.3.11.100
+    backends: [{name: plain-a, mac: 02:00:00:00:64:01, weight: 1}]
+"""
+    return f"{_HEAD}{_tunnels(ports)}services:\n{''.join(services)}{plain}"
+
+
+BALANCER = load_text(_config())
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with running_lab("tunnels", BALANCER, tmp_path_factory.mktemp("lab")) as made:
+        install(made, BALANCER)
+        yield made
+
+
+def assert_exact(report: LabReport, balancer: Balancer) -> None:
+    """Every client was answered, once, by the backend that has its block."""
+    assert {service.service: (service.lost, service.foreign_answers) for service in report.services} == {
+        service.name: (0, ()) for service in balancer.services
+    }
+    assert report.is_served
+    for service in report.services:
+        if len(service.backends) == 2:
+            name = service.service
+            assert sorted(owners_of_blocks(service).values()) == [f"{name}-a"] * 3 + [f"{name}-b"]
+
+
+@pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP, Protocol.ICMP])
+def test_each_backend_has_its_share_in_every_tunnel(lab: Lab, protocol: Protocol) -> None:
+    assert_exact(send(lab, BALANCER, load=Load(clients=64, packets=1400, protocol=protocol)), BALANCER)
+
+
+def test_a_port_for_each_remote(tmp_path: Path) -> None:
+    wanted = load_text(_config(ports="each"))
+    with running_lab("each", wanted, tmp_path) as lab:
+        install(lab, wanted)
+        ports = lab.ovs.vsctl("list-ports", lab.topology.bridge).split()
+        assert "vxl0" not in ports
+        assert "vxl0-c0a84d16" in ports
+        assert_exact(send(lab, wanted, load=Load(clients=64, packets=1400)), wanted)
+
+
+def test_answers_through_the_switch_come_by_the_ingress_port_alone(lab: Lab) -> None:
+    """Direct answers never pass the bridge; the others enter it by the tunnel."""
+    netns, clients = LabNetns(lab.marks), lab.topology.clients
+
+    def received(interface: str) -> int:
+        path = f"/sys/class/net/{interface}/statistics/rx_packets"
+        return int(netns.execute(clients.namespace, ["cat", path]).stdout)
+
+    before = received(clients.interface)
+    report = send(lab, BALANCER, load=Load(clients=64, packets=1400, protocol=Protocol.UDP))
+    through = sum(one.answered for one in report.services if one.service.endswith("switch") or one.service == "plain")
+    arp = len(clients.arp_vips) + 10
+    assert through <= received(clients.interface) - before <= through + arp
+
+
+@pytest.mark.parametrize("how", [Failure.LINK, Failure.PORT, Failure.SILENT])
+@pytest.mark.parametrize("name", ["vxlan-direct-b", "geneve-switch-b"])
+def test_a_backend_behind_a_tunnel_fails_alone(lab: Lab, how: Failure, name: str) -> None:
+    inside = in_lab(BALANCER, lab.topology)
+    machine = find_machine(lab, name)
+    few = Load(clients=16, packets=16 * len(BALANCER.services), protocol=Protocol.UDP)
+    healthy = send(lab, BALANCER, load=few)
+    mine = {one.service: each.answered for one in healthy.services for each in one.backends if each.name == name}
+    fail(lab, machine, how, inside)
+    try:
+        report = send(lab, BALANCER, load=few)
+        assert {service.service: service.lost for service in report.services if service.lost} == mine
+        status = lab_status(lab)
+        assert status.state == "failing"
+        assert [one.names for one in status.machines if not one.is_up] == [(name,)]
+    finally:
+        heal(lab, [machine], inside)
+    assert lab_status(lab).state == "up"
+    assert_exact(send(lab, BALANCER, load=Load(clients=64, packets=1400)), BALANCER)
+
+
+_LARGEST = """
+import socket, sys
+from xenoovs.lab.topology import ANY_PORT
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO of linux/in.h
+sock.settimeout(10)
+sock.bind((sys.argv[1], 0))
+sock.sendto(bytes(1472), (sys.argv[2], ANY_PORT))
+print(sock.recv(2048).lstrip(b"\\0").decode().strip())
+"""
+
+
+def test_packets_of_1500_bytes_fit(lab: Lab) -> None:
+    """The network of the outer packets has room for the headers of tunnels."""
+    netns, clients = LabNetns(lab.marks), lab.topology.clients
+    source = clients.nets[0].replace(".0.0/15", ".0.9")
+    for number in range(1, 7):
+        answer = netns.execute(clients.namespace, [sys.executable, "-c", _LARGEST, source, f"10.3.11.{number}"]).stdout
+        assert answer.startswith("b")
+
+
+def test_backends_of_one_remote_that_the_lab_cannot_tell_apart() -> None:
+    text = _config().replace("192.168.77.23", "192.168.77.22")
+    with pytest.raises(LabError, match=r"192\.168\.77\.22 has backends with the MACs .* give one another `key`"):
+        plan_topology("one", load_text(text))
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.ovs.lab_support import load_text
+from xenoovs.lab.lifecycle import up
+
+def die(what, done, total):
+    if what == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+up(sys.argv[1], load_text(sys.stdin.read()), directory=Path(sys.argv[2]), progress=die)
+"""
+
+
+@pytest.mark.parametrize("step", ["tunnels", "backend gre-switch-b", "ready"])
+def test_nothing_is_left_of_a_lab_with_tunnels_that_is_killed(step: str, tmp_path: Path) -> None:
+    before, name = links(), lab_name("tunkill")
+    argv = [sys.executable, "-c", _KILLED, name, str(tmp_path), step]
+    assert subprocess.run(argv, input=_config(), text=True, check=False).returncode == -signal.SIGKILL
+    assert down(name, directory=tmp_path).anything
+    assert remains(name, tmp_path) == NOTHING
+    assert links() == before

@@ -1,0 +1,154 @@
+"""Tunnels in a lab: the network of their outer packets, and their ends in the backend machines.
+
+The kernel of a machine ends a tunnel if it has devices of that type. Kernels without geneve or gre are common; there an
+Open vSwitch of the machine's own does it, as that of a DPU in front of a server would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.errors import CommandFailed
+from xenoovs.lab.host import LabNetns
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
+from xenoovs.lab.topology import (
+    RESERVED_PREFIX,
+    UNDERLAY,
+    UNDERLAY_MTU,
+    Machine,
+    TunnelEnd,
+    Underlay,
+    tunnel_of,
+    tunneled_hops,
+)
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.switch_tunnel import TunnelPorts
+
+UNDERLAY_BRIDGE = f"{RESERVED_PREFIX}br-ul"
+"""The bridge with UNDERLAY and the local addresses, where Open vSwitch encapsulates packets in userspace: it sends them
+by the bridge that has the route (Documentation/howto/userspace-tunneling.rst of Open vSwitch)."""
+
+_MACHINE_BRIDGE, _ENDS_BRIDGE = "br-ul", "br-tun"
+
+_CABLE_PREFIX = "06"
+"""Locally administered (IEEE 802-2014, section 8.4), and no MAC of the lab begins so."""
+
+INNER_MTU = 1500
+
+
+def add_underlay_bridge(ovs: PrivateOvs, underlay: Underlay) -> None:
+    """Add the bridge of the outer packets to an Open vSwitch in userspace."""
+    ovs.add_bridge(UNDERLAY_BRIDGE, [UNDERLAY], datapath=Datapath.USERSPACE, secure=False)
+    ovs.vsctl("set", "bridge", UNDERLAY_BRIDGE, f"other_config:hwaddr={underlay.mac}")
+
+
+def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
+    """Yield the commands of ip(8) that give the device of the outer packets its addresses."""
+    yield f"link set dev {device} address {underlay.mac} mtu {UNDERLAY_MTU} up"
+    yield from (f"addr add {address} dev {device}" for address in underlay.addresses)
+
+
+def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
+    """Add the tunnel ports of a config to its bridge."""
+    for hop in {hop.port: hop for hop in tunneled_hops(balancer)}.values():
+        tunnel = tunnel_of(balancer, hop)
+        remote = "flow" if tunnel.ports is TunnelPorts.SHARED else hop.remote
+        options = [
+            f"type={tunnel.type.value}",
+            f"options:remote_ip={remote}",
+            "options:key=flow",
+            f"options:local_ip={tunnel.local}",
+        ]
+        ovs.vsctl("add-port", balancer.uplinks.bridge, hop.port, "--", "set", "interface", hop.port, *options)
+
+
+def learn_remotes(lab: Lab) -> None:
+    """Let Open vSwitch in userspace know the machines behind tunnels: it drops what it asks for by ARP first."""
+    for machine in lab.topology.machines:
+        if machine.outer_address is not None:
+            lab.ovs.appctl("tnl/neigh/set", UNDERLAY_BRIDGE, machine.outer_address, machine.mac)
+
+
+def machine_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
+    """Return the Open vSwitch of a machine, which runs only where the kernel cannot end its tunnels."""
+    return PrivateOvs(lab.directory / machine.label, lab.marks)
+
+
+def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay) -> str:
+    """Make the ends of a machine's tunnels. Return the device that has its outer address."""
+    netns = LabNetns(lab.marks)
+    device = "eth0"
+    if not _add_kernel_devices(netns, machine):
+        ovs = _start_ovs(lab, machine)
+        for local in {end.local for end in machine.ends}:
+            ovs.appctl("tnl/neigh/set", _MACHINE_BRIDGE, local, underlay.mac)
+        device = _MACHINE_BRIDGE
+    prefix = underlay.prefix_of(machine.ends[0].local)
+    netns.batch(
+        [
+            f"link set dev {device} mtu {UNDERLAY_MTU} up",
+            f"addr add {machine.outer_address}/{prefix} dev {device}",
+            *(f"link set dev {end.interface} mtu {INNER_MTU} up" for end in machine.ends),
+        ],
+        namespace=machine.namespace,
+    )
+    for end in machine.ends:
+        netns.execute(machine.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
+    return device
+
+
+def _add_kernel_devices(netns: LabNetns, machine: Machine) -> bool:
+    """Make the devices of all tunnels of a machine; return False, and make none, if the kernel lacks a type."""
+    for number, end in enumerate(machine.ends):
+        try:
+            netns.batch([_kernel_line(end)], namespace=machine.namespace)
+        except CommandFailed as error:
+            if _NO_TYPE not in error.stderr:
+                raise
+            made = machine.ends[:number]
+            netns.batch((f"link del dev {other.interface}" for other in made), namespace=machine.namespace)
+            return False
+    return True
+
+
+_NO_TYPE = "Unknown device type"
+"""What ip(8) says about a type that neither the kernel nor a module of it has."""
+
+
+def _kernel_line(end: TunnelEnd) -> str:
+    """Return the command of ip(8) for the device of a tunnel (ip-link(8))."""
+    device = f"link add dev {end.interface} address {end.mac}"
+    match end.type:
+        case "vxlan":
+            ways = f"local {end.remote} remote {end.local} dstport {end.dst_port}"
+            return f"{device} type vxlan id {end.key} {ways}"
+        case "geneve":
+            return f"{device} type geneve id {end.key} remote {end.local} dstport {end.dst_port}"
+        case _:
+            return f"{device} type gretap local {end.remote} remote {end.local} key {end.key}"
+
+
+def _start_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
+    ovs = machine_ovs(lab, machine)
+    # Else the kernel would find outer packets addressed to itself at this cable too.
+    cable = f"link set dev eth0 address {_CABLE_PREFIX}{machine.mac[2:]}"
+    LabNetns(lab.marks).batch([cable], namespace=machine.namespace)
+    start_private_ovs(ovs.directory, datapath=Datapath.USERSPACE, netns=machine.namespace, marks=lab.marks)
+    ovs.add_bridge(_MACHINE_BRIDGE, ["eth0"], datapath=Datapath.USERSPACE, secure=False)
+    ovs.vsctl("set", "bridge", _MACHINE_BRIDGE, f"other_config:hwaddr={machine.mac}")
+    ovs.add_bridge(_ENDS_BRIDGE, [], datapath=Datapath.USERSPACE)
+    for number, end in enumerate(machine.ends, start=1):
+        port = f"end{number}"
+        options = [f"type={end.type}", f"options:remote_ip={end.local}", f"options:key={end.key}"]
+        if end.dst_port:
+            options.append(f"options:dst_port={end.dst_port}")
+        ovs.vsctl(
+            *("add-port", _ENDS_BRIDGE, port, "--", "set", "interface", port, *options, "--"),
+            *("add-port", _ENDS_BRIDGE, end.interface, "--", "set", "interface", end.interface),
+            *("type=internal", f'mac="{end.mac}"'),
+        )
+        ovs.add_flows(
+            _ENDS_BRIDGE, [f"in_port={port},actions={end.interface}", f"in_port={end.interface},actions={port}"]
+        )
+    return ovs
