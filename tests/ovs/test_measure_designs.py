@@ -19,7 +19,8 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design
-from xenoovs.measure.designs import DesignsExperiment, LoadTimes, designs_experiment, designs_profile
+from xenoovs.measure.designs import DesignsExperiment, designs_experiment, designs_profile
+from xenoovs.measure.forwarding import LoadTimes
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
 from xenoovs.model.address import Family

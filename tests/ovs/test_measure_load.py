@@ -63,7 +63,7 @@ def left_over(lab: Lab) -> list[str]:
     found = []
     for machine in lab.topology.machines:
         routes = run(["ip", "-n", machine.namespace, "route", "show", "type", "blackhole"]).stdout
-        check = run(["ip", "netns", "exec", machine.namespace, "cat", "/proc/sys/net/ipv4/conf/eth0/rp_filter"]).stdout
+        check = run(["ip", "netns", "exec", machine.namespace, "cat", "/proc/sys/net/ipv4/conf/all/rp_filter"]).stdout
         found += [*routes.splitlines(), *(["rp_filter"] if check.strip() != "0" else [])]
     found += [f"process {pid}" for pid in processes_in(lab.topology.clients.namespace)]
     return found

@@ -15,6 +15,7 @@ _COMMANDS = {
     "latency": ("measure_load", "Measure round trips of DNS requests under a base load."),
     "loss": ("measure_load", "Measure the loss over the offered load."),
     "designs": ("measure_designs", "Compare masked blocks with other ways to split clients."),
+    "next-hops": ("measure_next_hops", "Compare ways to backends: direct, by tunnels, with NAT."),
     "bed": ("measure_bed", "Check the machines that play the roles of an experiment."),
     "completion": ("measure_completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("measure_echo", "Measure round trips of TCP messages through the bridge."),

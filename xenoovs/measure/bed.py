@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
 from xenoovs.config.emit import render_config
@@ -110,6 +110,7 @@ class Bed:
         document: The bed for `run.json`.
         versions: For `run.json`.
         driver: Program of the generator: TCPREPLAY or PKTGEN.
+        stations: All backends of this bed, by name; also those of other services.
     """
 
     name: str
@@ -126,6 +127,11 @@ class Bed:
     document: Mapping[str, object]
     versions: Mapping[str, str]
     driver: str = TCPREPLAY
+    stations: Mapping[str, Station] = field(default_factory=dict)
+
+    def testing(self, service: Service) -> Bed:
+        """Return the same bed with another service under test, whose backends are `stations`."""
+        return replace(self, service=service, backends={b.name: self.stations[b.name] for b in service.backends})
 
     @property
     def config(self) -> str:
@@ -138,7 +144,7 @@ def lock_bed(bed: Bed) -> None:
     The locks end with the connections to the machines, once all is undone there. Raises MeasureError.
     """
     locks = {(bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"): bed.dpu}
-    for station in (bed.generator, bed.client, bed.dpu, *bed.backends.values()):
+    for station in (bed.generator, bed.client, bed.dpu, *bed.backends.values(), *bed.stations.values()):
         locks.setdefault((station.place, f"{station.netns} {station.interface}"), station)
     for (place, name), station in locks.items():
         hold_lock(place, name, f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name)

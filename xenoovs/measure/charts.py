@@ -476,12 +476,13 @@ def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
             panels.append(
                 Panel(title, Axis("", is_log=is_log, unit=unit), Axis(""), bars=tuple(bars), categories=categories)
             )
+    figures = [key for key, *_ in _DESIGN_FIGURES]
     rows = tuple(
         (
             one.prefix.rstrip(": "),
             str(design),
             float(str(count)),
-            *(_design_values(samples)),
+            *_estimates(samples, figures),
             offloaded_share(one.run, samples),
             len(samples),
         )
@@ -502,16 +503,71 @@ def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
     )
 
 
-def _design_values(samples: Sequence[Sample]) -> Iterator[float | None]:
-    for key, *_ in _DESIGN_FIGURES:
-        mark = _mark_or_median(samples, key)
-        yield mark.value.estimate if mark else None
-
-
 def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
     """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
     values = repeat_values(samples, key)
     return ChartMark(0, interval(values), all(sample.suspect for sample in samples)) if values else None
+
+
+# The same load by other ways to the backends.
+
+
+_NEXT_HOP_FIGURES = (
+    ("forwarding_pps", "packets a second, in thousands", 1e3),
+    ("cpu_us", "CPU of the switch a packet, microseconds", 1.0),
+    ("megaflows", "megaflows", 1.0),
+)
+
+
+def _next_hops_chart(sources: Sequence[_RunSource]) -> Chart:
+    # As with designs, the first run is drawn and the table has all.
+    groups = sources[0].groups("service", "way", "frame_bytes")
+    services = tuple(dict.fromkeys((service, way) for service, way, _ in groups))
+    sizes = sorted({int(str(size)) for *_, size in groups})
+    panels = list[Panel]()
+    for key, title, unit in _NEXT_HOP_FIGURES:
+        bars = list[Bars]()
+        for color, size in enumerate(sizes):
+            marks = {
+                f"{service}: {way}": mark
+                for service, way in services
+                if (service, way, size) in groups and (mark := _mark_or_median(groups[service, way, size], key))
+            }
+            bars.append(Bars(f"frames of {size} bytes", marks, color))
+        categories = tuple(f"{service}: {way}" for service, way in services)
+        panels.append(Panel(title, Axis("", unit=unit), Axis(""), bars=tuple(bars), categories=categories))
+    keys = (*(key for key, *_ in _NEXT_HOP_FIGURES), "upcalls", "vswitchd_cpu_s", "softirq_cpu_s")
+    rows = tuple(
+        (
+            one.prefix.rstrip(": "),
+            *map(str, point[:2]),
+            float(str(point[2])),
+            *_estimates(samples, keys),
+            offloaded_share(one.run, samples),
+            len(samples),
+        )
+        for one in sources
+        for point, samples in one.groups("service", "way", "frame_bytes").items()
+    )
+    columns = ("run", "service", "way", "frame bytes", *(key.replace("_", " ") for key in keys), _BY_NIC, "repeats")
+    return Chart(
+        "next-hops",
+        "The same load by other ways to the backends",
+        (),
+        tuple(panels),
+        "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
+        "the whole machine for each packet that reached a backend: what offloading gives back. Bars are means of the "
+        "repeats with confidence intervals of 95 %.",
+        ChartTable(columns, rows, frozenset(range(3, len(columns)))),
+        columns=2,
+        notes=("Further runs are in the table.",) if len(sources) > 1 else (),
+    )
+
+
+def _estimates(samples: Sequence[Sample], keys: Iterable[str]) -> Iterator[float | None]:
+    for key in keys:
+        mark = _mark_or_median(samples, key)
+        yield mark.value.estimate if mark else None
 
 
 def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -525,6 +581,7 @@ _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "echo": _echo_chart,
     "completion": lambda sources: completion_chart([(one.run, one.prefix) for one in sources]),
     "designs": _designs_chart,
+    "next-hops": _next_hops_chart,
     "paths": _paths_chart,
 }
 
@@ -543,6 +600,7 @@ _COMPARED = {
     "latency": ("rtt_us", ("split", "base_load"), "median round trip"),
     "echo": ("mean_us", ("bytes", "offload", "target"), "mean round trip"),
     "designs": ("forwarding_pps", ("design", "clients"), "packets a second"),
+    "next-hops": ("cpu_us", ("service", "way", "frame_bytes"), "CPU a packet"),
 }
 
 

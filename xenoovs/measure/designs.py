@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,13 +12,13 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
-from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import bridge_flows, restored_flows
-from xenoovs.measure.counters import read_counts
 from xenoovs.measure.design_flows import CONNTRACK_ZONE, OPENFLOW_DESIGNS, Design, DesignProgram, design_program
+from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
 from xenoovs.measure.frames import LoadProfile, frame, load_profile, sources
 from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
-from xenoovs.measure.load import LoadBench, LoadReading
+from xenoovs.measure.load import LoadBench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
 from xenoovs.measure.switch_load import megaflow_totals, read_switch
@@ -30,34 +29,7 @@ _QUICK_CLIENTS = (10, 100_000)
 
 _FRAME_BYTES = 64
 _ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
-_SETTLE_S = 0.3
-"""Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""
-
-_START_TIMEOUT_S = 10.0
-_STEP_S = 0.02
-_READINGS = 4
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadTimes:
-    """How long one load runs: `warm_up_s` first, then `counted_s` that count. `newcomers`: new clients after it."""
-
-    warm_up_s: float
-    counted_s: float
-    newcomers: int
-
-
-_TIMES = {
-    (BedKind.LAB, True): LoadTimes(0.3, 0.7, 20),
-    (BedKind.LAB, False): LoadTimes(1.0, 3.0, 50),
-    # Reading counters takes an emulated processor a second.
-    (BedKind.EMULATED, True): LoadTimes(1.0, 4.0, 20),
-    (BedKind.EMULATED, False): LoadTimes(2.0, 8.0, 50),
-    (BedKind.MACHINES, True): LoadTimes(0.3, 0.7, 20),
-    (BedKind.MACHINES, False): LoadTimes(2.0, 10.0, 50),
-}
-"""By kind of the bed, and whether the run is a quick one."""
 
 
 @dataclass(slots=True)
@@ -106,7 +78,7 @@ class DesignsExperiment:
         with _installed(bed, program), running_ipvs(bed) if program.design is Design.IPVS else nullcontext():
             self.bench.announce_backends()
             at_first = read_switch(bed.dpu)
-            values, suspect = self._load(bed, profile)
+            values, suspect = forwarded_load(self.bench, profile, frame_bytes=self._frame_bytes(bed), times=self.times)
             at_last = read_switch(bed.dpu)
             values["upcalls"] = max(0, at_last.missed - at_first.missed)
             if at_last.missed < at_first.missed:
@@ -124,39 +96,6 @@ class DesignsExperiment:
 
     def _frame_bytes(self, bed: Bed) -> int:
         return max(_FRAME_BYTES, self.profile(bed, 1).shortest_bytes)
-
-    def _load(self, bed: Bed, profile: LoadProfile) -> tuple[dict[str, Value], list[str]]:
-        """Send a load; what counts begins when the switch has had time for its megaflows."""
-        counted = self.bench.counted
-        begun_s = time.monotonic()
-        read_switch(bed.dpu)
-        before = read_counts(counted)
-        reading_s = time.monotonic() - begun_s
-        # All readings have to be within the load.
-        seconds_s = self.times.warm_up_s + self.times.counted_s + _READINGS * reading_s
-        running = self.bench.generator.start(
-            profile, frame_bytes=self._frame_bytes(bed), offered_pps=None, seconds_s=seconds_s
-        )
-        deadline_s = time.monotonic() + _START_TIMEOUT_S
-        # Where no counter moves, the generator has died, or the next readings say that nothing was received.
-        while read_counts(counted) == before and running.command.exit_code is None and time.monotonic() < deadline_s:
-            time.sleep(_STEP_S)
-        time.sleep(self.times.warm_up_s)
-        first, middle = read_switch(bed.dpu), read_counts(bed.backends.values())
-        middle_s = time.monotonic()
-        time.sleep(max(0.1, self.times.counted_s - 0.2))
-        end, end_s = read_counts(bed.backends.values()), time.monotonic()
-        last = read_switch(bed.dpu)
-        trial = self.bench.result(LoadReading(before), running, offered_pps=None)
-        values, suspect = dict(trial.values), list(trial.suspect)
-        received = sum(max(0, end[name].rx - middle[name].rx) for name in bed.backends)
-        if not received:
-            suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
-        values["forwarding_pps"] = received / (end_s - middle_s)
-        # The readings of the switch enclose those of the backends.
-        packets = received * (last.at_s - first.at_s) / (end_s - middle_s)
-        values |= last.since(first, packets=max(1.0, packets))
-        return values, suspect
 
     def _first_packets(self, bed: Bed, profile: LoadProfile) -> tuple[list[float], int]:
         """Send one packet of each of some new clients, and return how long they took, and how many were lost."""
@@ -198,7 +137,7 @@ def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int) ->
     why_not = why_no_ipvs(bed)
     if why_not is None:
         programs[Design.IPVS] = ipvs_program(bed)
-    times = _TIMES[bed.kind, quick]
+    times = LOAD_TIMES[bed.kind, quick]
     repeats, clients = (1, _QUICK_CLIENTS) if quick else (5, CLIENTS)
     return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=repeats, clients=clients)
 
@@ -222,17 +161,10 @@ def _installed(bed: Bed, program: DesignProgram) -> Iterator[None]:
             raise MeasureError(
                 f"{bridge} does not take the flows of {program.design.value}: {failed.stderr.strip()}"
             ) from None
-        _forget(dpu)
+        forget_megaflows(dpu)
         yield
     if program.design is Design.CONNTRACK:
         dpu.try_run("ovs-appctl", "dpctl/flush-conntrack", f"zone={CONNTRACK_ZONE}")
-
-
-def _forget(dpu: Station) -> None:
-    """Let the switch forget all megaflows, once it has freed the flows before."""
-    time.sleep(_SETTLE_S)
-    for command in ("revalidator/purge", "revalidator/wait"):
-        dpu.run("ovs-appctl", command)
 
 
 def _check_unchanged(bed: Bed, program: DesignProgram) -> None:

@@ -81,6 +81,7 @@ def _bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer, se
         uplinks=tuple(dict.fromkeys((*uplinks.ingress, uplinks.egress))),
         gateway_mac=clients.gateway_mac,
         document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
+        stations=backends,
         versions={"ovs": version, "kernel": kernel, "cpu": cpu_of(place)},
     )
 

@@ -217,8 +217,9 @@ def unanswered(backend: Station, profile: LoadProfile) -> Iterator[None]:
     (rp_filter in ip-sysctl.rst of the kernel).
     """
     route = ["ip", "route", "add", "blackhole", str(profile.net)]
-    check = ["sh", "-c", f"echo 1 > /proc/sys/net/ipv4/conf/{backend.interface}/rp_filter"]
-    undo = ["sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{backend.interface}/rp_filter; ip route del {profile.net}"]
+    # For all interfaces: where a tunnel ends in a backend, its packets arrive by another one.
+    check = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter"]
+    undo = ["sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter; ip route del {profile.net}"]
     with backend.undone_at_end(*undo):
         backend.try_run(*route)
         backend.run(*check)

@@ -115,6 +115,12 @@ def _bed(path: Path, file: BedFile, balancer: Balancer, service: str | None, pla
         client=places.station(file.client),
         dpu=dpu,
         backends={backend.name: places.station(present[backend.name]) for backend in chosen.backends},
+        stations={
+            backend.name: places.station(present[backend.name])
+            for each in balancer.services
+            for backend in each.backends
+            if backend.name in present
+        },
         uplinks=file.dpu.interfaces,
         gateway_mac=dpu.mac,
         driver=file.generator.driver,

@@ -1,0 +1,96 @@
+"""A load as fast as its generator sends: how much of it the switch forwards, and what that costs the switch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from xenoovs.measure.bed import Station
+from xenoovs.measure.counters import read_counts
+from xenoovs.measure.frames import LoadProfile
+from xenoovs.measure.load import LoadBench, LoadReading
+from xenoovs.measure.samples import BedKind, Value
+from xenoovs.measure.switch_load import read_switch
+
+_SETTLE_S = 0.3
+"""Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""
+
+_START_TIMEOUT_S = 10.0
+_STEP_S = 0.02
+_READINGS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """How long one load runs: `warm_up_s` first, then `counted_s` that count. `newcomers`: new clients after it."""
+
+    warm_up_s: float
+    counted_s: float
+    newcomers: int
+
+
+LOAD_TIMES = {
+    (BedKind.LAB, True): LoadTimes(0.3, 0.7, 20),
+    (BedKind.LAB, False): LoadTimes(1.0, 3.0, 50),
+    # Reading counters takes an emulated processor a second.
+    (BedKind.EMULATED, True): LoadTimes(1.0, 4.0, 20),
+    (BedKind.EMULATED, False): LoadTimes(2.0, 8.0, 50),
+    (BedKind.MACHINES, True): LoadTimes(0.3, 0.7, 20),
+    (BedKind.MACHINES, False): LoadTimes(2.0, 10.0, 50),
+}
+"""By kind of the bed, and whether the run is a quick one."""
+
+
+def forwarded_load(
+    bench: LoadBench, profile: LoadProfile, *, frame_bytes: int, times: LoadTimes
+) -> tuple[dict[str, Value], list[str]]:
+    """Send a load; what counts begins when the switch has had time for its megaflows.
+
+    Args:
+        bench: Sends it.
+        profile: What is sent.
+        frame_bytes: Size of its frames.
+        times: How long.
+
+    Returns:
+        The values of a sample, and why they may be wrong.
+    """
+    bed = bench.bed
+    begun_s = time.monotonic()
+    read_switch(bed.dpu)
+    before = LoadReading(read_counts(bench.counted))
+    reading_s = time.monotonic() - begun_s
+    # All readings have to be within the load.
+    seconds_s = times.warm_up_s + times.counted_s + _READINGS * reading_s
+    running = bench.generator.start(profile, frame_bytes=frame_bytes, offered_pps=None, seconds_s=seconds_s)
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    # Where no counter moves, the generator has died, or the next readings say that nothing was received.
+    while (
+        read_counts(bench.counted) == before.interfaces
+        and running.command.exit_code is None
+        and time.monotonic() < deadline_s
+    ):
+        time.sleep(_STEP_S)
+    time.sleep(times.warm_up_s)
+    first, middle = read_switch(bed.dpu), read_counts(bed.backends.values())
+    middle_s = time.monotonic()
+    time.sleep(max(0.1, times.counted_s - 0.2))
+    end, end_s = read_counts(bed.backends.values()), time.monotonic()
+    last = read_switch(bed.dpu)
+    trial = bench.result(before, running, offered_pps=None)
+    values, suspect = dict(trial.values), list(trial.suspect)
+    received = sum(max(0, end[name].rx - middle[name].rx) for name in bed.backends)
+    if not received:
+        suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
+    values["forwarding_pps"] = received / (end_s - middle_s)
+    # The readings of the switch enclose those of the backends.
+    packets = received * (last.at_s - first.at_s) / (end_s - middle_s)
+    values |= last.since(first, packets=max(1.0, packets))
+    return values, suspect
+
+
+def forget_megaflows(dpu: Station) -> None:
+    """Let the switch forget all megaflows, once it has freed the flows before."""
+    time.sleep(_SETTLE_S)
+    for command in ("revalidator/purge", "revalidator/wait"):
+        dpu.run("ovs-appctl", command)
