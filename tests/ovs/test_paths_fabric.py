@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class PathAgent:
     def __init__(self, lab: FabricLab, dpu: str, directory: Path) -> None:
         self.lab, self.dpu = lab, dpu
         self.control, self.log = directory / f"{dpu}.sock", directory / f"{dpu}.log"
-        self.client = Client(self.control)
+        self.client, self.config = Client(self.control), lab.config(dpu)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> PathAgent:
@@ -49,7 +49,7 @@ class PathAgent:
             "-m",
             "xenoovs",
             "agent",
-            str(self.lab.config(self.dpu)),
+            str(self.config),
             "--control",
             str(self.control),
         ]
@@ -112,7 +112,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
 
 
 @contextmanager
-def dead_path(agent: PathAgent) -> Iterator[None]:
+def dead_path(agent: PathAgent, wait_until_good: Callable[[], None] | None = None) -> Iterator[None]:
     """A spine swallows everything until the end of the `with`: one that is not on the way back of all answers."""
     for spine in agent.lab.fabric.spines:
         silence(agent.lab, spine)
@@ -125,7 +125,7 @@ def dead_path(agent: PathAgent) -> Iterator[None]:
                 return
         finally:
             restore(agent.lab, (spine,))
-        agent.wait_until_good()
+        (wait_until_good or agent.wait_until_good)()
     pytest.fail("no spine is on one way alone")
 
 

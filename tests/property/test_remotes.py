@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.compiled import observed
 from tests.openflow_replies import flows_reply
-from tests.tunnels import as_unknown, placements, tunnelled_balancers
+from tests.tunnels import as_unknown, placements, tunnelled, tunnelled_balancers
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import read, with_paths
@@ -20,7 +20,7 @@ from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
-from xenoovs.model.remote import every_service, remotes_of
+from xenoovs.model.remote import every_service, remotes_of, with_source_ports
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.openflow.wire.message import decode_flows
@@ -76,6 +76,15 @@ def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(
     found = with_paths(unknown, seen)
     assert [s.backends for s in every_service(found)] == [s.backends for s in every_service(balancer)]
     assert compile_onto(unknown, seen).decision == program.decision
+
+
+def test_a_path_keeps_its_name_over_a_restart_beside_one_whose_port_is_not_known() -> None:
+    """Names closed up, so that a pin to p3 meant the port of p4."""
+    balancer = as_unknown(tunnelled())
+    ports = (50_001, 0, 50_003, 50_004)
+    known = with_source_ports(balancer, {("rack7", "b"): ports})
+    seen = observed(compile_program(known, decide(Decision(), DesiredState(known))).flows)
+    assert dict(with_paths(balancer, seen).source_ports) == {("rack7", "b"): ports}
 
 
 @laws

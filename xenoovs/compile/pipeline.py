@@ -24,6 +24,9 @@ SERVICE_ID = Field.REG0
 OUTPUT_PORT = Field.REG1
 """Carries the number of a port into a flow that Open vSwitch learns in `drain`."""
 
+PATH_NUMBER = Field.REG2
+"""Holds the number of a path, from 1, in the flows of HOME: a path whose source port is not known has no flow, and the
+names of those behind it would change when the flows are read back."""
 
 SWAPPED_MAC = Field.METADATA
 """Holds a MAC while two are exchanged; a register is too narrow. No packet of a service has it."""

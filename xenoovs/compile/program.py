@@ -24,6 +24,7 @@ from xenoovs.compile.pipeline import (
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
     OUTPUT_PORT,
+    PATH_NUMBER,
     SERVICE_ID,
     TO_DRAIN,
     DrainPriority,
@@ -55,7 +56,7 @@ from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
-from xenoovs.model.next_hop import NextHop, with_mac
+from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.remote import any_source_ports, every_service, remotes_of, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import (
     ETH_ARP,
@@ -450,7 +451,8 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     ]
     # Of a remote all: the source ports of paths without blocks are written nowhere else.
     displaced = decided.home.owners if service.is_remote else decided.displaced
-    away = ((rule_of(b, service.key), delivered[owner]) for b, owner in decided.home.rows if owner in displaced)
+    numbered = {owner: (*_path_number(service, owner), *actions) for owner, actions in delivered.items()}
+    away = ((rule_of(b, service.key), numbered[owner]) for b, owner in decided.home.rows if owner in displaced)
     home = sorted(away, key=lambda row: row[0])
     moving = [_drain_rule(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
     return replace(
@@ -489,6 +491,14 @@ def _unconfigured(made: ServiceProgram) -> list[Owner]:
     """Return the owners that the config lacks, sorted, to which packets of clients go all the same."""
     owners = made.decision.active.owners | {move.old for move in made.moves}
     return sorted(owners - {backend.name for backend in made.service.backends})
+
+
+def _path_number(service: Service, owner: Owner) -> tuple[SetField, ...]:
+    """Return the action that keeps the number of a path by source port."""
+    for number, backend in enumerate(service.backends, start=1):
+        if backend.name == owner and isinstance(backend.next_hop, SourcePort):
+            return (SetField(PATH_NUMBER, number),)
+    return ()
 
 
 def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:

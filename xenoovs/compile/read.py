@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xenoovs.compile.encoding import block_of, hop_of, infer_key, key_bits
-from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, TO_DRAIN, Stage
+from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, PATH_NUMBER, TO_DRAIN, Stage
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -16,7 +16,6 @@ from xenoovs.decision.decision import (
     Phase,
     ServiceDecision,
     Transition,
-    next_hop_of,
     next_hops,
     owner_of,
 )
@@ -60,18 +59,21 @@ def with_paths(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Balancer
     if not unknown:
         return balancer
     remotes = {(tunnel.name, remote.name): service for tunnel, remote, service in remotes_of(balancer)}
-    ids = service_ids(service.claim for service in every_service(balancer))
-    homes = {i: decided.home for i, decided in read(observed, balancer)[0].services}
-    found = {name: _source_ports(homes.get(ids[remotes[name].claim]), remotes[name]) for name in unknown}
+    ids, flows = service_ids(service.claim for service in every_service(balancer)), _by_service(observed)
+    found = {name: _source_ports(flows[ids[remotes[name].claim]][Stage.HOME], remotes[name]) for name in unknown}
     return with_source_ports(balancer, {name: ports for name, ports in found.items() if ports})
 
 
-def _source_ports(home: Blocks | None, service: Service) -> tuple[int, ...]:
-    """Return the source ports in the order in which the layout gives paths their blocks."""
-    hops = next_hops(service)
-    owners = () if home is None else (next_hop_of(owner, hops) for _, owner in home.in_order())
-    ports = dict.fromkeys(hop.source_port for hop in owners if isinstance(hop, SourcePort))
-    return tuple(ports)[: len(service.backends)]
+def _source_ports(home: Iterable[ObservedFlow], service: Service) -> tuple[int, ...]:
+    """Return the source port of each path, 0 where no flow has one; empty: no flow has any."""
+    ports = dict[int, int]()
+    for each in home:
+        hop, actions = hop_of(each.flow.actions), each.flow.actions
+        numbers = [action.value for action in actions if isinstance(action, SetField) and action.field is PATH_NUMBER]
+        if isinstance(hop, SourcePort) and numbers:
+            ports[numbers[0]] = hop.source_port
+    found = tuple(ports.get(number, 0) for number in range(1, len(service.backends) + 1))
+    return found if any(found) else ()
 
 
 def stage_number(flow: Flow) -> int | None:

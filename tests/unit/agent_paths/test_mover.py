@@ -278,3 +278,23 @@ def test_packets_of_the_host_that_a_reflector_returns_are_counted_for_their_remo
     mover._receive(Frame(bytes(of_host), 0.0))
     mover._receive(Frame(probe + payload(Token(999, 1, 1)), 0.0))
     assert [remote.returned for remote in mover.remotes.values()] == [1, 0]
+
+
+def test_what_decisions_cost_makes_no_interval_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 remotes were probed every five seconds: decisions about them counted as the cost of ever fewer probes."""
+    cpu_s = [0.0]
+    monkeypatch.setattr("xenoovs.agent.paths.mover.time.thread_time", lambda: cpu_s[0])
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    decide_s = mover._decide
+
+    def slow(remote: ProbedRemote, now_s: float) -> None:
+        cpu_s[0] += 1.0
+        decide_s(remote, now_s)
+
+    monkeypatch.setattr(mover, "_decide", slow)
+    for _ in range(300):
+        mover._step()
+        agent.now_s += 0.01
+    assert cpu_s[0] > 10
+    assert mover.pace.factor == 1.0

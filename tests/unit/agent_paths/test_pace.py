@@ -33,3 +33,15 @@ def test_nothing_to_probe_costs_nothing() -> None:
     pace.plan([])
     pace.measured(probes=0, busy_s=0.1)
     assert pace.factor == 1.0
+
+
+def test_few_probes_beside_many_decisions_do_not_seem_to_cost_more_each() -> None:
+    """Decisions about 100 remotes counted as the cost of probes: the fewer these were, the fewer there would be."""
+    pace = ProbeBudget()
+    pace.plan([(4, 0.01)] * 100)
+    pace.measured(probes=0, busy_s=1e-3)
+    assert pace.factor == 2.0
+    for _ in range(500):
+        pace.measured(probes=4, busy_s=4 * 10e-6)
+        pace.measured(probes=0, busy_s=4 * 20e-6)
+    assert pace.cost_s == pytest.approx(30e-6, rel=0.2)

@@ -97,11 +97,13 @@ class Mover:
 
     def _step(self) -> float:
         """Do all that is due, and return the seconds until more is."""
-        begun_s, now_s = time.thread_time(), self._agent.clock.now_s()
+        now_s = self._agent.clock.now_s()
+        self._follow(now_s)
+        begun_s = time.thread_time()
         for frame in self.devices.received(now_s):
             self._receive(frame)
-        self._follow(now_s)
         probes = sum(self._probe_due(now_s))
+        self.pace.measured(probes=probes, busy_s=time.thread_time() - begun_s)
         if now_s >= self._decide_s:
             self._decide_s = now_s + DECIDE_S
             self.macs.listen()
@@ -112,7 +114,6 @@ class Mover:
                     self._agent.place(name, None)
             for remote in self.remotes.values():
                 self._decide(remote, now_s)
-        self.pace.measured(probes=probes, busy_s=time.thread_time() - begun_s)
         next_s = min(self._decide_s, self._due[0][0]) if self._due else self._decide_s
         return next_s - self._agent.clock.now_s()
 

@@ -10,8 +10,11 @@ PROBES_PER_S = 20_000
 MAX_SHARE = 0.3
 """Part of a processor that probes may take; the rest of the agent shares it with them."""
 
-_NEW_PART = 0.05
-"""Weight of the newest measurement in the cost of a probe."""
+_BATCH = 200
+"""Probes that are measured together: answers are read later than their probes are sent."""
+
+_NEW_PART = 0.25
+"""Weight of the newest batch in the cost of a probe."""
 
 
 class ProbeBudget:
@@ -24,16 +27,22 @@ class ProbeBudget:
     def __init__(self) -> None:
         self.cost_s = 0.0
         self._configured_per_s = 0.0
+        self._probes, self._busy_s = 0, 0.0
 
     def plan(self, rounds: Iterable[tuple[int, float]]) -> None:
         """Take over what is configured: for each remote the probes of a round and the seconds between two rounds."""
         self._configured_per_s = sum(probes / interval_s for probes, interval_s in rounds)
 
     def measured(self, *, probes: int, busy_s: float) -> None:
-        """Take over what so many probes cost."""
-        if probes:
-            cost_s = busy_s / probes
+        """Count probes and the processor time of sending them, or of reading answers.
+
+        What decisions cost does not depend on the rate: the fewer the probes, the more each would seem to cost.
+        """
+        self._probes, self._busy_s = self._probes + probes, self._busy_s + busy_s
+        if self._probes >= _BATCH:
+            cost_s = self._busy_s / self._probes
             self.cost_s = cost_s if not self.cost_s else self.cost_s + _NEW_PART * (cost_s - self.cost_s)
+            self._probes, self._busy_s = 0, 0.0
 
     @property
     def factor(self) -> float:

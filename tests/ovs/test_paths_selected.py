@@ -1,0 +1,248 @@
+"""Agents whose paths are selected by address or by uplink, that learn the gateway, that share a remote, or whose fabric
+changes its routes.
+
+As in test_paths_fabric.py, only dead paths lose blocks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.lab_support import lab_name
+from tests.ovs.test_paths_fabric import REMOTE, PathAgent, dead_path
+from tests.patience import eventually
+from xenoovs.lab.fabric.build import up
+from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
+from xenoovs.lab.lifecycle import down
+from xenoovs.switch.process import run
+
+pytestmark = [pytest.mark.ovs, pytest.mark.timeout(900)]
+
+PATHS = 3
+ALIASES = tuple(f"10.2.20{number}.2" for number in range(1, PATHS))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
+    directory, name = tmp_path_factory.mktemp("lab"), lab_name("selected")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+        made = up(name, FabricShape(paths=PATHS, senders=2), directory=directory)
+        try:
+            yield made
+        finally:
+            down(name, directory=directory)
+
+
+@pytest.fixture
+def start(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
+    """Start the agent of a DPU with another config: pairs of texts that replace each other. Bridges begin empty."""
+    begun = list[PathAgent]()
+
+    def with_config(dpu: str, *changes: tuple[str, str]) -> PathAgent:
+        agent = PathAgent(lab, dpu, tmp_path)
+        text = agent.lab.config(dpu).read_text()
+        margin = next(line for line in text.splitlines() if line.strip().startswith("margin:"))
+        for old, new in ((margin, "    margin: 1000ms"), *changes):
+            assert old in text
+            text = text.replace(old, new)
+        agent.config = tmp_path / f"{dpu}.yaml"
+        agent.config.write_text(text)
+        ovs = lab.ovs(dpu)
+        run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt"], env=ovs.env)
+        begun.append(agent.start())
+        return agent
+
+    try:
+        yield with_config
+    finally:
+        for agent in begun:
+            agent.end()
+
+
+def on(lab: FabricLab, machine: str, *argv: str, timeout_s: float = 60.0) -> None:
+    run(["ip", "netns", "exec", lab.fabric.namespace(machine), *argv], timeout_s=timeout_s)
+
+
+_ECHO = """
+import socket, sys
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.bind((sys.argv[1], 7))
+print("ready", flush=True)
+while True:
+    data, sender = sock.recvfrom(99)
+    sock.sendto(data, sender)
+"""
+_ASK = """
+import socket, sys
+for number in range(8):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(1)
+        for attempt in range(20):
+            try:
+                sock.sendto(b"x", (sys.argv[1], 7))
+                sock.recv(9)
+                break
+            except TimeoutError:
+                pass
+        else:
+            sys.exit("no answer")
+"""
+
+
+def echoed(lab: FabricLab) -> None:
+    """Send packets of eight flows through the tunnel, and wait for their answers (RFC 862)."""
+    receiver = lab.fabric.receiver
+    inside = ["ip", "netns", "exec", lab.fabric.namespace(receiver.host)]
+    argv = [*inside, sys.executable, "-c", _ECHO, receiver.overlay_ip]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            on(lab, "hosta1", sys.executable, "-c", _ASK, receiver.overlay_ip, timeout_s=240.0)
+        finally:
+            server.terminate()
+
+
+def spine_of(lab: FabricLab, number: int) -> tuple[str, str]:
+    """The address of a spine at the first leaf, and the leaf's device towards it."""
+    ports = lab.fabric.ports_of("leafa")
+    return next((there.ip, here.interface) for here, there in ports if there.machine == f"spine{number}")
+
+
+def is_good(agent: PathAgent, paths: int) -> None:
+    assert agent.process is not None
+    eventually(lambda: agent.states() == ["good"] * paths, f"{paths} good paths: {agent.log.read_text()}")
+
+
+def paths_line(lab: FabricLab) -> str:
+    text = lab.config("dpua1").read_text()
+    return next(line for line in text.splitlines() if line.strip().startswith("paths:"))
+
+
+def test_paths_by_address_are_probed_and_a_dead_one_loses_its_blocks(
+    lab: FabricLab, start: Callable[..., PathAgent]
+) -> None:
+    host, leaf_port = lab.fabric.receiver.port, lab.fabric.receiver.gateway.interface
+    for number, address in enumerate((host.ip, *ALIASES), start=1):
+        via, device = spine_of(lab, number)
+        on(lab, "leafa", "ip", "route", "replace", f"{address}/32", "via", via, "dev", device)
+    for alias in ALIASES:
+        on(lab, "leafb", "ip", "route", "replace", f"{alias}/32", "dev", leaf_port)
+        on(lab, "leafb", "ip", "neigh", "replace", alias, "lladdr", host.mac, "dev", leaf_port, "nud", "permanent")
+    try:
+        local = f"    local: {host.ip}\n"
+        start("dpub1", (local, f"{local}    aliases: [{', '.join(ALIASES)}]\n"))
+        remote = f"address: {host.ip}"
+        near = start(
+            "dpua1",
+            (paths_line(lab), "    paths: {by: address}"),
+            (remote, f"{remote}, aliases: [{', '.join(ALIASES)}]"),
+        )
+        is_good(near, PATHS)
+        assert sum(near.blocks()) == 64
+        with dead_path(near, lambda: is_good(near, PATHS)):
+            eventually(lambda: near.blocks().count(0) == 1, "an empty path")
+            assert near.blocks().index(0) == near.states().index("failed")
+        # Packets of the host arrive by all of them under the one address that it has.
+        echoed(lab)
+    finally:
+        for address in (host.ip, *ALIASES):
+            on(lab, "leafa", "ip", "route", "del", f"{address}/32")
+
+
+def test_paths_by_uplink_are_probed_and_a_dead_one_loses_its_blocks(
+    lab: FabricLab, start: Callable[..., PathAgent]
+) -> None:
+    gateway, ovs, namespace = lab.fabric.senders[0].gateway, lab.ovs("dpua1"), lab.fabric.namespace
+    on(lab, "leafa", "ip", "link", "add", "up1", "type", "veth", "peer", "name", "p1", "netns", namespace("dpua1"))
+    # One MAC for both gateways, as by VRRP: paths by uplink leave that of the host as it is.
+    on(lab, "leafa", "ip", "link", "set", "up1", "address", gateway.mac, "up")
+    on(lab, "dpua1", "ip", "link", "set", "p1", "up")
+    for name, device in (("leafa", "up1"), ("dpua1", "p1")):
+        on(lab, name, "ethtool", "-K", device, "rx", "off", "tx", "off")
+    for number, device in enumerate((gateway.interface, "up1"), start=1):
+        via, towards = spine_of(lab, number)
+        on(lab, "leafa", "ip", "route", "add", "10.2.0.0/16", "via", via, "dev", towards, "table", str(100 + number))
+        on(lab, "leafa", "ip", "rule", "add", "iif", device, "lookup", str(100 + number))
+    ovs.vsctl("add-port", BRIDGE, "p1")
+    try:
+        start("dpub1")
+        near = start(
+            "dpua1",
+            (paths_line(lab), "    paths: {by: uplink, uplinks: [p0, p1]}"),
+            ("ingress: [p0]", "ingress: [p0, p1]"),
+            ("egress: pf0hpf", "egress: pf0hpf, other_traffic: normal"),
+        )
+        is_good(near, 2)
+        assert near.blocks() == [32, 32]
+        with dead_path(near, lambda: is_good(near, 2)):
+            eventually(lambda: sorted(near.blocks()) == [0, 64], "all blocks on one uplink")
+        eventually(lambda: near.blocks() == [32, 32], "all blocks at home")
+        echoed(lab)
+    finally:
+        ovs.vsctl("del-port", BRIDGE, "p1")
+        for number in (1, 2):
+            on(lab, "leafa", "ip", "rule", "del", "lookup", str(100 + number))
+            on(lab, "leafa", "ip", "route", "flush", "table", str(100 + number))
+        on(lab, "leafa", "ip", "link", "del", "up1")
+
+
+def test_the_gateway_is_learned_from_the_first_packet_of_the_host(
+    lab: FabricLab, start: Callable[..., PathAgent]
+) -> None:
+    far = start("dpub1")
+    near = start("dpua1", (f', gateway: "{lab.fabric.senders[0].gateway.mac}"', ""))
+    problem = "the MAC of the next hop is not known"
+    eventually(lambda: problem in near.remote().get("problem", ""), "an agent that waits for a packet")
+    echoed(lab)
+    is_good(near, PATHS)
+    assert far.process is not None
+
+
+def test_two_agents_share_a_remote_and_each_decides_for_its_own_host(
+    lab: FabricLab, start: Callable[..., PathAgent]
+) -> None:
+    start("dpub1")
+    one, two = start("dpua1"), start("dpua2")
+    for agent in (one, two):
+        is_good(agent, PATHS)
+    with dead_path(one, lambda: is_good(one, PATHS)):
+        eventually(lambda: one.blocks().count(0) == 1, "an empty path")
+        # The answers to the other one may take the dead spine.
+        eventually(lambda: 0 in two.blocks() or set(two.states()) == {"unknown"}, "the same at the other host")
+    for agent in (one, two):
+        is_good(agent, PATHS)
+        assert agent.remote()["forged"] == 0
+
+
+def test_ports_that_share_a_path_after_a_change_of_routes_are_replaced_and_names_stay(
+    lab: FabricLab, start: Callable[..., PathAgent]
+) -> None:
+    start("dpub1")
+    near = start("dpua1")
+    is_good(near, PATHS)
+    before = [path["port"] for path in near.remote()["paths"]]
+    hops = [word for n in (1, 2) for word in ("nexthop", "via", spine_of(lab, n)[0], "dev", spine_of(lab, n)[1])]
+    every = [word for n in (1, 2, 3) for word in ("nexthop", "via", spine_of(lab, n)[0], "dev", spine_of(lab, n)[1])]
+    on(lab, "leafa", "ip", "route", "replace", "10.2.0.0/16", *hops)
+    try:
+        near.client.ask("paths/discover", {"remote": REMOTE})
+        eventually(lambda: len(near.remote()["paths"]) == 2, "two paths where the fabric has two")
+        names = {path["name"]: path["port"] for path in near.remote()["paths"]}
+        assert set(names.values()) <= set(before) or len(set(names.values())) == 2
+        eventually(lambda: sum(near.blocks()) == 64, "all blocks on the two")
+        near.end()
+        near.start()
+        eventually(lambda: near.states() == ["good"] * 2, "the same after a restart")
+        assert {path["name"]: path["port"] for path in near.remote()["paths"]} == names
+    finally:
+        on(lab, "leafa", "ip", "route", "replace", "10.2.0.0/16", *every)
+    near.client.ask("paths/discover", {"remote": REMOTE})
+    is_good(near, PATHS)
