@@ -50,7 +50,7 @@ def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, 
         return dict(experiment.measure(bed, scene.point(design), {}).values)
 
 
-@pytest.mark.parametrize("design", [RoutingDesign.ECMP, RoutingDesign.SEED])
+@pytest.mark.parametrize("design", [RoutingDesign.ECMP, RoutingDesign.DOCA_AR])
 @pytest.mark.parametrize(
     "case", [CompletionCase.ALONE, CompletionCase.ELEPHANT, CompletionCase.LATER, CompletionCase.REVERSE]
 )
@@ -62,7 +62,7 @@ def test_every_flow_ends_by_every_design(lab: FabricLab, design: RoutingDesign, 
     assert len(flow_s) == FLOWS
     assert values["completion_s"] == max(flow_s)
     assert values["disturbed_path"] in (1, 2, 3, 4)
-    if design is RoutingDesign.SEED:
+    if design is RoutingDesign.DOCA_AR:
         # Flows that share one of the 64 source ports of the host are one for the DPU; each of those has four probes.
         probed, probes = values["probed"], values["probes"]
         assert isinstance(probed, int)
@@ -131,7 +131,7 @@ def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:
     ovs = lab.ovs("dpua1")
     run(["ovs-ofctl", "add-flow", "ovsbr1", FOREIGN], env=ovs.env)
     before = _flows(lab)
-    _measured(lab, Scene(CompletionCase.ALONE, 1, 1_000, 0.0), RoutingDesign.SEED)
+    _measured(lab, Scene(CompletionCase.ALONE, 1, 1_000, 0.0), RoutingDesign.DOCA_AR)
     assert _flows(lab) == before
     assert "cookie=0x77" in before
 
@@ -142,7 +142,7 @@ def _flows(lab: FabricLab) -> str:
 
 
 def test_a_killed_run_is_undone_and_resumed(lab: FabricLab, tmp_path: Path, xenoovs: CommandLine) -> None:
-    options = ("--lab", lab.name, "--out", tmp_path, "--cases", "elephant", "--designs", "ecmp,seed")
+    options = ("--lab", lab.name, "--out", tmp_path, "--cases", "elephant", "--designs", "ecmp,doca-ar")
     small = ("--flows", "2", "--bytes", "2kb", "--repeats", "2")
     before = _flows(lab)
     process = start("measure", "completion", *options, *small)
@@ -159,7 +159,7 @@ def test_a_killed_run_is_undone_and_resumed(lab: FabricLab, tmp_path: Path, xeno
     assert sorted((s["point"]["case"], s["point"]["design"], s["repeat"]) for s in samples) == [
         *(("alone", "ecmp", repeat) for repeat in (0, 1)),
         *(("elephant", "ecmp", repeat) for repeat in (0, 1)),
-        *(("elephant", "seed", repeat) for repeat in (0, 1)),
+        *(("elephant", "doca-ar", repeat) for repeat in (0, 1)),
     ]
     assert all(sample["values"]["completed"] == 2 for sample in samples)
 

@@ -39,7 +39,7 @@ def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
     "--designs",
     callback=lambda _context, _parameter, given: _chosen(RoutingDesign, given),
     metavar="NAME,...",
-    help="ecmp: the fabric alone. seed: DOCA-AR's algorithm, a probe for each new flow. blocks: xenoovs.  "
+    help="ecmp: the fabric alone. doca-ar: DOCA-AR's algorithm, a probe for each new flow. blocks: xenoovs.  "
     "[default: all]",
 )
 @click.option(

@@ -14,7 +14,7 @@ from xenoovs.measure.statistics import Interval, Statistic, interval
 
 _NAMES = {
     RoutingDesign.BLOCKS.value: "blocks that move (xenoovs)",
-    RoutingDesign.SEED.value: "a probe for each flow (DOCA-AR's algorithm)",
+    RoutingDesign.DOCA_AR.value: "a probe for each flow (DOCA-AR's algorithm)",
     RoutingDesign.ECMP.value: "ECMP",
 }
 _UNDISTURBED = "ECMP, undisturbed"
@@ -66,10 +66,10 @@ def _measured(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:
 
 
 def _published() -> Panel:
-    marks: dict[str, dict[str, ChartMark]] = {_NAMES["seed"]: {}, _NAMES["ecmp"]: {}}
+    marks: dict[str, dict[str, ChartMark]] = {_NAMES["doca-ar"]: {}, _NAMES["ecmp"]: {}}
     for figure in load_published().of("completion").figures:
         scene, _, design = figure.label.rpartition(", ")
-        marks[_NAMES["ecmp" if design == "ECMP" else "seed"]][scene] = _exactly(figure.value)
+        marks[_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = _exactly(figure.value)
     scenes = dict.fromkeys(scene for of_design in marks.values() for scene in of_design)
     colors = {name: color for color, name in enumerate(_NAMES.values())}
     bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())

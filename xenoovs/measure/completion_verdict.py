@@ -84,7 +84,7 @@ def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> _Finding | None:
 
 
 def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
-    least, other = _PROBED_LEAST.get(scene.case), groups.get((scene, RoutingDesign.SEED))
+    least, other = _PROBED_LEAST.get(scene.case), groups.get((scene, RoutingDesign.DOCA_AR))
     if least is None:
         return None
     found = _ratio(scene, _ours(groups, scene), other, least=least)

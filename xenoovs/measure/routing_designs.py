@@ -29,10 +29,10 @@ _WATCH_S = 0.03
 
 
 class RoutingDesign(Enum):
-    """ECMP: the fabric alone. SEED: the published algorithm of DOCA-AR. BLOCKS: the tunnels of xenoovs."""
+    """ECMP: the fabric alone. DOCA_AR: its published algorithm. BLOCKS: the tunnels of xenoovs."""
 
     ECMP = "ecmp"
-    SEED = "seed"
+    DOCA_AR = "doca-ar"
     BLOCKS = "blocks"
 
 
@@ -137,7 +137,7 @@ def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDes
             yield _ready(MovingBlocks(bed.fabric, agents[:-1], agents[-1]))
             return
         replace_flows(bed.receiver.dpu, BRIDGE, "".join((*_reflector(bed.receiver), *_plain())))
-        if design is RoutingDesign.SEED:
+        if design is RoutingDesign.DOCA_AR:
             yield ProbesPerFlow([stack.enter_context(_probing_per_flow(pair)) for pair in bed.senders])
             return
         for pair in bed.senders:

@@ -10,7 +10,7 @@ Points, by experiment:
     loss      frame_bytes, offered_share (of the rate of the run's basis; 1.5 is half as much again)
     echo      bytes (of the message), offload ("on", "off", "unchanged"), target ("backend", "dpu")
     completion  case ("alone", "elephant", "later", "dead", "reverse", "steady"), flows (of each sender), bytes (of each
-              flow), load (of the elephant, as a share of the rate of a link), design ("ecmp", "seed", "blocks")
+              flow), load (of the elephant, as a share of the rate of a link), design ("ecmp", "doca-ar", "blocks")
     designs   design ("masked", "masked_long_first", "longest_match", "dp_hash", "hash_source", "learn", "conntrack",
               "ipvs"),
               clients (source addresses)

@@ -20,7 +20,7 @@ from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict
 
 ELEPHANT = Scene(CompletionCase.ELEPHANT, 10, 50_000, 1.2)
 ALONE = Scene(CompletionCase.ALONE, 10, 50_000, 0.0)
-TIMES_S = {"ecmp": (0.6, 1.0, 0.8), "seed": (0.12, 0.16, 0.14), "blocks": (0.1, 0.2, 0.12)}
+TIMES_S = {"ecmp": (0.6, 1.0, 0.8), "doca-ar": (0.12, 0.16, 0.14), "blocks": (0.1, 0.2, 0.12)}
 
 
 def completion_run() -> RecordedRun:
@@ -53,13 +53,13 @@ def test_one_size_holds_for_all_cases() -> None:
 
 
 def test_a_scene_survives_its_point() -> None:
-    assert Scene.of(ELEPHANT.point(RoutingDesign.SEED)) == ELEPHANT
+    assert Scene.of(ELEPHANT.point(RoutingDesign.DOCA_AR)) == ELEPHANT
 
 
 def test_figures_of_a_scene() -> None:
     run = completion_run()
     found = {one.design: one for one in figures_of(run.run.points, run.samples)[ELEPHANT]}
-    assert [*found] == ["ecmp", "seed", "blocks"]
+    assert [*found] == ["ecmp", "doca-ar", "blocks"]
     blocks = found["blocks"]
     assert (blocks.least_s, blocks.median_s, blocks.greatest_s) == (0.1, 0.12, 0.2)
     assert blocks.mean_s == pytest.approx(0.14)
@@ -121,10 +121,10 @@ REVERSE, ALONE_LONG = Scene(CompletionCase.REVERSE, 10, 250_000, 1.2), Scene(Com
 RIGHT_S: Mapping[tuple[Scene, str], float] = {
     **{(scene, design): 0.1 for scene in (ALONE, ALONE_LONG) for design in ("ecmp", "blocks")},
     (ELEPHANT, "ecmp"): 0.5,
-    (ELEPHANT, "seed"): 0.12,
+    (ELEPHANT, "doca-ar"): 0.12,
     (ELEPHANT, "blocks"): 0.11,
     (LATER, "ecmp"): 1.0,
-    (LATER, "seed"): 0.4,
+    (LATER, "doca-ar"): 0.4,
     (LATER, "blocks"): 0.12,
     (DEAD, "blocks"): 0.12,
     (REVERSE, "blocks"): 0.1,
@@ -163,8 +163,8 @@ def test_every_claim_about_adaptive_routing_has_a_verdict() -> None:
         (ELEPHANT, "blocks", 0.15, NEAR),
         (ELEPHANT, "ecmp", 0.2, ECMP),
         (LATER, "ecmp", 0.2, ECMP),
-        (ELEPHANT, "seed", 0.09, PROBES),
-        (LATER, "seed", 0.2, PROBES),
+        (ELEPHANT, "doca-ar", 0.09, PROBES),
+        (LATER, "doca-ar", 0.2, PROBES),
         (ALONE, "blocks", 0.12, ALIKE),
         (DEAD, "blocks", 0.2, NEAR),
     ],
@@ -176,7 +176,7 @@ def test_a_ratio_on_the_wrong_side_of_its_limit_is_refuted(
 
 
 def test_as_fast_as_a_probe_for_each_flow_is_enough_in_its_own_scene() -> None:
-    assert verdicts({**RIGHT_S, (ELEPHANT, "seed"): 0.11})[PROBES].outcome is ClaimOutcome.CONFIRMED
+    assert verdicts({**RIGHT_S, (ELEPHANT, "doca-ar"): 0.11})[PROBES].outcome is ClaimOutcome.CONFIRMED
 
 
 def test_a_move_without_a_cause_is_refuted_and_few_repeats_decide_nothing() -> None:
