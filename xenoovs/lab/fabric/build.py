@@ -51,6 +51,9 @@ _ROUTER = {
     # A router of a real fabric answers traceroute from hardware; with a limit, discovery would measure the limit.
     "ipv4/icmp_ratelimit": 0,
     "ipv4/icmp_ratemask": 0,
+    # As switches do it. By default Linux answers from the port that its own hash chooses, so that one leaf looks like
+    # several routers (ip-sysctl.rst of the kernel).
+    "ipv4/icmp_errors_use_inbound_ifaddr": 1,
 }
 _KEEP_NO_METRICS = "ipv4/tcp_no_metrics_save"
 """A connection must not begin with what an earlier one has learnt on another path (ip-sysctl.rst of the kernel)."""
