@@ -422,26 +422,42 @@ class OtherDatapath(SwitchError):
         )
 
 
+_TUNNEL_COMMANDS = ("xenoovs doctor FILE --fix", "xenoovs tunnels FILE")
+
+
 class PortsMissing(SwitchError):
     """Ports of the config that are not on its bridge.
 
     Attributes:
         elsewhere: Each such port with the bridge that has it, or None.
         present: The ports that the bridge has.
+        tunnels: Those that are ports of tunnels.
     """
 
-    def __init__(self, *, bridge: str, elsewhere: Mapping[str, str | None], present: Iterable[str]) -> None:
+    def __init__(
+        self,
+        *,
+        bridge: str,
+        elsewhere: Mapping[str, str | None],
+        present: Iterable[str],
+        tunnels: Iterable[str] = (),
+    ) -> None:
         self.bridge, self.elsewhere, self.present = bridge, dict(sorted(elsewhere.items())), tuple(sorted(present))
         moves = {port: self._move(port, other) for port, other in self.elsewhere.items() if other is not None}
-        self.commands = tuple(moves.values())
+        made = [port for port in self.elsewhere if port not in moves and port in set(tunnels)]
+        self.commands = (*moves.values(), *(_TUNNEL_COMMANDS if made else ()))
         parts = [f"port {port} is on bridge {self.elsewhere[port]}; move it with `{moves[port]}`" for port in moves]
         parts += [
             f"port {port} is on no bridge{did_you_mean(port, self.present, _GUESS)}"
             for port in self.elsewhere
-            if port not in moves
+            if port not in moves and port not in made
         ]
         if len(parts) > len(moves):
             parts.append("correct the config, or add the port to the bridge first")
+        if made:
+            fix, show = _TUNNEL_COMMANDS
+            named = f"tunnel {worded(len(made), 'port', 'ports')} {', '.join(made)}"
+            parts.append(f"{named} must be made: `{fix}` does it, `{show}` prints the commands")
         listed = f"has the ports {first_names(self.present)}" if self.present else "has no ports"
         super().__init__(f"bridge {bridge} {listed}; {'; '.join(parts)}; nothing was changed")
 

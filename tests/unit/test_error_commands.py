@@ -39,6 +39,7 @@ def _unusable() -> XenoovsError:
 ERRORS = [
     BridgeMissing(bridge="br", present=()),
     PortsMissing(bridge="br", elsewhere={"p0": None, "p1": "other"}, present=("p2",)),
+    PortsMissing(bridge="br", elsewhere={"gnv0": None}, present=("p2",), tunnels=("gnv0",)),
     OpenFlowVersionDisabled(bridge="br", version="OpenFlow14", spoken=()),
     ReadBackDiffers(bridge="br", flows=1),
     FlowsNotRestored(reasons={"br": "why"}, files={"br": "/tmp/x"}),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
+from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
@@ -136,6 +137,7 @@ class Question:
             preempting=preempting_rules(expected_services(program), _filters(host)),
             tunnels=tuple(self._tunnels(balancer)),
             keys=self._keys(balancer),
+            tunnel_ports=wanted_ports(balancer),
         )
 
     def _tunnels(self, balancer: Balancer) -> Iterator[RequiredTunnel]:

@@ -53,6 +53,8 @@ GROUPS = {
     },
     "Look ahead, without a switch": {
         "compile": "Print the OpenFlow flows of a config.",
+        "tunnels": "Print the commands that make the tunnel ports.",
+        "receive": "Print what the DPU of a backend behind a tunnel needs.",
         "lint": "Check whether the NIC can offload flows, and what they cost.",
         "analyse": "Show how evenly a list of clients spreads over the backends.",
         "decision": "Show which backend serves which clients; compare decisions.",
@@ -104,6 +106,7 @@ _MODULES = {
         ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"), "control"
     ),
     "controller": "agent",
+    "receive": "tunnels",
     "import": "import_",
 }
 """The modules that do not have the name of their command."""

@@ -50,6 +50,7 @@ class PortState:
         error: Why the port does not work.
         iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
         options: column options; empty where the reader does not ask for it.
+        mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
     """
 
     name: str
@@ -61,6 +62,7 @@ class PortState:
     mtu: int | None = None
     iface_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

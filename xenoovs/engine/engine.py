@@ -64,7 +64,13 @@ class Ports:
         """Return what the database says now; while it does not answer, what it said last. Raises SwitchError."""
         uplinks = balancer.uplinks
         try:
-            found = check_ports(self._switch, uplinks.bridge, balancer.ports, datapath_id=uplinks.datapath_id)
+            found = check_ports(
+                self._switch,
+                uplinks.bridge,
+                balancer.ports,
+                datapath_id=uplinks.datapath_id,
+                tunnels=balancer.tunnel_ports,
+            )
         except (SwitchUnreachable, CommandTimeout):
             if (known := self.remembered(balancer)) is None:
                 raise

@@ -139,7 +139,7 @@ def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
 
 def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = None) -> None:
     """Start ovs-vswitchd. The userspace datapath needs its own namespace: each has room for one tap `ovs-netdev`."""
-    dummy = ["--enable-dummy=override"] if datapath is Datapath.DUMMY else []
+    dummy = ["--enable-dummy=system"] if datapath is Datapath.DUMMY else []
     system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
     options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
     _wait_until_released(ovs.directory / "ovs-vswitchd.pid")

@@ -59,11 +59,13 @@ class PortCheck:
         state: The bridge.
         missing: Ports that it lacks, each with the bridge that has it, or None.
         unusable: Ports that no flow can name, with the reason.
+        tunnels: Ports of tunnels, which xenoovs can make.
     """
 
     state: BridgeState
     missing: Mapping[str, str | None]
     unusable: Mapping[str, str]
+    tunnels: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -81,7 +83,8 @@ class PortCheck:
         """Return the bridge. Raises PortsMissing, which names the bridges that have the ports, or UnusablePorts."""
         bridge = self.state.name
         if self.missing:
-            raise PortsMissing(bridge=bridge, elsewhere=dict(self.missing), present=self._present)
+            missing, present = dict(self.missing), self._present
+            raise PortsMissing(bridge=bridge, elsewhere=missing, present=present, tunnels=self.tunnels)
         if self.unusable:
             commands = tuple(command for name in self.unusable if (command := _look(name)) in self.unusable[name])
             raise UnusablePorts(bridge=bridge, reasons=dict(self.unusable), commands=commands)
@@ -94,11 +97,19 @@ def require_not_of_ovn(state: BridgeState) -> None:
         raise BridgeOfOvn(bridge=state.name, evidence=state.ovn.evidence)
 
 
-def check_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> PortCheck:
+def check_ports(
+    switch: Switch,
+    bridge: str,
+    ports: Iterable[str],
+    *,
+    datapath_id: int | None = None,
+    tunnels: Iterable[str] = (),
+) -> PortCheck:
     """Compare the ports that flows will name with a bridge.
 
     Args:
         datapath_id: The one that the bridge has to have; None: any.
+        tunnels: Those of `ports` that xenoovs can make.
 
     Raises:
         BridgeMissing, BridgeOfOvn, OtherDatapath, SwitchError.
@@ -113,7 +124,7 @@ def check_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_i
     wanted = sorted(set(ports) - {LOCAL})
     missing = {name: _home(states, name) for name in wanted if state.port(name) is None}
     unusable = {name: why for name in wanted if name not in missing and (why := _unusable(state, name)) is not None}
-    return PortCheck(state, missing, unusable)
+    return PortCheck(state, missing, unusable, tuple(tunnels))
 
 
 def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> BridgeState:

@@ -277,6 +277,7 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     mtu=_one(row.get("mtu")),
                     iface_id=_map(row.get("external_ids")).get("iface-id"),
                     options=_without_secrets(_map(row.get("options"))),
+                    mark=_map(row.get("external_ids")).get("xenoovs"),
                 )
 
 

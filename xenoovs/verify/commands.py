@@ -8,8 +8,8 @@ from shlex import join, split
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))
-_OFFLINE = "lint"
-"""The command of xenoovs, among the suggested ones, that has neither --db nor --lab."""
+_OFFLINE = ("lint", "tunnels")
+"""The commands of xenoovs, among the suggested ones, that have neither --db nor --lab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CommandTarget:
         if program == "xenoovs":
             file = (self.config or "FILE", *(("--bridge", self.bridge) if self.bridge else ()))
             words = (each for word in rest for each in (file if word == "FILE" else (word,)))
-            return (program, *words, *(self.options if rest[:1] != [_OFFLINE] else ()))
+            return (program, *words, *(self.options if rest[0] not in _OFFLINE else ()))
         return (program, *rest)
 
     def shell(self, command: Iterable[str]) -> str:

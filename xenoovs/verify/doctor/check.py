@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from xenoovs.compile.tunnel_ports import WantedPort
 from xenoovs.datapath.host import (
     NOT_READ,
     BackendFacts,
@@ -112,6 +113,7 @@ class Requirements:
 
     Attributes:
         entries: hardware entries once all clients send.
+        tunnel_ports: ports of tunnels of Open vSwitch.
         preempting: rules of other programs that packets of blocks meet before Open vSwitch.
     """
 
@@ -124,6 +126,7 @@ class Requirements:
     preempting: tuple[PreemptingRule, ...] = ()
     tunnels: tuple[RequiredTunnel, ...] = ()
     keys: tuple[RequiredKey, ...] = ()
+    tunnel_ports: tuple[WantedPort, ...] = ()
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor import nic, openvswitch, ovn, tunnel_ends, tunnels
+from xenoovs.verify.doctor import nic, openvswitch, ovn, tunnel_ends, tunnel_ports, tunnels
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
@@ -188,6 +188,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_modules,
     nic.check_hugepages,
     nic.check_doca_init,
+    tunnel_ports.check_tunnel_ports,
     tunnel_ends.check_tunnel_ends,
     check_bgp,
     tunnels.check_probe_ports,

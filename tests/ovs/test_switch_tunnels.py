@@ -1,0 +1,260 @@
+"""Backends behind tunnels of a real Open vSwitch: packets through Geneve, VXLAN and GRE, and the receiving bridge."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge, running_dummy_ovs, udp_packet
+from tests.patience import eventually
+
+pytestmark = pytest.mark.ovs
+
+CONFIG = """\
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+tunnels:
+  - {{name: tun0, type: {type}, local: 192.168.77.1, key: 5001, ports: {ports}}}
+services:
+  - name: web
+    vip: 10.3.10.45
+    return: switch
+    drain: {{mode: pin, timeout: 10m, idle_timeout: 10m}}
+    backends:
+      - {{name: b1, mac: "02:00:00:00:0d:01", egress: tun0, remote: 192.168.77.11, weight: 50}}
+      - {{name: b2, mac: "02:00:00:00:0d:02", egress: tun0, remote: 192.168.77.12, key: 5002, weight: 50}}
+"""
+EVEN, ODD = "198.51.100.2", "198.51.100.3"
+INNER = {"b1": bytes.fromhex("020000000d01"), "b2": bytes.fromhex("020000000d02")}
+REMOTE = {"b1": bytes((192, 168, 77, 11)), "b2": bytes((192, 168, 77, 12))}
+OUTER_DESTINATION = slice(30, 34)
+"""Of an Ethernet frame with IPv4 (RFC 791, 3.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An Open vSwitch at one end: the bridge of the flows, and one with the uplink and the address of the tunnel."""
+
+    bridge: DummyBridge
+    uplink: DummyBridge
+
+    @property
+    def db(self) -> str:
+        return self.bridge.ovs.db
+
+    def vsctl(self, command: str) -> None:
+        self.bridge.ovs.vsctl(*shlex.split(command)[1:])
+
+    def reach(self) -> None:
+        """Let the tunnel use the routes of a dummy datapath, of which none is local (ovs_router_lookup())."""
+        for port in self.bridge.ovs.vsctl("list-ports", "ovsbr1").split():
+            self.bridge.ovs.vsctl("remove", "interface", port, "options", "local_ip")
+
+    def take(self, frames: list[bytes]) -> None:
+        """Let frames of the wire enter by the uplink."""
+        self.uplink.receive(self.uplink.ports[0], [(frame.hex(),) for frame in frames])
+
+
+@contextmanager
+def end(directory: Path, number: int, ports: tuple[str, ...], neighbours: tuple[int, ...]) -> Iterator[End]:
+    """The end with the address 192.168.77.NUMBER; the MACs of its neighbours are known."""
+    with ExitStack() as stack:
+        ovs = stack.enter_context(running_dummy_ovs(directory))
+        uplink = stack.enter_context(ovs.bridge("br-ul", ports=("u0",)))
+        ovs.ovs.vsctl("set", "bridge", "br-ul", f"other_config:hwaddr=aa:55:aa:55:00:{number:02x}")
+        uplink.add_flows("priority=0,actions=NORMAL\n")
+        ovs.ovs.appctl("netdev-dummy/ip4addr", "br-ul", f"192.168.77.{number}/24")
+        ovs.ovs.appctl("ovs/route/add", "192.168.77.0/24", "br-ul")
+        for other in neighbours:
+            ovs.ovs.appctl("tnl/neigh/set", "br-ul", f"192.168.77.{other}", f"aa:55:aa:55:00:{other:02x}")
+        yield End(stack.enter_context(ovs.bridge("ovsbr1", ports=ports)), uplink)
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[End]:
+    with end(tmp_path / "near", 1, ("p0", "p1"), (11, 12)) as made:
+        yield made
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[End]:
+    with end(tmp_path / "far", 11, ("q0", "pf0hpf"), (1,)) as made:
+        yield made
+
+
+def written(tmp_path: Path, kind: str = "geneve", ports: str = "shared") -> Path:
+    file = tmp_path / "my.yaml"
+    file.write_text(CONFIG.format(type=kind, ports=ports))
+    return file
+
+
+def leaving(near: End, *packets: str) -> list[bytes]:
+    """The frames that leave by the uplink when these packets of clients enter."""
+    before = len(near.uplink.sent("u0"))
+    near.bridge.send("p0", packets)
+    eventually(lambda: len(near.uplink.sent("u0")) >= before + len(packets), "frames of the tunnel")
+    return near.uplink.sent("u0")[before:]
+
+
+def install(xenoovs: CommandLine, near: End, file: Path, *, reach: bool = True) -> None:
+    assert xenoovs("doctor", file, "--db", near.db, "--fix", "-y").status in (0, 2)
+    if reach:
+        near.reach()
+    assert xenoovs("apply", file, "--db", near.db, "-y").status == 0
+
+
+def receive(xenoovs: CommandLine, far: End, file: Path) -> None:
+    """Run what `xenoovs receive` prints."""
+    said = json.loads(xenoovs("receive", file, "b1", "-o", "json").out)
+    for port in said["ports"]:
+        for command in port["commands"]:
+            far.vsctl(command)
+    far.reach()
+    far.bridge.add_flows("".join(f"{flow}\n" for flow in said["flows"]))
+
+
+@pytest.mark.parametrize("ports", ["shared", "each"])
+@pytest.mark.parametrize("kind", ["geneve", "vxlan", "gre"])
+def test_a_packet_reaches_the_server_and_its_answer_the_client(
+    xenoovs: CommandLine, near: End, far: End, tmp_path: Path, kind: str, ports: str
+) -> None:
+    file = written(tmp_path, kind, ports)
+    install(xenoovs, near, file)
+    receive(xenoovs, far, file)
+    (to_one, to_two) = leaving(near, udp_packet(EVEN), udp_packet(ODD))
+    assert (to_one[OUTER_DESTINATION], to_two[OUTER_DESTINATION]) == (REMOTE["b1"], REMOTE["b2"])
+    far.take([to_one, to_two])
+    eventually(lambda: bool(far.bridge.sent("pf0hpf")), "a packet for the server")
+    (arrived,) = far.bridge.sent("pf0hpf")
+    assert arrived[:6] == INNER["b1"]
+    assert bytes(map(int, EVEN.split("."))) in arrived
+
+    answer = udp_packet("10.3.10.45", destination=EVEN, mac="02:00:00:00:00:01", ports=(53, 4000))
+    far.bridge.send("pf0hpf", [answer])
+    eventually(lambda: bool(far.uplink.sent("u0")), "an answer in the tunnel")
+    near.take(far.uplink.sent("u0"))
+    eventually(lambda: bool(near.bridge.sent("p0")), "an answer for the client")
+    (answered,) = near.bridge.sent("p0")
+    assert (answered[:6], answered[26:30]) == (bytes.fromhex("020000000001"), bytes((10, 3, 10, 45)))
+
+
+def test_packets_of_another_source_do_not_enter(xenoovs: CommandLine, near: End, far: End, tmp_path: Path) -> None:
+    """Neither at the server, nor in the name of the VIP at the balancer."""
+    file = written(tmp_path)
+    install(xenoovs, near, file)
+    receive(xenoovs, far, file)
+    (frame,) = leaving(near, udp_packet(EVEN))
+    # The outer source, and the checksum of the header with it.
+    forged = frame[:24] + _with_source(frame[14:34], bytes((192, 168, 77, 99)))[10:] + frame[34:]
+    far.take([forged, frame])
+    eventually(lambda: bool(far.bridge.sent("pf0hpf")), "the packet of the balancer")
+    assert len(far.bridge.sent("pf0hpf")) == 1
+
+
+def _with_source(header: bytes, source: bytes) -> bytes:
+    """An IPv4 header with another source (RFC 791, 3.1; the checksum is RFC 1071's)."""
+    changed = bytearray(header)
+    changed[12:16], changed[10:12] = source, b"\0\0"
+    total = sum(int.from_bytes(changed[i : i + 2], "big") for i in range(0, 20, 2))
+    changed[10:12] = (~((total & 0xFFFF) + (total >> 16)) & 0xFFFF).to_bytes(2, "big")
+    return bytes(changed)
+
+
+def test_a_block_has_a_megaflow_for_each_ecn_code_point(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:
+    install(xenoovs, near, written(tmp_path))
+    near.bridge.settle()
+    for points in ((0,), (0, 2, 3), (0, 1, 2, 3)):
+        packets = [udp_packet(c).replace("tos=0", f"tos={point}") for point in points for c in (EVEN, ODD)]
+        leaving(near, *packets)
+        found = [line for line in near.bridge.megaflows() if "in_port(p0)" in line]
+        assert len(found) == 2 * len(points)
+
+
+def test_apply_stops_while_a_port_is_missing_and_names_the_command(
+    xenoovs: CommandLine, near: End, tmp_path: Path
+) -> None:
+    file = written(tmp_path)
+    said = xenoovs("apply", file, "--db", near.db, "-y")
+    assert said.status == 1
+    assert re.search(r"tunnel port tun0 must be made: `xenoovs doctor \S*my.yaml --fix", said.err)
+    (command,) = xenoovs("tunnels", file).out.splitlines()
+    near.vsctl(command)
+    assert xenoovs("apply", file, "--db", near.db, "-y").status == 0
+    assert near.bridge.ovs.vsctl("get", "interface", "tun0", "external_ids:xenoovs").strip()
+
+
+def rows(xenoovs: CommandLine, near: End, file: Path) -> dict[str, tuple[str, str, str]]:
+    checks = json.loads(xenoovs("doctor", file, "--db", near.db, "-o", "json").out)["checks"]
+    found = {each["subject"]: each for each in checks if each["check"].startswith("tunnel port")}
+    return {name: (each["state"], each["seen"], each["fix"] or "") for name, each in found.items()}
+
+
+def test_doctor_makes_ports_and_deletes_none(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:
+    file = written(tmp_path, ports="each")
+    assert {state for state, _, _ in rows(xenoovs, near, file).values()} == {"wrong"}
+    install(xenoovs, near, file, reach=False)
+    assert {state for state, _, _ in rows(xenoovs, near, file).values()} == {"ok"}
+
+    near.bridge.ovs.vsctl("set", "interface", "tun0-c0a84d0b", "options:remote_ip=192.168.77.99")
+    file.write_text(re.sub(r"\n.*b2.*\n", "\n", file.read_text()))
+    found = rows(xenoovs, near, file)
+    assert found["tun0-c0a84d0b"][:2] == ("wrong", "remote_ip=192.168.77.99 instead of 192.168.77.11")
+    state, seen, fix = found["tun0-c0a84d0c"]
+    assert (state, "no backend of this config" in seen, "del-port ovsbr1 tun0-c0a84d0c" in fix) == (
+        "unknown",
+        True,
+        True,
+    )
+    install(xenoovs, near, file, reach=False)
+    assert "tun0-c0a84d0c" in near.bridge.ovs.vsctl("list-ports", "ovsbr1").split()
+    assert rows(xenoovs, near, file)["tun0-c0a84d0b"][0] == "ok"
+
+
+def tcp(source: str, port: int, flags: str) -> str:
+    return (
+        udp_packet(source)
+        .replace("proto=17", "proto=6")
+        .replace("udp(src=4000,dst=53)", f"tcp(src={port},dst=80),tcp_flags({flags})")
+    )
+
+
+@pytest.mark.parametrize("ports", ["shared", "each"])
+def test_open_connections_stay_with_their_backend_in_a_drain(
+    xenoovs: CommandLine, near: End, tmp_path: Path, ports: str
+) -> None:
+    file = written(tmp_path, ports=ports)
+    install(xenoovs, near, file)
+
+    def remote(packet: str) -> bytes:
+        (frame,) = leaving(near, packet)
+        return frame[OUTER_DESTINATION]
+
+    assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
+    file.write_text(file.read_text().replace("192.168.77.11, weight: 50", "192.168.77.11, weight: 0"))
+    waiting = start("apply", file, "--db", near.db, "-y")
+    try:
+        eventually(lambda: _has_settled(near), "new connections that go to b2")
+        near.bridge.ovs.appctl("revalidator/wait")
+        assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
+        assert remote(tcp(EVEN, 1001, "syn")) == REMOTE["b2"]
+        near.bridge.ovs.appctl("revalidator/wait")
+        assert remote(tcp(EVEN, 1001, "ack")) == REMOTE["b2"]
+        assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
+    finally:
+        waiting.send_signal(signal.SIGINT)
+        finish(waiting)
+
+
+def _has_settled(near: End) -> bool:
+    opening = [flow for flow in near.bridge.dump_flows() if "+syn" in flow]
+    # Behind the learned flow: where the packet goes that opens a connection.
+    return bool(opening) and all("00:00:0d:02," in flow.rpartition("learn(")[2].partition("),")[2] for flow in opening)

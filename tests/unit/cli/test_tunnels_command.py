@@ -1,0 +1,85 @@
+"""`xenoovs tunnels` and `xenoovs receive`: text to run at both ends of a tunnel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+tunnels:
+  - {name: gnv0, type: geneve, local: 192.168.77.1, key: 5001}
+  - {name: vx, type: vxlan, local: 192.168.77.1, dst_port: 4790, ipsec: {psk_file: /etc/psk}}
+services:
+  - name: web
+    vip: 10.3.10.45
+    return: switch
+    backends:
+      - {name: b1, mac: "02:00:00:00:0d:01", egress: gnv0, remote: 192.168.77.11, weight: 50}
+      - {name: b2, mac: "02:00:00:00:0d:02", egress: vx, remote: 192.168.77.12, key: 7, weight: 50}
+      - {name: b3, mac: "02:00:00:00:0d:03", weight: 0}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_the_commands_of_all_ports(xenoovs: CommandLine, file: Path) -> None:
+    shared, own, secret = xenoovs("tunnels", file).out.splitlines()
+    assert shared.startswith(
+        "ovs-vsctl --may-exist add-port ovsbr1 gnv0 -- set interface gnv0 type=geneve options:remote_ip=flow "
+        "options:local_ip=192.168.77.1 options:key=flow external_ids:xenoovs="
+    )
+    assert "add-port ovsbr1 vx-c0a84d0c " in own
+    assert "options:remote_ip=192.168.77.12" in own
+    assert "options:dst_port=4790" in own
+    assert secret == 'ovs-vsctl set interface vx-c0a84d0c options:psk="$(cat /etc/psk)"'
+
+
+def test_a_config_without_tunnels_says_so(xenoovs: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL_CONFIG)
+    assert xenoovs("tunnels", path).out == f"# {path} has no tunnels of Open vSwitch\n"
+
+
+def test_the_receiving_bridge_accepts_the_balancer_alone(xenoovs: CommandLine, file: Path) -> None:
+    said = json.loads(xenoovs("receive", file, "b1", "--on", "br0", "--host-port", "en3", "-o", "json").out)
+    assert (said["bridge"], said["address"]) == ("br0", "192.168.77.11")
+    assert said["ports"][0]["options"]["local_ip"] == "192.168.77.11"
+    assert [flow.partition("priority=")[2] for flow in said["flows"]] == [
+        "100,ip,in_port=en3,nw_src=10.3.10.45 actions=load:0x1389->NXM_NX_TUN_ID[],"
+        "load:0xc0a84d01->NXM_NX_TUN_IPV4_DST[],output:gnv0",
+        "100,ip,tun_id=0x1389,tun_src=192.168.77.1,in_port=gnv0,nw_dst=10.3.10.45 actions=output:en3",
+        "1,in_port=gnv0 actions=drop",
+    ]
+
+
+def test_direct_answers_leave_by_the_uplink(xenoovs: CommandLine, file: Path) -> None:
+    file.write_text(CONFIG.replace("    return: switch\n", ""))
+    flows = xenoovs("receive", file, "b1", "--uplink", "p7").out
+    assert "in_port=pf0hpf,nw_src=10.3.10.45 actions=output:p7" in flows
+
+
+def test_a_port_of_one_remote_leads_back_to_the_balancer(xenoovs: CommandLine, file: Path) -> None:
+    out = xenoovs("receive", file, "b2").out
+    assert "add-port ovsbr1 vx-c0a84d01 " in out
+    assert "options:remote_ip=192.168.77.1 " in out
+    assert "TUN_IPV4_DST" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("b3", "Backend b3 is behind no tunnel."), ("b9", "The config has no backend 'b9'.")]
+)
+def test_other_backends_have_no_receiving_bridge(xenoovs: CommandLine, file: Path, name: str, message: str) -> None:
+    said = xenoovs("receive", file, name)
+    assert said.status == 64
+    assert f"{message} Behind tunnels are b1, b2." in said.err

@@ -1,0 +1,104 @@
+"""`xenoovs tunnels`, `xenoovs receive`: what both ends of a tunnel need, as text to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import join
+
+import click
+
+from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, load_resolved, output_option
+from xenoovs.cli.output import echo
+from xenoovs.compile.program import sorted_flows
+from xenoovs.compile.receive import Receiver, receiver_of
+from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import is_tunneled
+from xenoovs.openflow.text import render_flow, render_flow_to_send
+
+
+@click.command("tunnels")
+@config_argument
+@bridge_option
+@output_option
+def tunnels_command(config: Path, output: OutputFormat) -> None:
+    """Print the commands that make the tunnel ports of the config FILE; run nothing.
+
+    `xenoovs doctor FILE --fix` runs them where a port is missing. They delete no port.
+
+    \b
+    Example:
+      xenoovs tunnels my.yaml | sh
+    """
+    balancer = load_resolved(config)
+    ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
+    text = "".join(f"{line}\n" for port in ports for line in _commands(port, bridge))
+    none = f"# {config} has no tunnels of Open vSwitch\n"
+    output.show(
+        lambda: {"bridge": bridge, "ports": [_document(port, bridge) for port in ports]},
+        lambda: echo(text or none, nl=False),
+    )
+
+
+def _commands(port: WantedPort, bridge: str) -> tuple[str, ...]:
+    secret = port.secret_command()
+    return (join(port.command(bridge)), *((secret,) if secret else ()))
+
+
+def _document(port: WantedPort, bridge: str) -> dict[str, object]:
+    options, commands = dict(port.options), _commands(port, bridge)
+    return {"name": port.name, "type": port.type, "options": options, "mark": port.digest, "commands": commands}
+
+
+@click.command("receive")
+@config_argument
+@click.argument("backend")
+@click.option("--on", "target", metavar="BRIDGE", help="The bridge of that DPU; default: that of FILE.")
+@click.option("--host-port", default="pf0hpf", show_default=True, help="Port of that bridge towards the server.")
+@click.option("--uplink", default="p0", show_default=True, help="Port of that bridge by which direct answers leave.")
+@bridge_option
+@output_option
+def receive_command(
+    config: Path, backend: str, target: str | None, host_port: str, uplink: str, output: OutputFormat
+) -> None:
+    """Print the commands for the DPU behind which BACKEND is: its tunnel port and its flows; run nothing.
+
+    They accept packets of the tunnel from the balancer alone. `xenoovs remove` takes the flows away there. A server
+    with a tunnel device of its own needs none of this.
+
+    \b
+    Example:
+      xenoovs receive my.yaml b1 | ssh dpu1 sh
+    """
+    balancer = load_resolved(config)
+    found = receiver_of(balancer, backend, host_port=host_port, uplink=uplink)
+    if found is None:
+        raise click.UsageError(_no_receiver(balancer, backend))
+    bridge = target or balancer.uplinks.bridge
+    output.show(lambda: _receiver_document(found, bridge), lambda: echo(_script(found, backend, bridge), nl=False))
+
+
+def _no_receiver(balancer: Balancer, backend: str) -> str:
+    every = [each for service in balancer.services for each in service.backends]
+    behind = sorted({each.name for each in every if is_tunneled(each.next_hop)})
+    there = f"Behind tunnels are {', '.join(behind)}." if behind else "The config has no backend behind a tunnel."
+    if any(each.name == backend for each in every):
+        return f"Backend {backend} is behind no tunnel. {there}"
+    return f"The config has no backend {backend!r}. {there}"
+
+
+def _script(receiver: Receiver, backend: str, bridge: str) -> str:
+    lines = [f"# {backend}: the end of the tunnel that has the address {receiver.address}"]
+    lines += [line for port in receiver.ports for line in _commands(port, bridge)]
+    lines.append(f"{join(('ovs-ofctl', '-O', 'OpenFlow14', '--bundle', 'add-flows', bridge, '-'))} <<'flows'")
+    lines += [render_flow_to_send(flow) for flow in sorted_flows(receiver.flows)]
+    return "\n".join((*lines, "flows", ""))
+
+
+def _receiver_document(receiver: Receiver, bridge: str) -> dict[str, object]:
+    return {
+        "bridge": bridge,
+        "address": str(receiver.address),
+        "ports": [_document(port, bridge) for port in receiver.ports],
+        "flows": [render_flow(flow) for flow in sorted_flows(receiver.flows)],
+    }

@@ -1,0 +1,103 @@
+"""What the bridge at the other end of a tunnel needs, where a backend is behind a DPU: its port and its flows.
+
+The source of the tunnel is always matched: else whoever reaches the UDP port could send packets to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+
+from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
+from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, cookie_of
+from xenoovs.compile.tunnel_ports import WantedPort, port_of
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Balancer, Returns
+from xenoovs.model.next_hop import Tunneled
+from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
+from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """The receiving end of a tunnel.
+
+    Attributes:
+        address: Of this end.
+    """
+
+    address: IPv4Address
+    ports: tuple[WantedPort, ...]
+    flows: tuple[Flow, ...]
+
+
+def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str) -> Receiver | None:
+    """Return what the bridge of a backend needs; None: no backend of this name is behind a tunnel.
+
+    Args:
+        backend: Its name; in services that share it the tunnel is the same.
+        host_port: The port towards the server.
+        uplink: The port by which direct answers leave.
+    """
+    served = [
+        (service, hop)
+        for service in balancer.services
+        for one in service.backends
+        if one.name == backend and isinstance(hop := one.next_hop, Tunneled)
+    ]
+    if not served:
+        return None
+    _, first = served[0]
+    tunnel = next(tunnel for tunnel in balancer.switch_tunnels if tunnel.name == first.tunnel)
+    here = replace(tunnel, local=first.remote)
+    ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
+    for service, hop in served:
+        remote = None if here.ports is TunnelPorts.SHARED else tunnel.local
+        port = port_of(here, remote)
+        ports[port.name] = port
+        back = Tunneled(hop.mac, port.name, tunnel.local, hop.key)
+        for family in service.claim.served_families:
+            vips: tuple[IPAddress | None, ...] = service.claim.vips_of(family) or (None,)
+            for vip in vips:
+                answers = _answers(back) if service.returns is Returns.SWITCH else (Output(uplink),)
+                flows |= _by_key(_arriving(tunnel, hop, port.name, family, vip, host_port))
+                flows |= _by_key(_leaving(family, vip, host_port, answers))
+    for name in ports:
+        drop = FlowKey(Stage.CLASSIFY.table, OTHER_PRIORITY, match_of((), in_port=name))
+        flows[drop] = Flow(drop, cookie_of(Stage.CLASSIFY), ())
+    return Receiver(first.remote, tuple(ports.values()), tuple(flows.values()))
+
+
+def _by_key(flows: Iterator[Flow]) -> dict[FlowKey, Flow]:
+    return {flow.key: flow for flow in flows}
+
+
+def _answers(back: Tunneled) -> tuple[Action, ...]:
+    """Return the actions that send a packet back; the server has written the MAC that it shall have there."""
+    return tuple(action for action in deliver(back, None) if not _writes_mac(action))
+
+
+def _writes_mac(action: Action) -> bool:
+    return isinstance(action, SetField) and action.field is Field.DL_DST
+
+
+def _arriving(
+    tunnel: SwitchTunnel, hop: Tunneled, port: str, family: Family, vip: IPAddress | None, host_port: str
+) -> Iterator[Flow]:
+    conditions = (
+        exact(Field.TUN_ID, hop.key),
+        exact(Field.TUN_SRC, int(tunnel.local)),
+        family_is(family),
+        *(() if vip is None else (destination_is(vip, family),)),
+    )
+    key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match_of(conditions, in_port=port))
+    yield Flow(key, cookie_of(Stage.CLASSIFY), (Output(host_port),))
+
+
+def _leaving(family: Family, vip: IPAddress | None, host_port: str, answers: tuple[Action, ...]) -> Iterator[Flow]:
+    if vip is None:
+        return
+    conditions = (family_is(family), source_is(vip, family))
+    key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match_of(conditions, in_port=host_port))
+    yield Flow(key, cookie_of(Stage.CLASSIFY), answers)

@@ -1,0 +1,88 @@
+"""The ports in OVSDB that tunnels of Open vSwitch need, and the commands that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2s
+from ipaddress import IPv4Address
+
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import remote_of_port
+from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
+
+MARK = "xenoovs"
+"""The key of external_ids of table Interface that ports made by xenoovs have."""
+
+_FLOW = "flow"
+"""Says that flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPort:
+    """A tunnel port, as table Interface has it.
+
+    Attributes:
+        options: Those that it must have; more of them do no harm.
+        secrets: Options whose value is what is in a file, with its path.
+    """
+
+    name: str
+    type: str
+    options: tuple[tuple[str, str], ...]
+    secrets: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What `external_ids:xenoovs` says: it is ours, and made for these options."""
+        return blake2s(f"{self.type} {self.options} {self.secrets}".encode(), digest_size=4).hexdigest()
+
+    def command(self, bridge: str) -> tuple[str, ...]:
+        """Return the words of the command that makes it, without what is secret (ovs-vsctl(8))."""
+        return (
+            *("ovs-vsctl", "--may-exist", "add-port", bridge, self.name),
+            *("--", "set", "interface", self.name, f"type={self.type}"),
+            *(f"options:{key}={value}" for key, value in self.options),
+            f"external_ids:{MARK}={self.digest}",
+        )
+
+    def secret_command(self) -> str:
+        """Return the shell text that sets what is secret; empty: nothing is."""
+        words = " ".join(f'options:{key}="$(cat {path})"' for key, path in self.secrets)
+        return f"ovs-vsctl set interface {self.name} {words}" if words else ""
+
+
+def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
+    """Return the ports of all tunnels: a shared one always, one of a remote while a backend is there."""
+    found = [port for tunnel in balancer.switch_tunnels for port in _ports_of(tunnel, balancer)]
+    return tuple(sorted(found, key=lambda port: port.name))
+
+
+def _ports_of(tunnel: SwitchTunnel, balancer: Balancer) -> Iterator[WantedPort]:
+    if tunnel.ports is TunnelPorts.SHARED:
+        yield port_of(tunnel, None)
+        return
+    for name in balancer.tunnel_ports:
+        remote = remote_of_port(name)
+        if remote is not None and tunnel.port_to(remote) == name:
+            yield port_of(tunnel, remote)
+
+
+def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
+    """Return the port of a tunnel to a remote; None: to those that flows say."""
+    usual = tunnel.type.dst_port
+    options = {
+        "remote_ip": _FLOW if remote is None else str(remote),
+        "local_ip": str(tunnel.local),
+        "key": _FLOW,
+        **({"dst_port": str(tunnel.dst_port)} if tunnel.dst_port != usual else {}),
+        **_certificates(tunnel.ipsec),
+    }
+    secrets = (("psk", tunnel.ipsec.psk_file),) if tunnel.ipsec is not None and tunnel.ipsec.psk_file else ()
+    name = tunnel.name if remote is None else tunnel.port_to(remote)
+    return WantedPort(name, tunnel.type.value, tuple(options.items()), secrets)
+
+
+def _certificates(ipsec: Ipsec | None) -> dict[str, str]:
+    given = {} if ipsec is None else {"remote_cert": ipsec.remote_cert, "remote_name": ipsec.remote_name}
+    return {key: value for key, value in given.items() if value is not None}

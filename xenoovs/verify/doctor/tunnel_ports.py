@@ -1,0 +1,59 @@
+"""Checks of the ports that tunnels of Open vSwitch need in OVSDB: missing, wrong, left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xenoovs.compile.tunnel_ports import WantedPort
+from xenoovs.datapath.host import PortState
+from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl
+
+_PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")
+_UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
+
+
+def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
+    """Compare the ports of tunnels with those of the config; a config without tunnels has no row."""
+    if case.required is None or case.database is None:
+        return
+    bridge = case.database.bridge(case.required.bridge)
+    if bridge is None:
+        return
+    wanted = {port.name: port for port in case.required.tunnel_ports}
+    for port in wanted.values():
+        home = case.database.bridge_of(port.name)
+        if home is not None and home.name != bridge.name:
+            yield _PORT.wrong(f"is on bridge {home.name}; give the tunnel another name", port.name)
+        else:
+            yield _check_port(bridge.name, port, bridge.port(port.name))
+    for state in bridge.ports:
+        if state.mark is not None and state.name not in wanted:
+            fix = Fix((vsctl("del-port", bridge.name, state.name),))
+            yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
+
+
+def _check_port(bridge: str, wanted: WantedPort, state: PortState | None) -> CheckResult:
+    if state is None:
+        return _PORT.wrong("does not exist", wanted.name, _fix(bridge, wanted))
+    differs = [
+        f"{key}={state.options.get(key, '-')} instead of {value}"
+        for key, value in wanted.options
+        if state.options.get(key) != value
+    ]
+    differs += [f"no {key}" for key, _ in wanted.secrets if key not in state.options]
+    if state.type != wanted.type:
+        differs.insert(0, f"type {state.type} instead of {wanted.type}")
+    if differs:
+        clear = vsctl("clear", "interface", wanted.name, "options")
+        # A port that another program made is its own.
+        fix = Fix((clear, *_fix(bridge, wanted).commands), is_safe=state.mark is not None and not wanted.secrets)
+        return _PORT.wrong(", ".join(differs), wanted.name, fix)
+    if state.ofport is None:
+        return _PORT.wrong(f"Open vSwitch could not make it: {state.error or 'no reason in OVSDB'}", wanted.name)
+    return _PORT.ok(f"{wanted.type}, remote_ip={state.options['remote_ip']}, OpenFlow port {state.ofport}", wanted.name)
+
+
+def _fix(bridge: str, wanted: WantedPort) -> Fix:
+    secret = wanted.secret_command()
+    commands = (wanted.command(bridge), *((("sh", "-c", secret),) if secret else ()))
+    return Fix(commands, is_safe=not secret)
