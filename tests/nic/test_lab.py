@@ -73,6 +73,34 @@ def test_a_measured_rate_has_the_counters_of_the_nic_and_is_not_called_hardware(
     assert abs(values["offloaded_packets"] - values["sent"]) <= FEW
 
 
+def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not(lab: dict[str, Any]) -> None:
+    said = lab["said"]["echo"]
+    assert said["exit_code"] == 0, said["stderr"]
+    samples = json.loads(said["stdout"])["samples"]
+    sizes: dict[str, set[int]] = {"on": set(), "off": set()}
+    for sample in samples:
+        point, values = sample["point"], sample["values"]
+        sizes[point["offload"]].add(point["bytes"])
+        assert min(values["rtt_us"]) > 0
+        assert values["matched"] > 0
+        assert (values["offloaded_packets"] > 0) == (point["offload"] == "on")
+    # However slow the machine is, each size of one setting has its counterpart, but perhaps for the last one.
+    assert sizes["on"] & sizes["off"]
+
+
+def test_paths_have_the_counters_of_the_nic(lab: dict[str, Any]) -> None:
+    said = lab["said"]["paths"]
+    assert said["exit_code"] == 0, said["stderr"]
+    document = json.loads(said["stdout"])
+    assert document["kind"] == "emulated"
+    assert document["samples"]
+    for sample in document["samples"]:
+        values = sample["values"]
+        assert values["sent"] == values["received"] + values["lost"]
+        assert values["received"] > 0
+        assert values["offloaded_packets"] > 0
+
+
 def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any]) -> None:
     assert lab["said"]["samples"]["stderr"] == ""
     pktgen = json.loads(lab["said"]["samples"]["stdout"])["pktgen"]

@@ -101,7 +101,14 @@ def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
     charts = list[Chart]()
     for experiment in experiments_of(run for source in sources for run in source.runs.values()):
         chosen = [(source.runs[experiment], source.label) for source in sources if experiment in source.runs]
-        chart = chart_of([run for run, _ in chosen], [label for _, label in chosen])
+        try:
+            chart = chart_of([run for run, _ in chosen], [label for _, label in chosen])
+        except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+            names = ", ".join(str(run.directory) for run, _ in chosen)
+            raise MeasureError(
+                f"{names}: points or samples are not those of `measure {experiment}` ({error}): they are damaged, or "
+                "of another version of xenoovs; report the other runs without them"
+            ) from None
         if chart is not None:
             charts.append(chart)
     if not charts:

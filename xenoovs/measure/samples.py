@@ -88,6 +88,8 @@ Point = Mapping[str, Plain]
 Value = str | int | float | Sequence[float] | Mapping[str, float]
 
 _VERSION = 1
+_MOST = 1e100
+"""No count or time is greater; sums of such numbers are still numbers."""
 
 T = TypeVar("T")
 
@@ -308,7 +310,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    # JSON has integers of any size.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
 def _is_value(value: object) -> bool:

@@ -150,6 +150,23 @@ def test_a_complete_run_counts_before_a_newer_fragment(tmp_path: Path) -> None:
     assert "Incomplete runs" not in text
 
 
+@pytest.mark.parametrize("value", ["x", "1e308", "null", '"\\u001b[31m"', "[]", "{}", "1" + "0" * 400])
+@pytest.mark.parametrize("key", ["clients", "forwarding_pps"])
+def test_runs_with_values_of_another_kind_are_a_sentence(
+    key: str, value: str, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    directory = write(tmp_path / "r", designs_run())
+    (samples,) = directory.glob("*/samples.jsonl")
+    first, *others = samples.read_text().splitlines(keepends=True)
+    text = value if value != "x" else '"x"'
+    samples.write_text("".join((re.sub(rf'"{key}": [0-9.]+', lambda _found: f'"{key}": {text}', first), *others)))
+    said = xenoovs("measure", "report", directory)
+    assert said.status in (0, 1)
+    assert said.status == 0 or said.err.startswith("error: "), said.err
+    assert "Traceback" not in said.err
+    assert "\x1b[31m" not in said.out + said.err
+
+
 def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:
     directory = write(tmp_path / "r", replace(rate_run(), samples=()))
     with pytest.raises(MeasureError, match="the runs have no samples yet"):
