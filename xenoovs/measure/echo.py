@@ -34,7 +34,8 @@ _COOKIE = 0x6563686F << 32
 
 _PRIORITY = 0xFFFF
 _ANSWER_TIMEOUT_S = 10.0
-_RESTART_TIMEOUT_S = 180.0
+_RESTART_TIMEOUT_S = 600.0
+"""A busy virtual machine takes minutes."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from xenoovs.errors import worded
 from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
 from xenoovs.measure.samples import RecordedRun
@@ -106,9 +107,12 @@ def _label(pair: PairFigures) -> str:
 
 
 def _undecided(found: MeasuredPaths) -> Iterator[str]:
+    undecided = dict[str, list[str]]()
     for pair in found.pairs:
         if pair.reason:
-            yield f"{pair.name} is undecided: {pair.reason}."
+            undecided.setdefault(pair.reason, []).append(pair.name)
+    for reason, names in undecided.items():
+        yield f"{', '.join(names)} {worded(len(names), 'is', 'are')} undecided: {reason}."
     for path in found.paths:
         if not path.is_full:
             yield f"{path.end} lost nothing: it may carry more than was sent."

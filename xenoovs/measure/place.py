@@ -27,7 +27,7 @@ _SOURCE = Path(__file__).with_name("runner.py")
 _READY_TIMEOUT_S = 30.0
 _PIECE_BYTES = 65536
 _END_TIMEOUT_S = 10.0
-_UNDO_TIMEOUT_S = 180.0
+_UNDO_TIMEOUT_S = 600.0
 _NOT_STARTED = 127
 
 

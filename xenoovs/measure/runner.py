@@ -36,7 +36,7 @@ from typing import Any
 
 PATIENCE_S = 2.0
 PIECE_BYTES = 65536
-UNDO_TIMEOUT_S = 180.0
+UNDO_TIMEOUT_S = 600.0
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 
