@@ -9,13 +9,16 @@ from hypothesis import given, settings
 
 from tests.strategies import balancers
 from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
+from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config, compile_onto
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.next_hop import parse_next_hop
 from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
-from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.openflow.flow import Match, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.foreign import minimum_mask
 
 TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
 
@@ -71,3 +74,14 @@ def test_each_remote_has_a_port_of_its_own() -> None:
     balancer = behind_tunnels(each)
     assert balancer.tunnel_ports == ("gnv0-c0a84d0b", "gnv0-c0a84d0c")
     assert not any("TUN_IPV4_DST" in render_flow(flow) for flow in compile_config(balancer).flows)
+
+
+def test_ecn_multiplies_the_entries_of_blocks_behind_tunnels() -> None:
+    (finding,) = check_clients(compile_config(behind_tunnels()))
+    assert (finding.cost, finding.entries) == (CostKind.ECN, 8)
+    assert finding.text.startswith("2 entries, or up to 8 if packets use ECN")
+
+
+def test_the_copies_of_a_block_for_ecn_are_no_wider_than_planned() -> None:
+    block = expected_services(compile_config(behind_tunnels()))[0].blocks[0]
+    assert minimum_mask(Match(), block)["nw_tos"] == 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.pipeline import Stage
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
-from xenoovs.openflow.flow import Field, Flow, Match, SetField
+from xenoovs.openflow.flow import Action, Field, Flow, Match, SetField
 from xenoovs.verify.expected import (
     ANY,
     FIELD_BY_NAME,
@@ -284,9 +284,19 @@ def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
         if isinstance(action, SetField) and action.field in (Field.DL_SRC, Field.DL_DST)
     )
     matched = ((masked.field.ovs_name, masked.mask) for masked in (*entry.masked, block.key))
-    for name, bits in (*matched, *rewritten):
+    copied = ((Field.NW_TOS.ovs_name, ECN_BITS) for action in block.flow.actions if _is_tunnel_key(action))
+    for name, bits in (*matched, *rewritten, *copied):
         mask[name] = mask.get(name, 0) | bits
     return mask
+
+
+ECN_BITS = 3
+"""Of the type of service. Open vSwitch copies them to the outer header, and matches what it copies (tnl_wc_init() of
+ofproto/tunnel.c)."""
+
+
+def _is_tunnel_key(action: Action) -> bool:
+    return isinstance(action, SetField) and action.field is Field.TUN_ID
 
 
 def extra_bits(fields: Fields, own_mask: Mapping[str, int]) -> ExtraBits:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.plan import hardware_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
-from xenoovs.model.next_hop import l4_port_of
+from xenoovs.model.next_hop import is_tunneled, l4_port_of
+from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
@@ -42,6 +44,8 @@ class CostKind(Enum):
     """What NAT without state costs, and what it cannot do."""
     IPSEC = "ipsec"
     """Tunnels that the CPU encrypts."""
+    ECN = "ecn"
+    """Behind a tunnel a block has an entry for each ECN code point."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
 
@@ -198,6 +202,19 @@ def _probes_what_it_serves(service: Service, backend: Backend) -> bool:
     return port == served if served else any(port in ports for ports in service.claim.ports)
 
 
+def _ecn(made: ServiceProgram) -> Iterator[CostFinding]:
+    """Yield what is copied to outer headers, and so matched."""
+    behind = sum(is_tunneled(hop) for block in made.blocks if (hop := hop_of(block.flow.actions)) is not None)
+    if behind:
+        least = hardware_entries(made)
+        most = least + behind * len(made.classify) * (ECN_CODE_POINTS - 1)
+        text = (
+            f"{_entry_count(least)}, or up to {most} if packets use ECN, as Open vSwitch copies it to the outer header "
+            "of a tunnel: two or three times as many where TCP negotiates ECN"
+        )
+        yield CostFinding(CostKind.ECN, made.service.name, most, text)
+
+
 def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
     service, entries = made.service, hardware_entries(made)
     if service.health is None and service.backups is not None:
@@ -212,6 +229,7 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
             "another backend a weight"
         )
         yield CostFinding(CostKind.BACKUP, service.name, entries, text)
+    yield from _ecn(made)
     if service.is_remote:
         yield from _source_ports(made)
         return
