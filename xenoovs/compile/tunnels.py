@@ -13,7 +13,7 @@ from xenoovs.compile.pipeline import ALIAS_PRIORITY, PROBE_PRIORITY, SWAPPED_MAC
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.remote import probe_source_ports
-from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, PathSelector, Reflect
+from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathSelector, Reflect, WayBack
 from xenoovs.openflow.flow import (
     Action,
     Field,
@@ -55,8 +55,8 @@ def _probes(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
             yield _flow(probe.port, _udp(*selected), (Output(port),))
     else:
         yield _flow(probe.port, _udp(to_tunnel), (Output(ingress[0]),))
-    for in_port, address in product(ingress, _answered(tunnel)):
-        yield _flow(in_port, _udp(*_of_probe(probe, address, REFLECTED_PORT)), (Output(probe.port),))
+    for in_port, address, way in product(ingress, _answered(tunnel), probe.ways_back):
+        yield _flow(in_port, _udp(*_of_probe(way, address, REFLECTED_PORT)), (Output(probe.port),))
     if tunnel.paths.by is PathSelector.SOURCE_PORT and tunnel.paths.discover is Discover.TTL:
         conditions = (
             family_is(Family.IPV4),
@@ -84,9 +84,9 @@ def _reflector(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
     probe = tunnel.probe
     if probe is None or tunnel.reflect is Reflect.OFF:
         return
-    actions = (*_SWAP_MACS, *(_swap_addresses(tunnel) if tunnel.reflect is Reflect.L3 else ()), *_ANSWER)
-    for in_port, address in product(ingress, (tunnel.local, *tunnel.aliases)):
-        yield _flow(in_port, _udp(*_of_probe(probe, int(address), tunnel.dst_port)), actions)
+    swapped = (*_SWAP_MACS, *(_swap_addresses(tunnel) if tunnel.reflect is Reflect.L3 else ()))
+    for in_port, address, way in product(ingress, (tunnel.local, *tunnel.aliases), probe.ways_back):
+        yield _flow(in_port, _udp(*_of_probe(way, int(address), tunnel.dst_port)), (*swapped, *_answer(way)))
 
 
 _SWAP_MACS: tuple[Action, ...] = (
@@ -95,11 +95,9 @@ _SWAP_MACS: tuple[Action, ...] = (
     Move(SWAPPED_MAC, Field.DL_SRC),
 )
 
-_ANSWER: tuple[Action, ...] = (
-    SetField(Field.TP_SRC, REFLECTED_PORT),
-    SetField(Field.TP_DST, REFLECTED_PORT),
-    OutputInPort(),
-)
+
+def _answer(way: WayBack) -> tuple[Action, ...]:
+    return SetField(Field.TP_SRC, way.source_port), SetField(Field.TP_DST, REFLECTED_PORT), OutputInPort()
 
 
 def _swap_addresses(tunnel: HostTunnel) -> tuple[Action, ...]:
@@ -119,8 +117,8 @@ def _udp(*conditions: Masked) -> tuple[Masked, ...]:
     return (family_is(Family.IPV4), exact(Field.NW_PROTO, protocol), *conditions)
 
 
-def _of_probe(probe: PathProbe, address: int, port: int) -> tuple[Masked, ...]:
-    return exact(Field.NW_DST, address), exact(Field.NW_TOS, probe.tos), exact(Field.TP_DST, port)
+def _of_probe(way: WayBack, address: int, port: int) -> tuple[Masked, ...]:
+    return exact(Field.NW_DST, address), exact(Field.NW_TOS, way.tos), exact(Field.TP_DST, port)
 
 
 def _flow(

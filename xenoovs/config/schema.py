@@ -481,8 +481,9 @@ class PathProbeConfig(_Mapping):
     )
     tos: Annotated[int, values.tos] = Field(
         default=PROBE_TOS,
-        description="Type of service of probes, a multiple of 4. The reflector returns every tunnel packet that has "
-        "it, so the host's own packets must not; choose one that the fabric queues as it queues them.",
+        description="Type of service of probes, a multiple of 4; with the next multiple they ask for answers by "
+        "another way. The reflector returns every tunnel packet that has one of the two, so the host's own packets "
+        "must not; choose those that the fabric queues as it queues them.",
         examples=[32],
     )
     gateway: Annotated[Mac | None, values.gateway] = Field(

@@ -43,11 +43,21 @@ DYNAMIC_PORTS = PortRange(49_152, 65_535)
 """The ports for any use (RFC 6335, 6), from which the source ports of paths are chosen."""
 
 REFLECTED_PORT = 4788
-"""Both UDP ports of an answer to a probe, as DOCA-AR has it. One constant source port makes all answers return by one
-path, so that the differences within a round are those of the ways out."""
+"""The UDP destination port of an answer to a probe, and the source port of answers that return by the first way, as
+DOCA-AR has it. One constant source port makes all answers return by one path, so that the differences within a round
+are those of the ways out."""
+
+SECOND_REFLECTED_PORT = 4787
+"""The UDP source port of answers that return by the second way, which another path of the fabric is likely to be."""
+
+_TOS_STEP = 4
+"""One DSCP: the two bits below are those of ECN (RFC 3168, 5)."""
 
 PROBE_TOS = 0x20
 """The type of service of probes, as DOCA-AR has it: DSCP CS1 (RFC 2474)."""
+
+MAX_TOS = 0xFC
+"""The last DSCP."""
 
 MAX_PATHS = 64
 """To one remote."""
@@ -99,12 +109,25 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
+class WayBack:
+    """How the answers to probes return. The remote's flows know it by the TOS of a probe.
+
+    Attributes:
+        tos: Type of service of the probes, and of their answers.
+        source_port: UDP source port of the answers, by which the fabric chooses their path.
+    """
+
+    tos: int
+    source_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class PathProbe:
     """How paths are probed. Times in milliseconds, 1 or more.
 
     Attributes:
         port: The port of the bridge that the agent sends and receives by.
-        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0).
+        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0). `ways_back` has one more.
         gateway: The MAC of the next hop towards the remotes; None: the agent finds it.
     """
 
@@ -113,6 +136,15 @@ class PathProbe:
     timeout_ms: int = 60
     tos: int = PROBE_TOS
     gateway: Mac | None = None
+
+    @property
+    def ways_back(self) -> tuple[WayBack, WayBack]:
+        """The first way back, and the one for the time in which nothing comes by the first.
+
+        The second TOS is the next DSCP; behind the last DSCP it is the one before. It is never 0.
+        """
+        step = _TOS_STEP if self.tos + _TOS_STEP <= MAX_TOS else -_TOS_STEP
+        return WayBack(self.tos, REFLECTED_PORT), WayBack(self.tos + step, SECOND_REFLECTED_PORT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
+from itertools import count
+from struct import unpack
 from typing import Any
 
 import pytest
 
 from tests.tunnels import TUNNEL, tunnelled
-from xenoovs.agent.paths.frame import Addresses, Token, checksum, payload, probe_head
+from xenoovs.agent.paths.frame import Addresses, Answer, Token, checksum, payload, probe_head
 from xenoovs.agent.paths.lookout import Lookout
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import Frame
@@ -298,3 +300,48 @@ def test_what_decisions_cost_makes_no_interval_longer(monkeypatch: pytest.Monkey
         agent.now_s += 0.01
     assert cpu_s[0] > 10
     assert mover.pace.factor == 1.0
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes each time that the clock is read, so that each round is over when the next one begins."""
+    seconds = count()
+    monkeypatch.setattr("xenoovs.agent.paths.remote.now_us", lambda: next(seconds) * 1e6)
+
+
+def _answered_round(remote: ProbedRemote, port: _Port, paths: tuple[int, ...]) -> int:
+    """Send a round of which these paths answer; return the TOS of its probes."""
+    port.sent.clear()
+    remote.send_round(port, bytes(6))  # type: ignore[arg-type]
+    for frame in port.sent:
+        token = Token(*unpack("!IIQ", frame[-16:]))
+        if int.from_bytes(frame[34:36], "big") - 50_001 in paths:
+            assert remote.rounds.answered(Answer(token, remote.remote.address, frame[15]), received_us=100.0)
+    remote.count_rounds()
+    return port.sent[0][15]
+
+
+@pytest.mark.usefixtures("late")
+def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    mover._follow(agent.now_s)
+    (remote,) = mover.remotes.values()
+    port = _Port("xoar0")
+    for _ in range(4):
+        assert _answered_round(remote, port, ()) == 0x20
+    assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x24] * 9
+    agent.now_s += 1.0
+    remote.decide(None, is_paused=False, now_s=agent.now_s)
+    assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
+
+
+@pytest.mark.usefixtures("late")
+def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    mover._follow(agent.now_s)
+    (remote,) = mover.remotes.values()
+    port = _Port("xoar0")
+    assert [_answered_round(remote, port, ()) for _ in range(12)] == [0x20] * 4 + [0x24] * 4 + [0x20] * 4
+    assert remote.record.is_silent

@@ -14,7 +14,7 @@ REMOTE = IPv4Address("192.168.200.1")
 def begun(*sent_us: float) -> tuple[Rounds, list[Token]]:
     """A round whose probes, one a path, were sent at these times; the time-out is 60 ms."""
     rounds = Rounds(7, REMOTE, timeout_us=60_000)
-    rounds.begin(len(sent_us), now_us=sent_us[0])
+    rounds.begin(len(sent_us), tos=0x24, now_us=sent_us[0])
     tokens = []
     for path, at_us in enumerate(sent_us):
         tokens.append(rounds.probe(path, nonce=1000 + path))
@@ -31,7 +31,7 @@ def test_answers_are_paired_with_their_probes_in_any_order() -> None:
     assert rounds.answered(answer(tokens[1]), received_us=910.0)
     assert rounds.answered(answer(tokens[0]), received_us=500.0)
     assert [done.answers for done in rounds.finished(now_us=1000.0)] == [(500.0, 900.0)]
-    assert rounds.tos == 0x20
+    assert rounds.tos == (0x20, 0x24)
 
 
 def test_a_round_waits_for_its_time_out() -> None:

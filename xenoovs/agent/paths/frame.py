@@ -2,7 +2,7 @@
 
 A probe is what the tunnel sends, as far as the fabric looks: UDP to the tunnel's port, with the TOS of data. Behind it
 stands a tunnel header with a VNI that no tunnel has, so that a remote without reflector drops it silently. An
-answer has REFLECTED_PORT as both ports.
+answer goes to REFLECTED_PORT.
 
 Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve (RFC 8926, 3.4), ICMP (RFC 792).
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from struct import Struct, unpack
 
-from xenoovs.model.tunnel import REFLECTED_PORT
+from xenoovs.model.tunnel import REFLECTED_PORT, SECOND_REFLECTED_PORT
 
 UNUSED_VNI = 0xFFFFFE
 """Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""
@@ -36,6 +36,7 @@ _VXLAN_WITH_VNI = 0x08
 _ETHERNET_IN_GENEVE = 0x6558
 
 _IP_AT = _ETHERNET.size
+_ANSWERING_PORTS = REFLECTED_PORT, SECOND_REFLECTED_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def parse_answer(frame: bytes) -> Answer | None:
     if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
         return None
     source_port, port, length, _ = _UDP.unpack_from(frame, ip.body)
-    if (source_port, port) != (REFLECTED_PORT, REFLECTED_PORT):
+    if source_port not in _ANSWERING_PORTS or port != REFLECTED_PORT:
         return None
     if length != _UDP.size + _TUNNEL.size + _PAYLOAD.size or ip.end != ip.body + length:
         return None
@@ -150,7 +151,8 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
         return frozenset()
-    if _UDP.unpack_from(frame, ip.body)[:2] != (REFLECTED_PORT, REFLECTED_PORT):
+    source_port, port = _UDP.unpack_from(frame, ip.body)[:2]
+    if source_port not in _ANSWERING_PORTS or port != REFLECTED_PORT:
         return frozenset()
     vni = _TUNNEL.unpack_from(frame, ip.body + _UDP.size)[3] >> 8
     return frozenset() if vni == UNUSED_VNI else frozenset({ip.source, ip.destination})

@@ -18,8 +18,12 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
-from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
 from xenoovs.partition.block import Block
+
+_OTHER_WAY_AFTER = 4
+"""Rounds in a row without any answer until answers are asked for by the other way back. It is half of UNKNOWN_AFTER, so
+that both ways are silent before nothing is known."""
 
 _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
@@ -90,8 +94,9 @@ class ProbedRemote:
         self.shifted: dict[int, tuple[BlockShift, float]] = {}
         self.hops: dict[int, str] = {}
         self.restored, self.returned = Counter[str](), 0
-        self._heads: tuple[bytes, tuple[bytes, ...]] | None = None
+        self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
         self._decided_rounds = 0
+        self._is_second_way, self._silent_by_way = False, 0
 
     @property
     def name(self) -> RemoteName:
@@ -102,6 +107,11 @@ class ProbedRemote:
         """The source port of each path that has one, 0 where it is not known."""
         hops = (backend.next_hop for backend in self.service.backends)
         return tuple(hop.source_port for hop in hops if isinstance(hop, SourcePort))
+
+    @property
+    def way_back(self) -> WayBack:
+        """How the answers to the next round return."""
+        return self.probe.ways_back[self._is_second_way]
 
     @property
     def margin_us(self) -> float:
@@ -127,7 +137,7 @@ class ProbedRemote:
             OSError: The device is gone.
         """
         heads = self._heads_for(port.mac, gateway)
-        self.rounds.begin(len(self.paths), now_us=now_us())
+        self.rounds.begin(len(self.paths), tos=self.way_back.tos, now_us=now_us())
         for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
             nonce = int.from_bytes(os.urandom(8), "big")
             token = self.rounds.probe(index, nonce=nonce)
@@ -146,9 +156,21 @@ class ProbedRemote:
         self.count_silence()
 
     def count_rounds(self) -> None:
-        """Take the rounds that are finished into the record."""
+        """Take the rounds that are finished into the record, and change the way back if nothing comes by it.
+
+        A dead path of the fabric can be the way back too. All paths are silent then, and none is to blame.
+        """
         for finished in self.rounds.finished(now_us=now_us()):
+            if any(answer is not None for answer in finished.answers):
+                self._silent_by_way = 0
+            elif finished.tos != self.way_back.tos:
+                # It was sent before the change.
+                continue
+            else:
+                self._silent_by_way += 1
             self.record = self.record.after(finished.answers, is_calm=self.verdict.is_calm)
+            if self._silent_by_way == _OTHER_WAY_AFTER:
+                self._is_second_way, self._silent_by_way = not self._is_second_way, 0
 
     def count_silence(self) -> None:
         """Count a round that could not be sent as one without answers."""
@@ -176,14 +198,15 @@ class ProbedRemote:
     def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
         """Return from where to where the probes of a path go. `path`: its address."""
         tunnel = self.tunnel
-        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.probe.tos)
+        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.way_back.tos)
 
     def _heads_for(self, mac: bytes, gateway: bytes) -> tuple[bytes, ...]:
-        key = mac + gateway
-        if self._heads is None or self._heads[0] != key:
+        key, tos = mac + gateway, self.way_back.tos
+        known = self._heads.get(tos)
+        if known is None or known[0] != key:
             heads = (probe_head(self.addresses(mac, gateway, each.address), each.source_port) for each in self.paths)
-            self._heads = key, tuple(heads)
-        return self._heads[1]
+            known = self._heads[tos] = key, tuple(heads)
+        return known[1]
 
 
 def owners_of(blocks: Blocks, paths: Sequence[str], count: int) -> tuple[int, ...] | None:

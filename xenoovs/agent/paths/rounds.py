@@ -17,6 +17,7 @@ from xenoovs.agent.paths.frame import Answer, Token
 class _Round:
     """A round under way. `missing`: how many probes wait; `probes`: the sequence numbers of all."""
 
+    tos: int
     ends_us: float
     answers: list[float | None]
     missing: int
@@ -35,8 +36,14 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """The answer time of each path in microseconds; None: lost."""
+    """A round of which every probe was answered, or lost.
 
+    Attributes:
+        tos: Of its probes.
+        answers: The answer time of each path in microseconds; None: lost.
+    """
+
+    tos: int
     answers: tuple[float | None, ...]
 
 
@@ -46,21 +53,21 @@ class Rounds:
     Attributes:
         forged: Answers that do not carry what was sent, or come from elsewhere.
         late: Answers to probes that no longer wait: repeated, or after the time-out.
-        tos: The TOS of the last answer; None: there was none.
+        tos: The TOS of the last answer, and that of its probe; None: there was none.
     """
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
         """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""
         self.forged = self.late = 0
-        self.tos: int | None = None
+        self.tos: tuple[int, int] | None = None
         self._number, self._source, self._timeout_us = number, source, timeout_us
         self._waiting: dict[int, _Waiting] = {}
         self._open: list[_Round] = []
         self._sequence = 0
 
-    def begin(self, paths: int, *, now_us: float) -> None:
-        """Begin a round of so many probes, each of which `probe` has to name."""
-        self._open.append(_Round(now_us + self._timeout_us, [None] * paths, paths))
+    def begin(self, paths: int, *, tos: int, now_us: float) -> None:
+        """Begin a round of so many probes with this TOS, each of which `probe` has to name."""
+        self._open.append(_Round(tos, now_us + self._timeout_us, [None] * paths, paths))
 
     def probe(self, path: int, *, nonce: int) -> Token:
         """Return what the probe of a path carries in the newest round. It waits for its answer from `sent` on."""
@@ -91,7 +98,7 @@ class Rounds:
             self.forged += 1
             return False
         del self._waiting[answer.token.sequence]
-        self.tos = answer.tos
+        self.tos = answer.tos, waiting.round.tos
         took_us = received_us - waiting.sent_us
         waiting.round.missing -= 1
         # Below 0 a clock was set meanwhile.
@@ -105,4 +112,4 @@ class Rounds:
             done = self._open.pop(0)
             for sequence in done.probes:
                 self._waiting.pop(sequence, None)
-            yield FinishedRound(tuple(done.answers))
+            yield FinishedRound(done.tos, tuple(done.answers))

@@ -24,6 +24,7 @@ def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
     blocks = Counter(() if placement is None else placement.owners)
     sample = mover.agent.offload or OffloadSample()
     pins = mover.agent.state.runtime.pins
+    came, sent = remote.rounds.tos or (None, remote.way_back.tos)
     return RemoteView(
         name=remote.service.name,
         address=str(remote.remote.address),
@@ -34,8 +35,8 @@ def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
         margin_s=remote.margin_us / 1e6,
         forged=remote.rounds.forged,
         returned=remote.returned,
-        tos=remote.rounds.tos,
-        tos_sent=remote.probe.tos,
+        tos=came,
+        tos_sent=sent,
         moves=dict(remote.moves),
         last_move="" if last is None else last.text,
         last_move_s=None if last is None else last.at_s,
