@@ -68,11 +68,15 @@ class DraftBackend:
     address: IPAddress | None = None
     egress: str | None = None
     is_backup: bool = False
+    l4_port: int | None = None
 
 
 @dataclass(slots=True)
 class DraftService:
-    """A service. health, agent_check: keys and values as YAML has them. omissions: lines of the source about it."""
+    """A service. health, agent_check: keys and values as YAML has them. omissions: lines of the source about it.
+
+    is_nat: packets get the addresses of backends, and their ports where they have `l4_port`.
+    """
 
     name: str
     vips: tuple[IPAddress, ...] = ()
@@ -83,6 +87,24 @@ class DraftService:
     backends: list[DraftBackend] = field(default_factory=list)
     omissions: Omissions = field(default_factory=Omissions)
     agent_check: dict[str, str] = field(default_factory=dict)
+    is_nat: bool = False
+
+    def why_no_nat(self, others: Iterable[DraftService]) -> str | None:
+        """Return why the config cannot have NAT for this service beside others; None: it can."""
+        mine = self._answers()
+        addresses = (*self.vips, *(backend.address for backend in self.backends if backend.address))
+        if len(self.vips) != 1 or any(address.version != 4 for address in addresses):
+            return "NAT is for one IPv4 address"
+        if self.protocol is None or len(self.ports) != 1 or len(self.ports[0]) != 1:
+            return "NAT is for one protocol and port here"
+        if any(mine & other._answers() for other in others if other.is_nat):
+            return "NAT cannot know to which of two services a server's packets belong"
+        return None
+
+    def _answers(self) -> set[tuple[Protocol | None, IPAddress | None, int]]:
+        """Return from where its backends answer."""
+        first = self.ports[0].first if self.ports else 0
+        return {(self.protocol, backend.address, backend.l4_port or first) for backend in self.backends}
 
 
 @dataclass(slots=True)
@@ -224,6 +246,8 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
     if service.ports:
         ports = [str(each) if each.first == each.last else f'"{each}"' for each in service.ports]
         yield f"    ports: [{', '.join(ports)}]"
+    if service.is_nat:
+        yield "    mode: nat  # what servers send to clients has to pass the bridge: make it their default route"
     if service.source_mac is not None:
         yield f"    rewrite_source_mac: {service.source_mac}"
     if service.health:
@@ -244,6 +268,8 @@ def _backend(backend: DraftBackend) -> str:
         parts.append(f"egress: {render_text(backend.egress)}")
     if backend.address is not None:
         parts.append(f"address: {render_text(str(backend.address))}")
+    if backend.l4_port is not None:
+        parts.append(f"port: {backend.l4_port}")
     if backend.is_backup:
         parts.append("backup: true")
     return f"      - {{{', '.join(parts)}}}"

@@ -363,7 +363,7 @@ def _add_server(service: DraftService, line: Line, proxy: _Proxy) -> None:
         return
     if port and not any(port in ports for ports in service.ports):
         ports = ", ".join(map(str, service.ports))
-        reason = f"xenoovs does not translate ports: the server has to listen on {ports}"
+        reason = f"the server has to listen on {ports}, or with `mode: nat` write `port: {port}`"
         service.omissions.add(line, reason, text=f"{name} {target}")
     for option in options:
         if option in _SERVER_REASONS:

@@ -189,6 +189,7 @@ def _add_services(draft: Draft, statement: Statement, groups: dict[str, Statemen
         copies = [replace(backend) for backend in made.backends]
         vips = tuple(dict.fromkeys(target.vips))
         service = DraftService(name, vips, made.protocol, ports, dict(made.health), None, copies, omissions)
+        _set_kind(service, statement, draft)
         draft.services.append(service)
 
 
@@ -247,8 +248,6 @@ def _fill(service: DraftService, statement: Statement, draft: Draft) -> None:
             _set_protocol(service, each)
         elif name == "delay_loop":
             every_s = _seconds(each, service) or every_s
-        elif name == "lb_kind":
-            _check_kind(service, each, draft)
         elif name not in _KNOWN_SERVICE:
             service.omissions.add(each, _SERVICE_REASONS.get(name, NOTHING_LIKE_IT))
     for server in sorted(servers, key=lambda server: server.name == "sorry_server"):
@@ -264,10 +263,22 @@ def _set_protocol(service: DraftService, statement: Statement) -> None:
         service.omissions.add(statement, "not tcp, udp or sctp; tcp is assumed")
 
 
-def _check_kind(service: DraftService, statement: Statement, draft: Draft) -> None:
-    if statement.argument.upper() != "DR":
+def _set_kind(service: DraftService, statement: Statement, draft: Draft) -> None:
+    """Convert lb_kind, which is that of the servers' ports too: only NAT has others than the VIP."""
+    kinds = [each for each in statement.body or () if _SYNONYMS.get(each.name, each.name) == "lb_kind"]
+    kind = kinds[-1].argument.upper() if kinds else "DR"
+    if kind == "NAT":
+        reason = service.why_no_nat(draft.services)
+        service.is_nat = reason is None
+        if reason is not None:
+            draft.is_dsr = False
+            service.omissions.add(kinds[-1], f"{reason}: set the servers up for DR, with the VIP on a loopback device")
+    elif kind != "DR":
         draft.is_dsr = False
-        service.omissions.add(statement, "packets keep their destination, as with DR: set the servers up for DR")
+        service.omissions.add(kinds[-1], "packets keep their destination, as with DR: set the servers up for DR")
+    for backend in service.backends:
+        is_same = bool(service.ports) and backend.l4_port == service.ports[0].first
+        backend.l4_port = None if is_same or not service.is_nat else backend.l4_port
 
 
 def _add_server(service: DraftService, statement: Statement, every_s: float) -> None:
@@ -291,7 +302,9 @@ def _add_server(service: DraftService, statement: Statement, every_s: float) -> 
             service.omissions.add(each, _SERVER_REASONS.get(each.name, NOTHING_LIKE_IT))
     others = [backend.name for backend in service.backends]
     name, is_backup = name_from(str(address).replace(":", "-"), others), statement.name == "sorry_server"
-    service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))
+    port = statement.words[2] if len(statement.words) > 2 else ""
+    l4_port = int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 0xFFFF else None
+    service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup, l4_port=l4_port))
 
 
 def _weight(statement: Statement, service: DraftService) -> Fraction:

@@ -52,7 +52,18 @@ def test_a_program_of_misc_check_is_an_exec_probe() -> None:
 
 def test_only_direct_routing_needs_no_word_on_the_servers() -> None:
     assert of_server("").is_dsr
-    assert not of_server("", "lb_kind NAT").is_dsr
+    assert not of_server("", "lb_kind TUN").is_dsr
+
+
+def test_nat_is_nat_where_the_way_back_is_clear() -> None:
+    text = "virtual_server {vip} {{\n lb_kind NAT\n real_server 198.51.100.2 8080 {{\n}}\n}}\n"
+    draft = read_keepalived("".join(text.format(vip=vip) for vip in ("192.0.2.1 80", "192.0.2.2 80", "2001:db8::1 80")))
+    first, second, third = draft.services
+    assert (first.is_nat, first.backends[0].l4_port, list(first.omissions)) == (True, 8080, [])
+    for service, reason in ((second, "which of two services"), (third, "one IPv4 address")):
+        assert (service.is_nat, service.backends[0].l4_port) == (False, None)
+        assert [reason in omission.reason for omission in service.omissions] == [True]
+    assert not draft.is_dsr
 
 
 def test_a_virtual_server_without_real_servers_is_left_out_with_a_reason() -> None:
