@@ -15,7 +15,7 @@ from xenoovs.datapath.megaflow import Megaflow, match_of, parse_masked
 class Judged:
     """One moment. `verify`, `why`, `doctor`: the JSON documents; `exit_codes`: by command.
 
-    asked: `why` about one client, which speaks of megaflows of no service too.
+    asked: `why` about one client, which speaks of megaflows of no service too; none, where there are none to explain.
     """
 
     look: Seen
@@ -61,7 +61,7 @@ def _judged(story: Story, one: dict[str, Any]) -> Judged:
         look=story.look(one["label"]),
         verify=documents["verify-offload"],
         why=documents["why"],
-        asked=documents["why of a client"],
+        asked=documents.get("why of a client", {"megaflows": []}),
         doctor=documents["doctor"],
         exit_codes={command: words["exit_code"] for command, words in said.items()},
         before=one["before"],

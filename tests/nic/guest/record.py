@@ -77,7 +77,7 @@ class Judgement:
     label: str
     """Of the look."""
     said: dict[str, Said]
-    """By command: `verify-offload`, `why`, `why of a client`, `doctor`."""
+    """By command: `verify-offload`, `why`, `doctor`; `why of a client` where there is more to explain."""
     before: Traces
     after: Traces
 
