@@ -102,7 +102,7 @@ def parse_reading(text: str, *, at_s: float) -> SwitchReading:
 
 
 @dataclass(frozen=True, slots=True)
-class MegaflowTotals:
+class OffloadTotals:
     """Megaflows of packets that entered by some ports, and their packets; `offloaded`: those that the NIC forwards."""
 
     megaflows: int
@@ -129,12 +129,12 @@ ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
 """
 
 
-def megaflow_totals(dpu: Station, ports: Iterable[str]) -> MegaflowTotals:
+def megaflow_totals(dpu: Station, ports: Iterable[str]) -> OffloadTotals:
     """Return the megaflows of packets that entered by these ports of the bridge. Raises MeasureError."""
     pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
     # Counted there: a hundred thousand of them are 40 MB of text.
     done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
     numbers = done.stdout.split()
-    if len(numbers) != len(fields(MegaflowTotals)) or done.stderr:
+    if len(numbers) != len(fields(OffloadTotals)) or done.stderr:
         raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {done.stderr.strip()}")
-    return MegaflowTotals(*map(int, numbers))
+    return OffloadTotals(*map(int, numbers))
