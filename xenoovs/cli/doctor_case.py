@@ -18,7 +18,7 @@ from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.model.next_hop import Tunneled, mac_and_port
+from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.packet import Packet
 from xenoovs.model.tunnel import PathSelector
 from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
@@ -53,10 +53,8 @@ if TYPE_CHECKING:
 def remotes_of(balancer: Balancer) -> dict[str, tuple[str, ...]]:
     """Return the tunnel ports of backends, with the remotes behind them."""
     found: dict[str, dict[str, None]] = {}
-    for service in balancer.services:
-        for backend in service.backends:
-            if isinstance(backend.next_hop, Tunneled):
-                found.setdefault(backend.next_hop.port, {})[str(backend.next_hop.remote)] = None
+    for end in balancer.remote_ends:
+        found.setdefault(end.port, {})[str(end.remote)] = None
     return {port: tuple(remotes) for port, remotes in found.items()}
 
 

@@ -10,8 +10,7 @@ from xenoovs.datapath.host import Fact, Unknown
 from xenoovs.engine.change import Change
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError, WouldBeUnencrypted
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import Tunneled
-from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
+from xenoovs.model.switch_tunnel import Ipsec
 from xenoovs.model.tunnel import TunnelType
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.interface_options import has_options, write_options
@@ -55,24 +54,16 @@ def outers_of(balancer: Balancer) -> Iterator[Encapsulation]:
     """Yield what leaves to each remote of backends, unless the config leaves its encryption to the CPU."""
     from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 
-    for tunnel, hop in tunnelled_hops(balancer):
+    for end in balancer.remote_ends:
+        tunnel = end.tunnel
         if not tunnel.is_encrypted_by_cpu:
             yield Encapsulation(
                 device="",
-                remote=int(hop.remote),
+                remote=int(end.remote),
                 local=int(tunnel.local),
                 protocol=GRE if tunnel.type is TunnelType.GRE else UDP,
                 dst_port=tunnel.dst_port or None,
             )
-
-
-def tunnelled_hops(balancer: Balancer) -> Iterator[tuple[SwitchTunnel, Tunneled]]:
-    """Yield the next hops behind tunnels of Open vSwitch, each with its tunnel."""
-    for service in balancer.services:
-        for backend in service.backends:
-            hop = backend.next_hop
-            if isinstance(hop, Tunneled):
-                yield from ((each, hop) for each in balancer.switch_tunnels if each.port_to(hop.remote) == hop.port)
 
 
 # What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec").
@@ -122,7 +113,7 @@ def write_keys(balancer: Balancer, endpoint: Endpoint) -> None:
 
 
 def _ports_with_ipsec(balancer: Balancer) -> tuple[tuple[str, Ipsec], ...]:
-    found = {hop.port: tunnel.ipsec for tunnel, hop in tunnelled_hops(balancer) if tunnel.ipsec is not None}
+    found = {end.port: end.tunnel.ipsec for end in balancer.remote_ends if end.tunnel.ipsec is not None}
     return tuple(found.items())
 
 

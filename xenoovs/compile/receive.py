@@ -15,7 +15,7 @@ from xenoovs.compile.tunnel_ports import WantedPort, port_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Returns
 from xenoovs.model.next_hop import Tunneled
-from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
+from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
 
 
@@ -41,27 +41,27 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
         uplink: The port by which direct answers leave.
     """
     served = [
-        (service, hop)
+        (service, end)
         for service in balancer.services
         for one in service.backends
-        if one.name == backend and isinstance(hop := one.next_hop, Tunneled)
+        if one.name == backend and (end := remote_end_of(one.next_hop, balancer.switch_tunnels)) is not None
     ]
     if not served:
         return None
     _, first = served[0]
-    tunnel = next(tunnel for tunnel in balancer.switch_tunnels if tunnel.name == first.tunnel)
+    tunnel = first.tunnel
     here = replace(tunnel, local=first.remote)
     ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
-    for service, hop in served:
+    for service, end in served:
         remote = None if here.ports is TunnelPorts.SHARED else tunnel.local
         port = port_of(here, remote)
         ports[port.name] = port
-        back = Tunneled(hop.mac, port.name, tunnel.local, hop.key)
+        back = Tunneled(end.mac, port.name, tunnel.local, end.key)
         for family in service.claim.served_families:
             vips: tuple[IPAddress | None, ...] = service.claim.vips_of(family) or (None,)
             for vip in vips:
                 answers = _answers(back) if service.returns is Returns.SWITCH else (Output(uplink),)
-                flows |= _by_key(_arriving(tunnel, hop, port.name, family, vip, host_port))
+                flows |= _by_key(_arriving(end, port.name, family, vip, host_port))
                 flows |= _by_key(_leaving(family, vip, host_port, answers))
     for name in ports:
         drop = FlowKey(Stage.CLASSIFY.table, OTHER_PRIORITY, match_of((), in_port=name))
@@ -82,12 +82,10 @@ def _writes_mac(action: Action) -> bool:
     return isinstance(action, SetField) and action.field is Field.DL_DST
 
 
-def _arriving(
-    tunnel: SwitchTunnel, hop: Tunneled, port: str, family: Family, vip: IPAddress | None, host_port: str
-) -> Iterator[Flow]:
+def _arriving(end: RemoteEnd, port: str, family: Family, vip: IPAddress | None, host_port: str) -> Iterator[Flow]:
     conditions = (
-        exact(Field.TUN_ID, hop.key),
-        exact(Field.TUN_SRC, int(tunnel.local)),
+        exact(Field.TUN_ID, end.key),
+        exact(Field.TUN_SRC, int(end.tunnel.local)),
         family_is(family),
         *(() if vip is None else (destination_is(vip, family),)),
     )

@@ -13,8 +13,8 @@ from itertools import accumulate
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
-from xenoovs.model.next_hop import UNCHANGED, Translated, Tunneled, l4_port_of, mac_and_port, mac_of
-from xenoovs.model.switch_tunnel import SwitchTunnel
+from xenoovs.model.next_hop import UNCHANGED, l4_port_of, mac_and_port, mac_of
+from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -179,7 +179,7 @@ _LISTED_PORTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TunnelEnd:
+class MachineTunnelEnd:
     """The end of a tunnel in a machine: a device, behind which clients reach it.
 
     Attributes:
@@ -248,7 +248,7 @@ class Machine:
     listen: tuple[tuple[str, int], ...]
     gateway_mac: str
     own_addresses: tuple[str, ...] = ()
-    ends: tuple[TunnelEnd, ...] = ()
+    ends: tuple[MachineTunnelEnd, ...] = ()
     answer_paths: tuple[AnswerPath, ...] = ()
     translated: tuple[tuple[str, int], ...] = ()
 
@@ -312,15 +312,16 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
     found_macs: dict[IPAddress | None, str] = {}
     for service in balancer.services:
         for backend in service.backends:
-            hop = backend.next_hop
-            if isinstance(hop, Tunneled):
-                key = str(hop.remote), UNDERLAY
+            end = remote_end_of(backend.next_hop, balancer.switch_tunnels)
+            _, egress = mac_and_port(backend.next_hop)
+            if end is not None:
+                key = str(end.remote), UNDERLAY
             elif not backend.follows:
-                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), hop.port
+                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), egress
             else:
                 if backend.address not in found_macs:
                     found_macs[backend.address] = next(macs.free)
-                key = found_macs[backend.address], hop.port
+                key = found_macs[backend.address], egress
             served.setdefault(key, []).append(_Role(service, backend))
     if len(served) > MAX_MACHINES:
         raise LabError(
@@ -339,39 +340,26 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
     return tuple(machines)
 
 
-def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[TunnelEnd]:
+def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[MachineTunnelEnd]:
     """Yield the ends of the tunnels that lead to one machine. Raises LabError where a kernel cannot have them all."""
-    found = dict[tuple[str, int, int], Tunneled]()
+    found = dict[tuple[str, int, int], RemoteEnd]()
     for role in roles:
-        hop = role.backend.next_hop
-        if not isinstance(hop, Tunneled):
+        end = remote_end_of(role.backend.next_hop, balancer.switch_tunnels)
+        if end is None:
             continue
-        tunnel = tunnel_of(balancer, hop)
-        key = tunnel.type.value, hop.key, tunnel.dst_port
+        tunnel = end.tunnel
+        key = tunnel.type.value, end.key, tunnel.dst_port
         if key in found:
-            if found[key].mac != hop.mac:
+            if found[key].mac != end.mac:
                 raise LabError(
-                    f"{hop.remote} has backends with the MACs {found[key].mac} and {hop.mac} behind one {key[0]} "
-                    f"tunnel with key {hop.key}; the lab has one backend behind it: give one another `key` or `remote`"
+                    f"{end.remote} has backends with the MACs {found[key].mac} and {end.mac} behind one {key[0]} "
+                    f"tunnel with key {end.key}; the lab has one backend behind it: give one another `key` or `remote`"
                 )
             continue
-        yield TunnelEnd(
-            f"tun{len(found)}", str(hop.mac), hop.port, key[0], str(tunnel.local), str(hop.remote), hop.key, key[2]
+        yield MachineTunnelEnd(
+            f"tun{len(found)}", str(end.mac), end.port, key[0], str(tunnel.local), str(end.remote), end.key, key[2]
         )
-        found[key] = hop
-
-
-def tunnel_of(balancer: Balancer, hop: Tunneled) -> SwitchTunnel:
-    """Return the tunnel that a next hop of a config is behind."""
-    return next(tunnel for tunnel in balancer.switch_tunnels if tunnel.port_to(hop.remote) == hop.port)
-
-
-def tunneled_hops(balancer: Balancer) -> Iterator[Tunneled]:
-    """Yield the next hops that are behind tunnels of Open vSwitch."""
-    for service in balancer.services:
-        for backend in service.backends:
-            if isinstance(backend.next_hop, Tunneled):
-                yield backend.next_hop
+        found[key] = end
 
 
 def free_addresses(balancer: Balancer) -> Iterator[IPAddress]:
@@ -398,7 +386,7 @@ def _machine(
     mac: str,
     egress: str,
     roles: list[_Role],
-    ends: tuple[TunnelEnd, ...],
+    ends: tuple[MachineTunnelEnd, ...],
     own: tuple[str, ...],
     macs: LabMacs,
 ) -> Machine:
@@ -432,16 +420,16 @@ def _listened(role: _Role) -> Iterator[tuple[str, int]]:
             yield from ((protocol.value, tried) for tried in (tried_ports(claim) if port is None else (port,)))
 
 
-def _answer_paths(roles: Iterable[_Role], ends: Iterable[TunnelEnd], mac: str) -> Iterator[AnswerPath]:
+def _answer_paths(roles: Iterable[_Role], ends: Iterable[MachineTunnelEnd], mac: str) -> Iterator[AnswerPath]:
     """Yield the ways of answers that have to go back through the bridge."""
     interfaces = {(end.port, end.mac): end.interface for end in ends}
     for role in roles:
-        service, hop = role.service, role.backend.next_hop
-        if isinstance(hop, Translated):
-            yield AnswerPath(str(hop.address), "eth0", mac)
-        elif isinstance(hop, Tunneled) and service.returns is Returns.SWITCH:
+        service, (inner, port) = role.service, mac_and_port(role.backend.next_hop)
+        if service.nat is not None:
+            yield AnswerPath(str(role.backend.address), "eth0", mac)
+        elif (port, inner) in interfaces and service.returns is Returns.SWITCH:
             sources = map(str, service.claim.vips or map(server_net, sorted(service.claim.families, key=str)))
-            yield from (AnswerPath(source, interfaces[hop.port, str(hop.mac)], mac) for source in sources)
+            yield from (AnswerPath(source, interfaces[port, inner], mac) for source in sources)
 
 
 def _tried(ports: PortRange) -> tuple[int, ...]:
@@ -589,14 +577,14 @@ def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
 def used_addresses(balancer: Balancer) -> frozenset[IPAddress]:
     """Return all addresses that the config names: no client may have one."""
     backends = (backend for service in balancer.services for backend in service.backends)
-    tunnels = {hop.remote for hop in tunneled_hops(balancer)} | {tunnel.local for tunnel in balancer.switch_tunnels}
+    tunnels = {end.remote for end in balancer.remote_ends} | {tunnel.local for tunnel in balancer.switch_tunnels}
     return vips_of(balancer) | {backend.address for backend in backends if backend.address is not None} | tunnels
 
 
 def _underlay(balancer: Balancer, macs: Iterator[str]) -> Underlay | None:
     remotes = dict[IPv4Address, set[IPv4Address]]()
-    for hop in tunneled_hops(balancer):
-        remotes.setdefault(tunnel_of(balancer, hop).local, set()).add(hop.remote)
+    for end in balancer.remote_ends:
+        remotes.setdefault(end.tunnel.local, set()).add(end.remote)
     addresses = tuple(f"{local}/{_common_prefix((local, *there))}" for local, there in remotes.items())
     return Underlay(next(macs), addresses) if addresses else None
 

@@ -17,10 +17,8 @@ from xenoovs.lab.topology import (
     UNDERLAY,
     UNDERLAY_MTU,
     Machine,
-    TunnelEnd,
+    MachineTunnelEnd,
     Underlay,
-    tunnel_of,
-    tunneled_hops,
 )
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import TunnelPorts
@@ -51,16 +49,16 @@ def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
 
 def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
     """Add the tunnel ports of a config to its bridge."""
-    for hop in {hop.port: hop for hop in tunneled_hops(balancer)}.values():
-        tunnel = tunnel_of(balancer, hop)
-        remote = "flow" if tunnel.ports is TunnelPorts.SHARED else hop.remote
+    for end in {end.port: end for end in balancer.remote_ends}.values():
+        tunnel = end.tunnel
+        remote = "flow" if tunnel.ports is TunnelPorts.SHARED else end.remote
         options = [
             f"type={tunnel.type.value}",
             f"options:remote_ip={remote}",
             "options:key=flow",
             f"options:local_ip={tunnel.local}",
         ]
-        ovs.vsctl("add-port", balancer.uplinks.bridge, hop.port, "--", "set", "interface", hop.port, *options)
+        ovs.vsctl("add-port", balancer.uplinks.bridge, end.port, "--", "set", "interface", end.port, *options)
 
 
 def learn_remotes(lab: Lab) -> None:
@@ -116,7 +114,7 @@ _NO_TYPE = "Unknown device type"
 """What ip(8) says about a type that neither the kernel nor a module of it has."""
 
 
-def _kernel_line(end: TunnelEnd) -> str:
+def _kernel_line(end: MachineTunnelEnd) -> str:
     """Return the command of ip(8) for the device of a tunnel (ip-link(8))."""
     device = f"link add dev {end.interface} address {end.mac}"
     match end.type:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import tunnel_of
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
 from xenoovs.measure.frames import LoadProfile, load_profile
@@ -19,7 +18,8 @@ from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
 from xenoovs.measure.switch_load import megaflow_totals, read_switch
 from xenoovs.model.balancer import Balancer, Protocol, Service
-from xenoovs.model.next_hop import NextHop, Translated, Tunneled
+from xenoovs.model.next_hop import NextHop
+from xenoovs.model.switch_tunnel import remote_end_of
 
 DIRECT, NAT = "direct", "nat"
 """Ways that are no tunnel; a tunnel is called by its type, with `+ipsec` where it is encrypted."""
@@ -30,16 +30,16 @@ CLIENTS = 1000
 
 def way_of(service: Service, balancer: Balancer) -> str:
     """Return the way to the backends of a service; of several, all of them."""
+    if service.nat is not None:
+        return NAT
     return " and ".join(dict.fromkeys(_way(backend.next_hop, balancer) for backend in service.backends))
 
 
 def _way(hop: NextHop, balancer: Balancer) -> str:
-    if isinstance(hop, Translated):
-        return NAT
-    if isinstance(hop, Tunneled):
-        tunnel = tunnel_of(balancer, hop)
-        return f"{tunnel.type.value}{'' if tunnel.ipsec is None else '+ipsec'}"
-    return DIRECT
+    end = remote_end_of(hop, balancer.switch_tunnels)
+    if end is None:
+        return DIRECT
+    return f"{end.tunnel.type.value}{'' if end.tunnel.ipsec is None else '+ipsec'}"
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.next_hop import NextHop, Tunneled, is_tunneled, l4_port_of, with_mac
+from xenoovs.model.next_hop import NextHop, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
-from xenoovs.model.switch_tunnel import SwitchTunnel
+from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
 
 # Which bits of a packet choose its block, and so its backend.
@@ -568,19 +568,19 @@ class Balancer:
     @property
     def tunnel_ports(self) -> tuple[str, ...]:
         """The ports of tunnels of Open vSwitch that lead to a backend, by name."""
+        return tuple(sorted({end.port for end in self.remote_ends}))
+
+    @property
+    def remote_ends(self) -> tuple[RemoteEnd, ...]:
+        """The ends of tunnels of Open vSwitch that backends are behind, without repetition."""
         hops = (backend.next_hop for service in self.services for backend in service.backends)
-        return tuple(sorted({port for hop in hops if is_tunneled(hop) for port in hop.ports}))
+        ends = (remote_end_of(hop, self.switch_tunnels) for hop in hops)
+        return tuple(dict.fromkeys(end for end in ends if end is not None))
 
     @property
     def cpu_encrypted_ports(self) -> frozenset[str]:
         """The ports of tunnels that the CPU encrypts, so that it encapsulates too."""
-        hops = (backend.next_hop for service in self.services for backend in service.backends)
-        return frozenset(
-            hop.port
-            for hop in hops
-            if isinstance(hop, Tunneled)
-            and any(each.is_encrypted_by_cpu and each.port_to(hop.remote) == hop.port for each in self.switch_tunnels)
-        )
+        return frozenset(end.port for end in self.remote_ends if end.tunnel.is_encrypted_by_cpu)
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address
 
-from xenoovs.model.next_hop import port_of_remote
+from xenoovs.model.address import Mac
+from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
 from xenoovs.model.tunnel import TunnelType
 
 ECN_CODE_POINTS = 4
@@ -72,3 +74,30 @@ class SwitchTunnel:
     def port_to(self, remote: IPv4Address) -> str:
         """Return the name of the port that packets to a remote leave by."""
         return self.name if self.ports is TunnelPorts.SHARED else port_of_remote(self.name, remote)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEnd:
+    """The far end of a tunnel, where a backend is.
+
+    Attributes:
+        tunnel: The tunnel, as this end of it is configured.
+        port: The port of the bridge that packets leave by.
+        remote: The address of the far end.
+        key: VNI, or GRE key, that packets are sent with.
+        mac: Of the backend, inside of the tunnel.
+    """
+
+    tunnel: SwitchTunnel
+    port: str
+    remote: IPv4Address
+    key: int
+    mac: Mac
+
+
+def remote_end_of(hop: NextHop, tunnels: Iterable[SwitchTunnel]) -> RemoteEnd | None:
+    """Return the end of a tunnel that a next hop is; None: it is not behind one of `tunnels`."""
+    if not isinstance(hop, Tunneled):
+        return None
+    found = (tunnel for tunnel in tunnels if tunnel.port_to(hop.remote) == hop.port)
+    return next((RemoteEnd(tunnel, hop.port, hop.remote, hop.key, hop.mac) for tunnel in found), None)

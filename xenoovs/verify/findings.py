@@ -336,7 +336,7 @@ class OffloadFindings:
 
     def is_of_cpu(self, block: BlockOffload) -> bool:
         """Return whether a block is in software because its tunnel is encrypted by the CPU."""
-        ports = (hop.port for hop in block.block.hops)
+        ports = (port for hop in block.block.hops for port in hop.ports)
         return block.verdict in (Verdict.TC_SW, Verdict.SW) and all(port in self.cpu_ports for port in ports)
 
     @property
@@ -404,7 +404,7 @@ class OffloadFindings:
         if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
             return False
         blocks = (block.block for block in self.blocks if block.block.service in answer.services)
-        return all(hop.port in self.cpu_ports for block in blocks for hop in block.hops)
+        return all(port in self.cpu_ports for block in blocks for hop in block.hops for port in hop.ports)
 
     @property
     def is_contradicted(self) -> bool:

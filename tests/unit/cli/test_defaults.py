@@ -253,7 +253,8 @@ def test_a_mistyped_bridge_of_an_agent_is_answered_with_those_that_have_one(xeno
 
 
 READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", "why", "plan", "schema", "explain"} | {
-    *("new", "import", "validate", "compile", "lint", "analyse", "decision", "trace", "lab", "completion")
+    *("new", "import", "validate", "compile", "lint", "analyse", "decision", "trace", "lab", "completion"),
+    *("tunnels", "receive"),
 }
 
 

@@ -15,10 +15,12 @@ HOP = Direct(Mac(0x02005E100002), "p1")
 
 TRANSLATORS = {
     "model/next_hop.py",
+    "model/switch_tunnel.py",
     "config/build.py",
     "config/emit.py",
     "config/switch_tunnels.py",
     "compile/encoding.py",
+    "compile/receive.py",
     "compile/returns.py",
     "verify/expected.py",
 }
