@@ -19,7 +19,14 @@ from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write
 from xenoovs.display import quantity, span
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed_paths import PathDirection
-from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_file, measured_paths
+from xenoovs.measure.path_figures import (
+    MeasuredPaths,
+    PairFigures,
+    PathFigures,
+    lacking_samples,
+    measured_file,
+    measured_paths,
+)
 from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
@@ -118,7 +125,8 @@ def paths_command(
     each carries alone, and what they share. Of all splits with the greatest sum, the result loads the first path of the
     ranking as much as possible, then the second. It is exact, whatever the order in the file.
 
-    A service takes its weights from the file of --weights with `weights: {from: JSON}`.
+    A service takes its weights from the file of --weights with `weights: {from: JSON}`. A run that lacks samples gives
+    no weights: backends without a sample would get nothing.
 
     \b
     Examples:
@@ -168,10 +176,7 @@ class _Planner:
     def _plan(self, file: Path) -> tuple[PathPlan, str, dict[str, object]]:
         known, resources, unit = load_paths(file)
         plan = plan_paths(known, resources, criterion=self._criterion, demand=self._demand)
-        document = plan_document(plan, unit)
-        if self._weights is not None:
-            write_weights(self._weights, document)
-        return plan, unit, document
+        return plan, unit, plan_document(plan, unit)
 
     def show_file(self, settings: MeasureSettings) -> None:
         """Show the plan of a file that is there, or of a run."""
@@ -181,6 +186,8 @@ class _Planner:
             self.show_run(settings, _read_run(settings.config))
             return
         plan, unit, document = self._plan(settings.config)
+        if self._weights is not None:
+            write_weights(self._weights, document)
         settings.output.show(lambda: document, lambda: show_plan(plan, unit, self._weights))
 
     def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
@@ -190,14 +197,19 @@ class _Planner:
         again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
         write_whole(file, measured_file(recorded), instead=again)
         plan, unit, document = self._plan(file)
-        found = measured_paths(recorded)
+        found, lacking = measured_paths(recorded), lacking_samples(recorded)
+        weights = None if lacking else self._weights
+        if weights is not None:
+            write_weights(weights, document)
         measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}
 
         def show(_recorded: RecordedRun) -> None:
             _show_measured(found)
             _say_few_repeats(found)
             echo()
-            show_plan(plan, unit, self._weights)
+            show_plan(plan, unit, weights)
+            if lacking:
+                print_text(f"the plan is incomplete: {lacking}", fg="yellow")
             echo()
             echo(f"paths in {file}")
 
@@ -205,6 +217,11 @@ class _Planner:
             settings.output.show(lambda: {**document_of(recorded), "paths": measured}, lambda: None)
         else:
             show_result(settings, recorded, show)
+        if lacking and self._weights is not None:
+            raise MeasureError(
+                f"{self._weights} is not written: in {recorded.directory} {lacking}; the command that measured it goes "
+                "on with --resume"
+            )
 
 
 def _read_run(directory: Path) -> RecordedRun:

@@ -29,7 +29,7 @@ from xenoovs.cli.output import echo, echo_over
 from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.config.load import load_config, parse_config
 from xenoovs.display import duration
-from xenoovs.errors import MeasureError, counted
+from xenoovs.errors import MeasureError, counted, worded
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.machines_bed import open_machines_bed
@@ -257,7 +257,8 @@ def _show_run(recorded: RecordedRun, show: Callable[[RecordedRun], None]) -> Non
     quick = ", a quick run" if recorded.run.quick else ""
     echo(f"{recorded.run.datapath}{quick}")
     left = len(recorded.run.missing(recorded.samples))
-    lacking = f"; {left} more did not fit into a minute: --resume measures them" if left else ""
+    why = "did not fit into a minute" if recorded.run.quick else worded(left, "is missing", "are missing")
+    lacking = f"; {left} more {why}: --resume measures them" if left else ""
     echo(f"{counted(len(recorded.samples), 'sample')} in {recorded.directory}{lacking}")
     echo(f"next: xenoovs measure report {recorded.directory}")
 

@@ -12,11 +12,17 @@ from xenoovs.measure.verdict import ClaimVerdict
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """One point of a line, or one bar. `is_suspect`: all its samples are."""
+    """One point of a line, or one bar.
+
+    Attributes:
+        is_suspect: Whether all its samples are.
+        is_unfinished: Whether what was timed had not ended: the value is a limit.
+    """
 
     x: float
     value: Interval
     is_suspect: bool = False
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

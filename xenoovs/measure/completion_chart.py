@@ -57,7 +57,8 @@ def _measured(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:
         for one in figures:
             title = scene_title(scene)
             times_ms = [value / _MS for value in one.times_s]
-            marks[_NAMES[one.design]][title] = ChartMark(0, interval(times_ms, Statistic.MEDIAN))
+            median = interval(times_ms, Statistic.MEDIAN)
+            marks[_NAMES[one.design]][title] = ChartMark(0, median, is_unfinished=one.is_unfinished)
             if one.undisturbed_s is not None:
                 marks[_UNDISTURBED][title] = _exactly(one.undisturbed_s / _MS)
     bars = tuple(Bars(name, of_design, color) for color, (name, of_design) in enumerate(marks.items()) if of_design)

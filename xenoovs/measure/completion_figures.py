@@ -19,6 +19,7 @@ class CompletionFigures:
 
     Attributes:
         times_s: Completion time of each sample; the time limit where a flow did not end.
+        unfinished: Number of those samples with a flow that did not end.
         undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None: not measured.
         ecmp_s: Median of ECMP in the same scene; None: not measured.
         completed, flows: Flows that ended, and all, of all samples.
@@ -28,6 +29,7 @@ class CompletionFigures:
 
     design: str
     times_s: tuple[float, ...]
+    unfinished: int
     undisturbed_s: float | None
     ecmp_s: float | None
     completed: int
@@ -42,6 +44,11 @@ class CompletionFigures:
     @property
     def median_s(self) -> float:
         return statistics.median(self.times_s)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether flows had not ended at the median: it is the time limit, and they take longer."""
+        return self.unfinished * 2 > len(self.times_s)
 
     @property
     def greatest_s(self) -> float:
@@ -94,6 +101,7 @@ def _figures(design: str, samples: Sequence[Sample], reference: _Reference) -> C
     return CompletionFigures(
         design,
         times_s=tuple(_values(samples, "completion_s")),
+        unfinished=sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples),
         undisturbed_s=undisturbed_s,
         ecmp_s=ecmp_s,
         completed=int(sum(_values(samples, "completed"))),

@@ -48,10 +48,16 @@ def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
         if not sample.suspect:
             found[Scene.of(sample.point), RoutingDesign(sample.point["design"])].append(sample)
     groups = dict(found)
-    scenes = [*dict.fromkeys(scene for scene, design in groups if design is RoutingDesign.BLOCKS)]
+    # Samples come in random order.
+    scenes = sorted({scene for scene, design in groups if design is RoutingDesign.BLOCKS}, key=_place)
     return tuple(
         verdict for claim, judge in _CLAIMS if (verdict := _verdict(claim, (judge(groups, each) for each in scenes)))
     )
+
+
+def _place(scene: Scene) -> tuple[int, int, int, float]:
+    """Return the order of scenes: by what disturbs the flows, then small ones first."""
+    return [*CompletionCase].index(scene.case), scene.flows * scene.size, scene.flows, scene.load
 
 
 def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import yaml
 
 from xenoovs.display import decimal, percent
-from xenoovs.errors import MeasureError, counted
+from xenoovs.errors import MeasureError, counted, first_names, worded
 from xenoovs.measure.repeats import offloaded_share, trusted
 from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
@@ -199,6 +199,20 @@ def _pair(
     return PairFigures(one, other, one_pps, other_pps, interval(reached), verdict, reason, offloaded, not counting)
 
 
+def lacking_samples(recorded: RecordedRun) -> str:
+    """Return what a run lacks, as the end of a sentence; an empty text: it is complete."""
+    run = recorded.run
+    left = len(run.missing(recorded.samples))
+    if not left:
+        return ""
+    planned = [str(point["path"]) for point in run.points if "beside" not in point and point["direction"] == "in"]
+    measured = {str(s.point["path"]) for s in recorded.samples if "beside" not in s.point}
+    without = [name for name in dict.fromkeys(planned) if name not in measured]
+    none = f", and no path to {first_names(without)} is measured" if without else ""
+    missing = f"{left} of {counted(len(run.points) * run.repeats, 'sample')} {worded(left, 'is', 'are')} missing"
+    return f"{missing}{none}"
+
+
 # The file of the planner.
 
 
@@ -237,6 +251,8 @@ _MPPS, _KPPS = _Unit("Mpps", 10**6), _Unit("kpps", 10**3)
 
 def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
     yield f"# Measured: {json.dumps(recorded.run.datapath)[1:-1]}, {recorded.run.started}."
+    if lacking := lacking_samples(recorded):
+        yield f"# Incomplete: {json.dumps(lacking)[1:-1]}."
     repeats = min(path.rate_pps.count for path in paths)
     meaning = "95 % confidence" if repeats >= FEWEST_REPEATS else "the least and the greatest"
     yield f"# interval: {meaning}, of {counted(repeats, 'repeat')}."

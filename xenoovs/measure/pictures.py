@@ -94,6 +94,8 @@ def _saved(chart: Chart, theme: Theme, form: str) -> bytes:
     settings: dict[Any, Any] = {
         "svg.hashsalt": chart.name,
         "svg.fonttype": "path",
+        # A dollar in a name begins no formula.
+        "text.parse_math": False,
         "font.family": ["DejaVu Sans"],
         "font.size": 9,
         "text.color": theme.ink,
@@ -377,5 +379,6 @@ def _draw_bar(
         end = max(end, value.high / unit)
     # Bytes are not counted in thousands.
     number = value.estimate / unit if unit == _MIB else value.estimate
-    text = f"  {quantity(number)}{' suspect' if mark.is_suspect else ''}"
+    shown = f">{quantity(number)}, not done" if mark.is_unfinished else quantity(number)
+    text = f"  {shown}{' suspect' if mark.is_suspect else ''}"
     axes.text(end, place, text, va="center", fontsize=7.5, color=theme.warn if mark.is_suspect else theme.ink)

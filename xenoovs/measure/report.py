@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -90,14 +91,14 @@ def _rank(recorded: RecordedRun) -> tuple[bool, bool, str]:
 
 def _labels(directories: Sequence[Path]) -> list[str]:
     """Return a short name for each: the last part of its path, or all of it where that is not enough."""
-    names = [directory.resolve().name for directory in directories]
-    return names if len(set(names)) == len(names) else [str(directory) for directory in directories]
+    # Names of files need not be UTF-8, a page is.
+    whole = [str(directory).encode(errors="replace").decode() for directory in directories]
+    names = [Path(os.path.realpath(name)).name for name in whole]
+    return names if len(set(names)) == len(names) else whole
 
 
-def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
-    """Return the report of some directories side by side. Raises MeasureError when nothing was measured yet."""
-    from xenoovs.measure.pictures import DARK, STYLED, png_of, svg_of
-
+def charts_of(sources: Sequence[ReportSource]) -> tuple[Chart, ...]:
+    """Return the pictures of some directories side by side. Raises MeasureError when nothing was measured yet."""
     charts = list[Chart]()
     for experiment in experiments_of(run for source in sources for run in source.runs.values()):
         chosen = [(source.runs[experiment], source.label) for source in sources if experiment in source.runs]
@@ -112,7 +113,21 @@ def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
         if chart is not None:
             charts.append(chart)
     if not charts:
+        run = next((run for source in sources for run in source.runs.values() if run.samples), None)
+        if run is not None:
+            raise MeasureError(
+                f"{run.directory}: there is no picture of an experiment {run.run.experiment[:40]!r}: the run is of "
+                "another version of xenoovs; report the other runs without it"
+            )
         raise MeasureError("the runs have no samples yet, so there is nothing to report")
+    return tuple(charts)
+
+
+def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
+    """Return the report of some directories side by side. Raises MeasureError when nothing was measured yet."""
+    from xenoovs.measure.pictures import DARK, STYLED, png_of, svg_of
+
+    charts = charts_of(sources)
     written = dict[str, bytes]()
     pictures = list[Markup]()
     for chart in charts:
@@ -122,7 +137,7 @@ def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
         written[f"{chart.name}.svg"] = svg_of(chart).encode()
         written[f"{chart.name}.csv"] = _csv(chart.table)
     page = _page(sources, charts, pictures)
-    return MeasureReport({REPORT_FILE: page.encode(), **written}, tuple(charts))
+    return MeasureReport({REPORT_FILE: page.encode(errors="replace"), **written}, charts)
 
 
 def write_report(report: MeasureReport, directory: Path) -> Path:

@@ -70,13 +70,14 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from enum import Enum
 from io import FileIO
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
@@ -90,6 +91,8 @@ Value = str | int | float | Sequence[float] | Mapping[str, float]
 _VERSION = 1
 _MOST = 1e100
 """No count or time is greater; sums of such numbers are still numbers."""
+_MOST_SAMPLES = 1_000_000
+"""Of a run: one sample of a millisecond each would take a quarter of an hour."""
 
 T = TypeVar("T")
 
@@ -206,9 +209,9 @@ def find_runs(directory: Path) -> tuple[Path, ...]:
     """
     try:
         found = [directory] if (directory / RUN_FILE).exists() else sorted(directory.iterdir())
+        runs = tuple(path for path in found if (path / RUN_FILE).exists())
     except OSError as error:
-        raise MeasureError(f"{directory} cannot be read: {error.strerror}") from None
-    runs = tuple(path for path in found if (path / RUN_FILE).exists())
+        raise MeasureError(f"{error.filename or directory} cannot be read: {error.strerror}") from None
     if not runs:
         raise MeasureError(f"{directory} holds no run of `xenoovs measure`: no {RUN_FILE} in it or below it")
     return runs
@@ -223,6 +226,9 @@ def read_recorded(directory: Path) -> RecordedRun:
 
 def _read(path: Path) -> str:
     try:
+        # A pipe or a device might never end.
+        if not S_ISREG(path.stat().st_mode):
+            raise FileUnusable(file=str(path), reason="it is not a file")
         return path.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise FileUnusable(file=str(path), reason=f"byte {error.start} is not UTF-8 text") from None
@@ -245,21 +251,24 @@ def parse_run(text: str, *, file: str) -> Run:
     points = reader.value("points", list)
     if not all(isinstance(point, dict) and all(map(_is_plain, point.values())) for point in points):
         raise FileUnusable(file=file, reason="`points` must be a list of mappings of plain values")
+    repeats = reader.value("repeats", int)
+    if not 0 < repeats <= _MOST_SAMPLES // max(1, len(points)):
+        raise reader.error("repeats", f"above 0, and make at most {_MOST_SAMPLES:,} samples of all points")
     return Run(
         experiment=reader.value("experiment", str),
         config=reader.value("config", str),
         bed=reader.value("bed", dict),
         kind=kind,
         datapath=reader.value("datapath", str),
-        versions=reader.value("versions", dict),
-        command=tuple(reader.value("command", list)),
+        versions=reader.mapping("versions", lambda value: isinstance(value, str), "a text"),
+        command=reader.texts("command"),
         seed=reader.value("seed", int),
         quick=reader.value("quick", bool),
-        repeats=reader.value("repeats", int),
+        repeats=repeats,
         points=tuple(points),
         started=reader.value("started", str),
-        options=reader.value("options", dict),
-        basis=reader.value("basis", dict),
+        options=reader.mapping("options", _is_plain, "a plain value"),
+        basis=reader.mapping("basis", _is_value, _VALUES),
     )
 
 
@@ -285,28 +294,21 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
 def _sample(line: str, *, file: str, number: int) -> Sample:
     reader = _DocumentReader(file, _json(line, file=file, line=number), line=number)
     reader.refuse_others({each.name for each in fields(Sample)})
-    point, values = reader.value("point", dict), reader.value("values", dict)
-    for key, value in point.items():
-        if not _is_plain(value):
-            raise reader.error(f"point.{key}", "a plain value")
-    for key, value in values.items():
-        if not _is_value(value):
-            raise reader.error(f"values.{key}", "a number, a text, a list of numbers or numbers by name")
-    suspect = reader.value("suspect", list)
-    if not all(isinstance(reason, str) for reason in suspect):
-        raise reader.error("suspect", "a list of sentences")
     return Sample(
         experiment=reader.value("experiment", str),
-        point=point,
+        point=reader.mapping("point", _is_plain, "a plain value"),
         repeat=reader.value("repeat", int),
         at=reader.value("at", str),
-        values=values,
-        suspect=tuple(suspect),
+        values=reader.mapping("values", _is_value, _VALUES),
+        suspect=reader.texts("suspect"),
     )
 
 
+_VALUES = "a number, a text, a list of numbers or numbers by name"
+
+
 def _is_plain(value: object) -> bool:
-    return isinstance(value, (str, int, float, bool))
+    return isinstance(value, (str, bool)) or _is_number(value)
 
 
 def _is_number(value: object) -> bool:
@@ -322,8 +324,12 @@ def _is_value(value: object) -> bool:
     return isinstance(value, str) or _is_number(value)
 
 
+class _NoNumber(ValueError):
+    """NaN and Infinity are no JSON (RFC 8259, section 6)."""
+
+
 def _refuse_constant(word: str) -> float:
-    raise ValueError(word)
+    raise _NoNumber(word)
 
 
 def _json(text: str, *, file: str, line: int) -> dict[str, object]:
@@ -332,17 +338,27 @@ def _json(text: str, *, file: str, line: int) -> dict[str, object]:
     except json.JSONDecodeError as error:
         where = f"line {line + error.lineno - 1}, column {error.colno}"
         raise FileUnusable(file=file, reason=f"{where}: {error.msg}") from None
-    except ValueError as error:
-        # NaN and Infinity are no JSON (RFC 8259, section 6).
+    except _NoNumber as error:
         column = re.search(rf"-?\b{re.escape(str(error).lstrip('-'))}\b", text)
         at = column.start() + 1 if column else 1
         raise FileUnusable(file=file, reason=f"line {line}, column {at}: {error} is not a number") from None
+    except ValueError:
+        # Python reads at most 4,300 digits.
+        raise FileUnusable(file=file, reason=f"line {line}: a number has thousands of digits") from None
     except RecursionError:
         raise FileUnusable(file=file, reason=f"line {line}, column 1: nested too deeply") from None
     if not isinstance(document, dict):
         raise FileUnusable(file=file, reason=f"line {line}, column 1: expected a mapping")
+    if _ESCAPED_SURROGATE.search(text):
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise FileUnusable(file=file, reason=f"line {line}: a text has half of a surrogate pair") from None
     return document
 
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Two of them make one character; of one alone there is no UTF-8."""
 
 _KINDS: Mapping[type, str] = {
     str: "a text",
@@ -370,6 +386,19 @@ class _DocumentReader:
         # A bool is an int for isinstance.
         if not isinstance(value, kind) or type(value) is not kind:
             raise self.error(key, f"{_KINDS[kind]}, found {'nothing' if value is None else repr(value)[:60]}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.value(key, list)
+        if not all(isinstance(each, str) for each in value):
+            raise self.error(key, "a list of texts")
+        return tuple(value)
+
+    def mapping(self, key: str, fits: Callable[[object], bool], expected: str) -> dict[str, Any]:
+        value = self.value(key, dict)
+        for name, each in value.items():
+            if not fits(each):
+                raise self.error(f"{key}.{name}", expected)
         return value
 
     def refuse_others(self, known: Iterable[str]) -> None:

@@ -188,3 +188,29 @@ def test_a_move_without_a_cause_is_refuted_and_few_repeats_decide_nothing() -> N
 
 def test_a_run_without_our_design_has_no_verdict_on_it() -> None:
     assert verdicts({key: value for key, value in RIGHT_S.items() if key[1] != "blocks"}) == []
+
+
+def test_reasons_have_the_order_of_scenes_whatever_the_order_of_samples() -> None:
+    small = Scene(CompletionCase.ELEPHANT, 10, 12_500, 1.2)
+    shuffled = {(scene, "blocks"): 0.1 for scene in (REVERSE, DEAD, LATER, ELEPHANT, small, ALONE_LONG, ALONE)}
+    reason = verdicts(shuffled)[-1].reason
+    assert [part.partition(":")[0] for part in reason.split("; ")] == [
+        "alone, 10 x 50 kB",
+        "alone, 10 x 1000 kB",
+        "elephant, 10 x 12.5 kB",
+        "elephant, 10 x 50 kB",
+        "later, 10 x 1000 kB",
+        "dead, 10 x 1000 kB",
+        "reverse, 10 x 250 kB",
+    ]
+
+
+@pytest.mark.parametrize(("ended", "is_unfinished"), [((10, 10, 9), False), ((10, 9, 9), True)])
+def test_a_bar_at_the_time_limit_is_marked_as_not_done(ended: tuple[int, ...], is_unfinished: bool) -> None:
+    def values(_point: Point, repeat: int) -> Mapping[str, Value]:
+        return {"completion_s": 30.0 if ended[repeat] < 10 else 1.0, "completed": ended[repeat], "flows": 10}
+
+    chart = chart_of([recorded("completion", [DEAD.point(RoutingDesign.ECMP)], values, repeats=3)], [""])
+    assert chart is not None
+    (mark,) = chart.panels[0].bars[0].marks.values()
+    assert mark.is_unfinished is is_unfinished

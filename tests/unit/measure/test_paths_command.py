@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,20 @@ def test_a_run_is_planned_again_with_what_its_pairs_say(xenoovs: CommandLine, tm
     assert "the plan counts an undecided pair as what it reached: more repeats would decide" in said.out
     (other,) = write(tmp_path / "other", rate_run()).iterdir()
     assert "is a run of `measure rate`: name one of `measure paths`" in xenoovs("measure", "paths", other).err
+
+
+def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_path: Path) -> None:
+    whole = paths_run({"fips2": 300e3, "fips3": 200e3}, repeats=3)
+    first = next(index for index, one in enumerate(whole.samples) if one.point["path"] == "fips3")
+    (run,) = write(tmp_path / "r", replace(whole, samples=whole.samples[first : first + 1])).iterdir()
+    out, planned = tmp_path / "paths.json", len(whole.samples)
+    lacking = f"{planned - 1} of {planned} samples are missing, and no path to fips2 is measured"
+    said = xenoovs("measure", "paths", run)
+    assert (said.status, f"the plan is incomplete: {lacking}\n" in said.out) == (0, True), said.out
+    assert f"# Incomplete: {lacking}.\n" in (run / "paths.yaml").read_text()
+    said = xenoovs("measure", "paths", run, "--weights", out)
+    assert said.status == 1
+    assert said.err == (
+        f"error: {out} is not written: in {run} {lacking}; the command that measured it goes on with --resume\n"
+    )
+    assert not out.exists()
