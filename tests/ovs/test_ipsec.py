@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,8 +103,46 @@ def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
 ) -> None:
     key = tmp_path / "psk"
     key.write_text(SECRET)
-    said = xenoovs("plan", _config(tmp_path, f", ipsec: {{psk_file: {key}}}"), "--db", ovs.db)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+    xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+    said = xenoovs("plan", config, "--db", ovs.db)
     assert (said.status, said.err) == (2, "")
+    ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+@pytest.mark.parametrize("ipsec", ["psk_file: {key}", "remote_name: dpu7"])
+@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
+def test_a_port_without_what_ipsec_needs_gets_no_packets(
+    command: tuple[str, ...], ipsec: str, ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """Open vSwitch would send them unencrypted, as no policy is made."""
+    config = _config(tmp_path, f", ipsec: {{{ipsec.format(key=tmp_path / 'psk')}}}")
+    said = xenoovs(command[0], config, "--db", ovs.db, *command[1:])
+    message = " ".join(said.err.split())
+    assert (said.status, "gnv0-c000020b" in message, "would send unencrypted: it has no option" in message) == (
+        1,
+        True,
+        True,
+    ), message
+    assert re.search(r"`xenoovs doctor \S+ --fix( --db \S+)?` corrects it", message), message
+
+
+def test_doctor_makes_a_missing_port_with_its_key(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    key.chmod(0o600)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+    config.write_text(config.read_text().replace("192.0.2.11", "192.0.2.12"))
+    said = xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+    try:
+        assert SECRET in ovs.vsctl("get", "interface", "gnv0-c000020c", "options:psk")
+        assert SECRET not in said.out + said.err
+        ovs.vsctl("set", "interface", "gnv0-c000020c", "options:dst_port=7000", "options:remote_cert=old")
+        xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+        options = ovs.vsctl("get", "interface", "gnv0-c000020c", "options")
+        assert [word in options for word in (SECRET, "dst_port", "remote_cert")] == [True, False, False]
+    finally:
+        ovs.vsctl("del-port", "ovsbr1", "gnv0-c000020c")
 
 
 def _key_row(xenoovs: CommandLine, config: Path, ovs: PrivateOvs, *options: str) -> tuple[str, str]:

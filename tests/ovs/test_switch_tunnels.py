@@ -200,6 +200,7 @@ def rows(xenoovs: CommandLine, near: End, file: Path) -> dict[str, tuple[str, st
 
 def test_doctor_makes_ports_and_deletes_none(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:
     file = written(tmp_path, ports="each")
+    file.write_text(re.sub(r"\n.*drain:.*\n", "\n", file.read_text()))
     assert {state for state, _, _ in rows(xenoovs, near, file).values()} == {"wrong"}
     install(xenoovs, near, file, reach=False)
     assert {state for state, _, _ in rows(xenoovs, near, file).values()} == {"ok"}
@@ -252,6 +253,45 @@ def test_open_connections_stay_with_their_backend_in_a_drain(
     finally:
         waiting.send_signal(signal.SIGINT)
         finish(waiting)
+
+
+def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
+    xenoovs: CommandLine, near: End, far: End, tmp_path: Path
+) -> None:
+    file = written(tmp_path)
+    install(xenoovs, near, file)
+    receive(xenoovs, far, file)
+    far.bridge.send("pf0hpf", [udp_packet("10.3.10.45", destination=EVEN, ports=(53, 4000))])
+    eventually(lambda: bool(far.uplink.sent("u0")), "an answer in the tunnel")
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "name: b1" not in line))
+    waiting = start("apply", file, "--db", near.db, "-y")
+    try:
+        eventually(lambda: any("+syn" in flow for flow in near.bridge.dump_flows()), "blocks that drain")
+        near.take(far.uplink.sent("u0"))
+        eventually(lambda: bool(near.bridge.sent("p0")), "an answer for the client")
+    finally:
+        waiting.send_signal(signal.SIGINT)
+        finish(waiting)
+    assert xenoovs("apply", file, "--db", near.db, "-y", "--no-drain").status == 0
+    assert not any("tun_src=192.168.77.11" in flow for flow in near.bridge.dump_flows())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("options:remote_ip=192.168.77.99", "has remote_ip=192.168.77.99 instead of flow"),
+        ("type=internal", "is of type internal, not geneve"),
+    ],
+)
+def test_a_port_that_leads_elsewhere_gets_no_packets(
+    xenoovs: CommandLine, near: End, tmp_path: Path, change: str, reason: str
+) -> None:
+    file = written(tmp_path)
+    install(xenoovs, near, file)
+    assert xenoovs("remove", file, "--db", near.db, "-y").status == 0
+    near.bridge.ovs.vsctl("set", "interface", "tun0", change)
+    said = xenoovs("apply", file, "--db", near.db, "-y")
+    assert (said.status, reason in " ".join(said.err.split())) == (1, True), said.err
 
 
 def _has_settled(near: End) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xenoovs.compile.tunnel_ports import IPSEC_OPTIONS
 from xenoovs.datapath.host import Fact, Unknown
 from xenoovs.engine.change import Change
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError, WouldBeUnencrypted
@@ -66,12 +67,6 @@ def outers_of(balancer: Balancer) -> Iterator[Encapsulation]:
             )
 
 
-# What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec").
-
-
-_OPTIONS = ("psk", "remote_cert", "remote_name")
-
-
 def key_options(ipsec: Ipsec) -> dict[str, str]:
     """Return the options of an interface for its remote. Raises FileUnusable."""
     if ipsec.psk_file is not None:
@@ -109,7 +104,7 @@ def write_keys(balancer: Balancer, endpoint: Endpoint) -> None:
     for port, ipsec in _ports_with_ipsec(balancer):
         options = key_options(ipsec)
         if not has_options(endpoint, port, options):
-            write_options(endpoint, port, options, without=_OPTIONS)
+            write_options(endpoint, port, options, without=IPSEC_OPTIONS)
 
 
 def _ports_with_ipsec(balancer: Balancer) -> tuple[tuple[str, Ipsec], ...]:

@@ -24,7 +24,8 @@ from xenoovs.openflow.text import render_flow, render_flow_to_send
 def tunnels_command(config: Path, output: OutputFormat) -> None:
     """Print the commands that make the tunnel ports of the config FILE; run nothing.
 
-    `xenoovs doctor FILE --fix` runs them where a port is missing. They delete no port.
+    `xenoovs doctor FILE --fix` runs them where a port is missing, and writes keys of IPsec, which no command shows.
+    They delete no port.
 
     \b
     Example:
@@ -32,7 +33,8 @@ def tunnels_command(config: Path, output: OutputFormat) -> None:
     """
     balancer = load_resolved(config)
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
-    text = "".join(f"{line}\n" for port in ports for line in _commands(port, bridge))
+    key = "`xenoovs doctor FILE --fix` writes it"
+    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key))
     none = f"# {config} has no tunnels of Open vSwitch\n"
     output.show(
         lambda: {"bridge": bridge, "ports": [_document(port, bridge) for port in ports]},
@@ -40,14 +42,21 @@ def tunnels_command(config: Path, output: OutputFormat) -> None:
     )
 
 
-def _commands(port: WantedPort, bridge: str) -> tuple[str, ...]:
-    secret = port.secret_command()
-    return (join(port.command(bridge)), *((secret,) if secret else ()))
+def _lines(port: WantedPort, bridge: str, key: str) -> tuple[str, ...]:
+    """Return lines of a shell script. `key`: how the port gets its pre-shared key."""
+    needs = f"# {port.name} sends unencrypted until it has its pre-shared key: {key}"
+    return (join(port.command(bridge)), *((needs,) if port.psk_file is not None else ()))
 
 
 def _document(port: WantedPort, bridge: str) -> dict[str, object]:
-    options, commands = dict(port.options), _commands(port, bridge)
-    return {"name": port.name, "type": port.type, "options": options, "mark": port.digest, "commands": commands}
+    return {
+        "name": port.name,
+        "type": port.type,
+        "options": dict(port.options),
+        "psk_file": port.psk_file,
+        "mark": port.digest,
+        "commands": [join(port.command(bridge))],
+    }
 
 
 @click.command("receive")
@@ -89,7 +98,8 @@ def _no_receiver(balancer: Balancer, backend: str) -> str:
 
 def _script(receiver: Receiver, backend: str, bridge: str) -> str:
     lines = [f"# {backend}: the end of the tunnel that has the address {receiver.address}"]
-    lines += [line for port in receiver.ports for line in _commands(port, bridge)]
+    key = "options:psk of table Interface"
+    lines += [line for port in receiver.ports for line in _lines(port, bridge, key)]
     lines.append(f"{join(('ovs-ofctl', '-O', 'OpenFlow14', '--bundle', 'add-flows', bridge, '-'))} <<'flows'")
     lines += [render_flow_to_send(flow) for flow in sorted_flows(receiver.flows)]
     return "\n".join((*lines, "flows", ""))

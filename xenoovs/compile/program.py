@@ -419,11 +419,12 @@ def compile_program(
             made = _with_blocks(bare, ofports or {})
         services.append(made)
     services = _with_returns(services, port=balancer.uplinks.ingress[0])
+    leaving = {made.service.claim: [made.hop(owner) for owner in _unconfigured(made)] for made in services}
     shared = (
         *arp_flows(balancer),
         *neighbour_discovery_flows(balancer),
         *tunnel_flows(balancer),
-        *tunnel_return_flows(balancer),
+        *tunnel_return_flows(balancer, leaving),
         *other_flows(balancer),
     )
     return Program(tuple(services), shared)

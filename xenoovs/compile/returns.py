@@ -5,7 +5,7 @@ They keep no state. With NAT, whatever a backend sends from the address and port
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from itertools import product
@@ -14,7 +14,7 @@ from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks
 from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, cookie_of, return_priority
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Balancer, Nat, Returns, Service
+from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
 
@@ -91,17 +91,21 @@ def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]
     yield SetField(Field.TP_SRC, ports[0].first)
 
 
-def tunnel_return_flows(balancer: Balancer) -> Iterator[Flow]:
+def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[NextHop]]) -> Iterator[Flow]:
     """Yield the flows that send answers out of tunnels to the clients, for each remote and VIP.
 
     They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that nobody else
     can send packets in the name of a VIP; a megaflow has them in any case (tnl_wc_init() of ofproto/tunnel.c).
+
+    Args:
+        leaving: Next hops that the config lacks, with which services still have clients.
     """
     made = dict[FlowKey, Flow]()
     for service in balancer.services:
         if service.returns is not Returns.SWITCH:
             continue
-        origins = [origin for backend in service.backends if (origin := comes_from(backend.next_hop)) is not None]
+        hops = (*(backend.next_hop for backend in service.backends), *leaving.get(service.claim, ()))
+        origins = [origin for hop in hops if (origin := comes_from(hop)) is not None]
         for (port, entered), family in product(origins, service.claim.served_families):
             for vip in service.claim.vips_of(family):
                 match = match_of((*entered, family_is(family), source_is(vip, family)), in_port=port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2s
 from ipaddress import IPv4Address
@@ -14,6 +14,10 @@ from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
 MARK = "xenoovs"
 """The key of external_ids of table Interface that ports made by xenoovs have."""
 
+_ENDS = ("remote_ip", "key")
+IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
+"""What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
+
 _FLOW = "flow"
 """Says that flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
 
@@ -24,21 +28,22 @@ class WantedPort:
 
     Attributes:
         options: Those that it must have; more of them do no harm.
-        secrets: Options whose value is what is in a file, with its path.
+        psk_file: The file with the pre-shared key, which no command has: every user of a host can read arguments
+            (proc(5), cmdline), and ovs-vsctl(8) logs them. None: it needs none.
     """
 
     name: str
     type: str
     options: tuple[tuple[str, str], ...]
-    secrets: tuple[tuple[str, str], ...] = ()
+    psk_file: str | None = None
 
     @property
     def digest(self) -> str:
         """What `external_ids:xenoovs` says: it is ours, and made for these options."""
-        return blake2s(f"{self.type} {self.options} {self.secrets}".encode(), digest_size=4).hexdigest()
+        return blake2s(f"{self.type} {self.options} {self.psk_file}".encode(), digest_size=4).hexdigest()
 
     def command(self, bridge: str) -> tuple[str, ...]:
-        """Return the words of the command that makes it, without what is secret (ovs-vsctl(8))."""
+        """Return the words of the command that makes it, without the key (ovs-vsctl(8))."""
         return (
             *("ovs-vsctl", "--may-exist", "add-port", bridge, self.name),
             *("--", "set", "interface", self.name, f"type={self.type}"),
@@ -46,10 +51,21 @@ class WantedPort:
             f"external_ids:{MARK}={self.digest}",
         )
 
-    def secret_command(self) -> str:
-        """Return the shell text that sets what is secret; empty: nothing is."""
-        words = " ".join(f'options:{key}="$(cat {path})"' for key, path in self.secrets)
-        return f"ovs-vsctl set interface {self.name} {words}" if words else ""
+    def misleads(self, options: Mapping[str, str]) -> str | None:
+        """Return why packets to a port with these options go to another machine, or unencrypted; None: they do not."""
+        needed = [key for key, _ in self.options if key in IPSEC_OPTIONS]
+        for key in (*needed, *(("psk",) if self.psk_file is not None else ())):
+            if key not in options:
+                return f"would send unencrypted: it has no option {key}"
+        for key, value in self.options:
+            if key in _ENDS and options.get(key) != value:
+                return f"has {key}={options.get(key, '(none)')} instead of {value}"
+        return None
+
+    def surplus(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Return those of these options that send packets otherwise than the config says, though it names none."""
+        wanted = {*dict(self.options), *(("psk",) if self.psk_file is not None else ())}
+        return tuple(key for key in ("dst_port", *IPSEC_OPTIONS) if key in options and key not in wanted)
 
 
 def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
@@ -78,9 +94,9 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
         **({"dst_port": str(tunnel.dst_port)} if tunnel.dst_port != usual else {}),
         **_certificates(tunnel.ipsec),
     }
-    secrets = (("psk", tunnel.ipsec.psk_file),) if tunnel.ipsec is not None and tunnel.ipsec.psk_file else ()
+    psk_file = None if tunnel.ipsec is None else tunnel.ipsec.psk_file
     name = tunnel.name if remote is None else tunnel.port_to(remote)
-    return WantedPort(name, tunnel.type.value, tuple(options.items()), secrets)
+    return WantedPort(name, tunnel.type.value, tuple(options.items()), psk_file)
 
 
 def _certificates(ipsec: Ipsec | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read, with_paths
+from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
@@ -71,6 +72,7 @@ class Ports:
                 datapath_id=uplinks.datapath_id,
                 tunnels=balancer.tunnel_ports,
             )
+            found = replace(found, unusable={**found.unusable, **_misleading(balancer, found)})
         except (SwitchUnreachable, CommandTimeout):
             if (known := self.remembered(balancer)) is None:
                 raise
@@ -90,6 +92,29 @@ class Ports:
     def forget(self) -> None:
         """Ask the database before the next change."""
         self._known = None
+
+
+def _misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
+    """Return the ports of tunnels that lead elsewhere, or unencrypted, with the reason.
+
+    A controller knows neither type nor options of ports, and judges none.
+    """
+    reasons, used = dict[str, str](), set(balancer.tunnel_ports)
+    for wanted in wanted_ports(balancer) if balancer.switch_tunnels else ():
+        state = found.state.port(wanted.name)
+        if wanted.name not in used or state is None or wanted.name in found.unusable:
+            continue
+        if state.type not in (wanted.type, _UNKNOWN_TYPE):
+            reason: str | None = f"is of type {state.type}, not {wanted.type}"
+        else:
+            reason = wanted.misleads(state.options) if state.options else None
+        if reason is not None:
+            reasons[wanted.name] = f"{reason}: `xenoovs doctor FILE --fix` corrects it"
+    return reasons
+
+
+_UNKNOWN_TYPE = "system"
+"""What a port has whose type nobody read."""
 
 
 _DRAIN_S = 1.0

@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_commands_of_all_ports(xenoovs: CommandLine, file: Path) -> None:
-    shared, own, secret = xenoovs("tunnels", file).out.splitlines()
+    shared, own, key = xenoovs("tunnels", file).out.splitlines()
     assert shared.startswith(
         "ovs-vsctl --may-exist add-port ovsbr1 gnv0 -- set interface gnv0 type=geneve options:remote_ip=flow "
         "options:local_ip=192.168.77.1 options:key=flow external_ids:xenoovs="
@@ -42,7 +42,17 @@ def test_the_commands_of_all_ports(xenoovs: CommandLine, file: Path) -> None:
     assert "add-port ovsbr1 vx-c0a84d0c " in own
     assert "options:remote_ip=192.168.77.12" in own
     assert "options:dst_port=4790" in own
-    assert secret == 'ovs-vsctl set interface vx-c0a84d0c options:psk="$(cat /etc/psk)"'
+    assert key.startswith("# vx-c0a84d0c sends unencrypted until it has its pre-shared key: `xenoovs doctor")
+
+
+@pytest.mark.parametrize("command", [("tunnels",), ("receive", "b2")])
+def test_no_command_takes_a_pre_shared_key_as_an_argument_nor_its_path_to_a_shell(
+    xenoovs: CommandLine, file: Path, command: tuple[str, ...]
+) -> None:
+    file.write_text(CONFIG.replace("/etc/psk", '"/etc/my psk; reboot"'))
+    said = xenoovs(command[0], file, *command[1:])
+    lines = [line for line in said.out.splitlines() if not line.startswith("#")]
+    assert (said.status, [line for line in lines if "psk" in line]) == (0, [])
 
 
 def test_a_config_without_tunnels_says_so(xenoovs: CommandLine, tmp_path: Path) -> None:

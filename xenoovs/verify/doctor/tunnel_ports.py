@@ -34,26 +34,22 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
 
 def _check_port(bridge: str, wanted: WantedPort, state: PortState | None) -> CheckResult:
     if state is None:
-        return _PORT.wrong("does not exist", wanted.name, _fix(bridge, wanted))
+        return _PORT.wrong("does not exist", wanted.name, Fix((wanted.command(bridge),), is_safe=True))
     differs = [
         f"{key}={state.options.get(key, '-')} instead of {value}"
         for key, value in wanted.options
         if state.options.get(key) != value
     ]
-    differs += [f"no {key}" for key, _ in wanted.secrets if key not in state.options]
+    surplus = wanted.surplus(state.options)
+    differs += [f"{key}={state.options[key]}, which the config has not" for key in surplus]
     if state.type != wanted.type:
         differs.insert(0, f"type {state.type} instead of {wanted.type}")
     if differs:
-        clear = vsctl("clear", "interface", wanted.name, "options")
+        # Other options stay: without its key a port would send unencrypted for a moment.
+        removed = (vsctl("remove", "interface", wanted.name, *(word for key in surplus for word in ("options", key))),)
         # A port that another program made is its own.
-        fix = Fix((clear, *_fix(bridge, wanted).commands), is_safe=state.mark is not None and not wanted.secrets)
+        fix = Fix((*(removed if surplus else ()), wanted.command(bridge)), is_safe=state.mark is not None)
         return _PORT.wrong(", ".join(differs), wanted.name, fix)
     if state.ofport is None:
         return _PORT.wrong(f"Open vSwitch could not make it: {state.error or 'no reason in OVSDB'}", wanted.name)
     return _PORT.ok(f"{wanted.type}, remote_ip={state.options['remote_ip']}, OpenFlow port {state.ofport}", wanted.name)
-
-
-def _fix(bridge: str, wanted: WantedPort) -> Fix:
-    secret = wanted.secret_command()
-    commands = (wanted.command(bridge), *((("sh", "-c", secret),) if secret else ()))
-    return Fix(commands, is_safe=not secret)
