@@ -13,7 +13,7 @@ from tests.compiled import compiled
 from xenoovs.compile.program import Program
 from xenoovs.config.load import load_config
 from xenoovs.model.address import family_of
-from xenoovs.model.balancer import Protocol
+from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.packet import Packet
 
 ROOT = Path(__file__).parents[2] / "flows"
@@ -34,8 +34,12 @@ def file_of(case: str, name: str) -> Path:
     return ROOT / case / name
 
 
+def balancer_of(case: str) -> Balancer:
+    return load_config(file_of(case, "config.yaml"))
+
+
 def program_of(case: str) -> Program:
-    return compiled(load_config(file_of(case, "config.yaml")))
+    return compiled(balancer_of(case))
 
 
 def examples_of(case: str) -> tuple[Example, ...]:

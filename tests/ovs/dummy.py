@@ -143,6 +143,16 @@ def running_dummy_ovs(directory: Path) -> Iterator[DummyOvs]:
         stop_private_ovs(ovs)
 
 
+def lead_to_remotes(uplink: DummyBridge, number: int, neighbours: Sequence[int]) -> None:
+    """Give a bridge the address 192.168.77.NUMBER, the route to its network, and the MACs of neighbours there."""
+    uplink.ovs.vsctl("set", "bridge", uplink.name, f"other_config:hwaddr=aa:55:aa:55:00:{number:02x}")
+    uplink.add_flows("priority=0,actions=NORMAL\n")
+    uplink.ovs.appctl("netdev-dummy/ip4addr", uplink.name, f"192.168.77.{number}/24")
+    uplink.ovs.appctl("ovs/route/add", "192.168.77.0/24", uplink.name)
+    for other in neighbours:
+        uplink.ovs.appctl("tnl/neigh/set", uplink.name, f"192.168.77.{other}", f"aa:55:aa:55:00:{other:02x}")
+
+
 def udp_packet(
     source: str, *, destination: str = "10.3.10.45", mac: str = "c4:70:bd:a0:56:ac", ports: tuple[int, int] = (4000, 53)
 ) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from tests.golden.cases import CASES, examples_of, program_of
+from tests.golden.cases import CASES, balancer_of, examples_of, program_of
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
 from tests.predicted import predict_megaflows
+from xenoovs.datapath.outer import encapsulations
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 
 pytestmark = pytest.mark.ovs
 
@@ -19,7 +23,24 @@ def test_megaflows(dpu: DummyBridge, case: str) -> None:
     dpu.settle(removed_s=0)
     send(dpu, packets)
     predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets)}
-    observed = observed_shapes(dpu)
+    devices = {end.port: TUNNEL_DEVICES[end.tunnel.type.value] for end in balancer_of(case).remote_ends}
+    predicted = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in predicted}
+    observed = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in observed_shapes(dpu)}
     # Where MAC learning chooses the port, the prediction has no actions.
     learned = {(in_port, fields) for in_port, fields, actions in predicted if not actions}
     assert {(p, f, () if (p, f) in learned else actions) for p, f, actions in observed} == predicted
+
+
+def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[object, ...]:
+    """The actions, with tunnels in a form that prediction and datapath share.
+
+    A userspace datapath pushes the outer header after it has set the inner one, and calls the port by its device.
+    """
+    tunnels = encapsulations(actions)
+    if not tunnels:
+        return actions
+    sets = tuple(action for action in actions if action.startswith("set(eth("))
+    return (
+        *sets,
+        *((devices.get(each.device, each.device.rstrip("0123456789")), each.remote, each.key) for each in tunnels),
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.dummy import DummyBridge, running_dummy_ovs, udp_packet
+from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp_packet
 from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
@@ -70,12 +70,7 @@ def end(directory: Path, number: int, ports: tuple[str, ...], neighbours: tuple[
     with ExitStack() as stack:
         ovs = stack.enter_context(running_dummy_ovs(directory))
         uplink = stack.enter_context(ovs.bridge("br-ul", ports=("u0",)))
-        ovs.ovs.vsctl("set", "bridge", "br-ul", f"other_config:hwaddr=aa:55:aa:55:00:{number:02x}")
-        uplink.add_flows("priority=0,actions=NORMAL\n")
-        ovs.ovs.appctl("netdev-dummy/ip4addr", "br-ul", f"192.168.77.{number}/24")
-        ovs.ovs.appctl("ovs/route/add", "192.168.77.0/24", "br-ul")
-        for other in neighbours:
-            ovs.ovs.appctl("tnl/neigh/set", "br-ul", f"192.168.77.{other}", f"aa:55:aa:55:00:{other:02x}")
+        lead_to_remotes(uplink, number, neighbours)
         yield End(stack.enter_context(ovs.bridge("ovsbr1", ports=ports)), uplink)
 
 
@@ -218,6 +213,15 @@ def test_doctor_makes_ports_and_deletes_none(xenoovs: CommandLine, near: End, tm
     install(xenoovs, near, file, reach=False)
     assert "tun0-c0a84d0c" in near.bridge.ovs.vsctl("list-ports", "ovsbr1").split()
     assert rows(xenoovs, near, file)["tun0-c0a84d0b"][0] == "ok"
+
+
+def test_doctor_names_options_that_make_more_megaflows(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:
+    file = written(tmp_path)
+    install(xenoovs, near, file, reach=False)
+    near.bridge.ovs.vsctl("set", "interface", "tun0", "options:tos=inherit", "options:ttl=inherit")
+    state, seen, fix = rows(xenoovs, near, file)["tun0"]
+    assert (state, seen.partition(": ")[0]) == ("unknown", "options:tos=inherit and options:ttl=inherit")
+    assert "remove interface tun0 options ttl" in fix
 
 
 def tcp(source: str, port: int, flags: str) -> str:

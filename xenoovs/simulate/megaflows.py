@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 from xenoovs.datapath.megaflow import MaskedValue
+from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Masked
 from xenoovs.openflow.text import render_value
@@ -21,6 +23,8 @@ from xenoovs.simulate.walk import Copy, Outcome, check_known, walk
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
 """Packets of clients come by no tunnel; the datapath then has no condition on it."""
 _NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA, *_TUNNEL})
+_ECN = 0x03
+"""The bits of ECN in the type of service (RFC 3168, 5)."""
 _L4 = (Field.TP_SRC, Field.TP_DST, Field.ICMP_TYPE, Field.ICMP_CODE)
 _HEADERS = {
     "eth": (Field.DL_SRC, Field.DL_DST),
@@ -100,6 +104,8 @@ class _Translation:
             self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
 
     def sent(self, copy: Copy) -> None:
+        if copy.port is not None and copy.headers.get(Field.TUN_ID) != self.base.get(Field.TUN_ID):
+            self.enters_tunnel(copy.port, copy.headers)
         # One action sets the fields of a header that have changed (commit_set_ether_action, commit_set_nw_action and
         # commit_set_port_action, and keycmp_mask for the others, lib/odp-util.c).
         for header, fields in _HEADERS.items():
@@ -117,6 +123,12 @@ class _Translation:
         self.base = copy.headers
         self.actions.append(copy.port or "NORMAL")
 
+    def enters_tunnel(self, port: str, headers: Headers) -> None:
+        """Add what a tunnel port needs. Its outer header gets the ECN bits (tnl_port_send() of ofproto/tunnel.c)."""
+        remote = remote_of_port(port) or IPv4Address(headers.get(Field.TUN_DST))
+        self.wildcards.add(Field.NW_TOS, _ECN)
+        self.actions.append(f"set(tunnel(tun_id={headers.get(Field.TUN_ID):#x},dst={remote}))")
+
     def _name_of(self, header: str) -> str:
         return _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
 
@@ -129,7 +141,7 @@ class _Translation:
             Masked(name, self.headers.get(name) & bits, bits)
             for name, mask in masks.items()
             if name not in _NO_HEADER
-            and (bits := mask & name.all_ones)
+            and (bits := mask & (name.all_ones | (_ECN if name is Field.NW_TOS else 0)))
             # The datapath has flags only in keys of TCP (odp_flow_key_from_flow__, lib/odp-util.c).
             and (name is not Field.TCP_FLAGS or self.headers.has(name))
         )

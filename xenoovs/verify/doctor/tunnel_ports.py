@@ -9,6 +9,10 @@ from xenoovs.datapath.host import PortState
 from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl
 
 _PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")
+_INHERIT = HostCheck("tunnel port megaflows", "each value of a copied field is a megaflow of its own, in every block")
+_COPIED = ("tos", "ttl")
+"""Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
+What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
 _UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
 
 
@@ -25,11 +29,23 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
         if home is not None and home.name != bridge.name:
             yield _PORT.wrong(f"is on bridge {home.name}; give the tunnel another name", port.name)
         else:
-            yield _check_port(bridge.name, port, bridge.port(port.name))
+            state = bridge.port(port.name)
+            yield _check_port(bridge.name, port, state)
+            if state is not None:
+                yield from _check_copied(state)
     for state in bridge.ports:
         if state.mark is not None and state.name not in wanted:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
             yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
+
+
+def _check_copied(state: PortState) -> Iterator[CheckResult]:
+    copied = [option for option in _COPIED if state.options.get(option) == "inherit"]
+    if copied:
+        words = " and ".join(f"options:{option}=inherit" for option in copied)
+        fix = Fix(tuple(vsctl("remove", "interface", state.name, "options", option) for option in copied))
+        text = f"{words}: every value that clients send makes another megaflow of each block"
+        yield _INHERIT.unknown(text, state.name, fix)
 
 
 def _check_port(bridge: str, wanted: WantedPort, state: PortState | None) -> CheckResult:
