@@ -24,11 +24,11 @@ def test_megaflows(dpu: DummyBridge, case: str) -> None:
     send(dpu, packets)
     predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets)}
     devices = {end.port: TUNNEL_DEVICES[end.tunnel.type.value] for end in balancer_of(case).remote_ends}
-    predicted = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in predicted}
+    expected = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in predicted}
     observed = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in observed_shapes(dpu)}
     # Where MAC learning chooses the port, the prediction has no actions.
     learned = {(in_port, fields) for in_port, fields, actions in predicted if not actions}
-    assert {(p, f, () if (p, f) in learned else actions) for p, f, actions in observed} == predicted
+    assert {(p, f, () if (p, f) in learned else actions) for p, f, actions in observed} == expected
 
 
 def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[object, ...]:
