@@ -239,6 +239,9 @@ def _show_services(change: Change, count: int) -> None:
     if count > len(services):
         echo(f"... and {counted(count - len(services), 'more service')}; -o json has them all")
     for service in services:
+        if service.most_entries > service.hardware_entries:
+            most = counted(service.most_entries, "hardware entry", "hardware entries")
+            echo(f"{service.name}: up to {most} if packets use ECN, behind tunnels")
         if service.ejected:
             echo(f"{service.name}: ejected, others serve their clients: {', '.join(service.ejected)}")
     rows = [
@@ -396,6 +399,7 @@ def _service_document(service: ServiceChange, flow_mods: int) -> dict[str, objec
         "blocks_after": service.blocks_after,
         "hardware_entries_before": service.hardware_entries_before,
         "hardware_entries": service.hardware_entries,
+        "hardware_entries_with_ecn": service.most_entries,
         "backends": [
             {
                 "name": backend.name,

@@ -10,13 +10,15 @@ from fractions import Fraction
 from itertools import chain
 from operator import attrgetter
 
+from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram, sorted_flows
 from xenoovs.compile.read import is_block, stage_number
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
 from xenoovs.errors import FlowConflict
-from xenoovs.model.next_hop import NextHop
+from xenoovs.model.next_hop import NextHop, is_tunneled
+from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
@@ -130,6 +132,14 @@ def hardware_entries(service: ServiceProgram) -> int:
     return len(service.classify) * len(service.decision.active.rows) + return_entries(service)
 
 
+def most_entries(service: ServiceProgram) -> int:
+    """Return the same for packets with every ECN code point: behind a tunnel each of them is a megaflow of its own."""
+    if not any(is_tunneled(backend.next_hop) for backend in service.service.backends):
+        return hardware_entries(service)
+    behind = sum(is_tunneled(hop) for block in service.blocks if (hop := hop_of(block.flow.actions)) is not None)
+    return hardware_entries(service) + behind * len(service.classify) * (ECN_CODE_POINTS - 1)
+
+
 def return_entries(service: ServiceProgram) -> int:
     """Return the megaflows for what backends with clients send back, where NAT makes packets of the VIP out of it."""
     hops = {service.hop(owner) for owner in service.decision.active.owners} if service.returns else set()
@@ -187,7 +197,8 @@ class ServiceChange:
 
     Attributes:
         moved: Share of its clients that get another backend.
-        hardware_entries: After the change.
+        hardware_entries: After the change, for packets without ECN.
+        most_entries: After the change, for packets with every ECN code point.
         least_moved: The share that any change to these weights, within the tolerance, would move.
         ejected: Names of the backends that get no clients, whatever their weight.
     """
@@ -201,6 +212,7 @@ class ServiceChange:
     blocks_after: int
     hardware_entries_before: int
     hardware_entries: int
+    most_entries: int
     least_moved: Fraction = Fraction(0)
     ejected: tuple[str, ...] = ()
 
@@ -266,6 +278,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
         blocks_after=len(blocks),
         hardware_entries_before=before.entries,
         hardware_entries=hardware_entries(made),
+        most_entries=most_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
         ejected=tuple(one.name for one in made.service.backends if one.weight and one.name in made.decision.ejected),
     )
@@ -324,6 +337,7 @@ def _removed(service_id: int, before: _Before) -> ServiceChange:
         blocks_after=0,
         hardware_entries_before=before.entries,
         hardware_entries=0,
+        most_entries=0,
     )
 
 

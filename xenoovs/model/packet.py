@@ -12,7 +12,7 @@ class Packet:
     """An IP packet on a port of the bridge. `protocol`: IANA number; ports are 0 for protocols without any.
 
     For ICMP, `sport` is the type and `dport` the code, as Open vSwitch keeps them (ovs-fields(7), "ICMP").
-    tos: the type of service without the ECN bits, or the same bits of the traffic class of IPv6.
+    tos: the type of service with the ECN bits, or the traffic class of IPv6.
     tcp_flags: of a TCP packet, as the header has them (RFC 9293, 3.1): ACK, the middle of a connection, or 0x002, SYN.
     """
 

@@ -9,8 +9,10 @@ import pytest
 
 from tests.compiled import compiled
 from tests.predicted import predict_megaflows
+from tests.switch_tunnels import VIP as TUNNELED_VIP
+from tests.switch_tunnels import behind_tunnels
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.plan import hardware_entries, most_entries
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Protocol, Service
 from xenoovs.model.packet import Packet
@@ -57,3 +59,15 @@ def test_services_without_a_vip_are_not_matched_by_destination() -> None:
     destinations = map(IPv4Address, ("192.0.2.1", "192.0.2.2", "10.0.0.1", "224.0.0.1"))
     packets = [Packet("p0", IPv4Address("198.51.100.7"), destination, 17, 4000, 53) for destination in destinations]
     assert len(predict_megaflows(flows, packets)) == 1
+
+
+def test_behind_a_tunnel_each_ecn_code_point_is_an_entry() -> None:
+    program = compiled(behind_tunnels())
+    (made,) = program.services
+    packets = [
+        Packet("p0", IPv4Address(0xC6336400 + client), TUNNELED_VIP, protocol=6, sport=4000, dport=80, tos=ecn)
+        for client in range(8)
+        for ecn in range(4)
+    ]
+    assert (hardware_entries(made), most_entries(made)) == (2, 8)
+    assert len(predict_megaflows(program.flows, packets)) == most_entries(made)

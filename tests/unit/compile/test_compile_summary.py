@@ -51,7 +51,7 @@ def test_a_service_that_is_gone() -> None:
         0,
         0,
     )
-    assert change.hardware_entries_before == 2
+    assert (change.hardware_entries_before, change.most_entries) == (2, change.hardware_entries)
     assert [(b.target, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
 
 

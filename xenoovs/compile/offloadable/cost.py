@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from xenoovs.compile.encoding import hop_of
-from xenoovs.compile.plan import hardware_entries, return_entries
+from xenoovs.compile.plan import hardware_entries, most_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
-from xenoovs.model.next_hop import is_tunneled, l4_port_of
-from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
+from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
@@ -204,10 +202,8 @@ def _probes_what_it_serves(service: Service, backend: Backend) -> bool:
 
 def _ecn(made: ServiceProgram) -> Iterator[CostFinding]:
     """Yield what is copied to outer headers, and so matched."""
-    behind = sum(is_tunneled(hop) for block in made.blocks if (hop := hop_of(block.flow.actions)) is not None)
-    if behind:
-        least = hardware_entries(made)
-        most = least + behind * len(made.classify) * (ECN_CODE_POINTS - 1)
+    least, most = hardware_entries(made), most_entries(made)
+    if most > least:
         text = (
             f"{_entry_count(least)}, or up to {most} if packets use ECN, as Open vSwitch copies it to the outer header "
             "of a tunnel: two or three times as many where TCP negotiates ECN"
