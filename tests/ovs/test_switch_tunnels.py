@@ -224,6 +224,16 @@ def test_doctor_names_options_that_make_more_megaflows(xenoovs: CommandLine, nea
     assert "remove interface tun0 options ttl" in fix
 
 
+def test_bug_a_port_left_over_takes_the_answers_of_a_shared_one_and_doctor_calls_it_wrong(
+    xenoovs: CommandLine, near: End, tmp_path: Path
+) -> None:
+    """Open vSwitch asks ports with a remote of their own first, so `ports: shared` lost all answers beside them."""
+    install(xenoovs, near, written(tmp_path, ports="each"), reach=False)
+    install(xenoovs, near, written(tmp_path), reach=False)
+    state, seen, fix = rows(xenoovs, near, written(tmp_path))["tun0-c0a84d0b"]
+    assert (state, "from 192.168.77.11 instead of tun0" in seen, "del-port" in fix) == ("wrong", True, True)
+
+
 def tcp(source: str, port: int, flags: str) -> str:
     return (
         udp_packet(source)

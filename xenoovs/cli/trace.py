@@ -17,6 +17,7 @@ from xenoovs.errors import SwitchError, did_you_mean, first_names
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
 from xenoovs.model.intent import service_of
+from xenoovs.model.next_hop import Tunneled, written_and_port
 from xenoovs.model.packet import Packet
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Field, ObservedFlow
@@ -25,7 +26,7 @@ from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.headers import Headers, headers_of
 from xenoovs.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.verify.trace import TraceResult, agrees, parse_trace, render_packet
+from xenoovs.verify.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
 """Documentation addresses (RFC 5737, RFC 3849), for services that accept any destination, and for no service."""
@@ -104,7 +105,8 @@ def trace_command(
             raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
     outcome = tables_of(compile_onto(balancer, observed).flows).run(packet)
     if switch is not None:
-        check = _check(packet, outcome, parse_trace(switch.trace(bridge, render_packet(packet))))
+        answer = parse_trace(switch.trace(bridge, render_packet(packet)))
+        check = _check(packet, outcome, _backend(balancer, packet, outcome), answer)
     _show(balancer, packet, outcome, check, output=output)
     context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
 
@@ -159,9 +161,12 @@ def _guess_service(services: list[Service], *, protocol: Protocol | None, dport:
     return next((service for service in services if fits(service.claim)), services[0] if services else None)
 
 
-def _check(packet: Packet, outcome: Outcome, answer: TraceResult) -> SwitchCheck:
+def _check(packet: Packet, outcome: Outcome, backend: Backend | None, answer: TraceResult) -> SwitchCheck:
     result = f"{answer.dl_dst or 'the same MAC'} by {', '.join(answer.ports)}" if answer.ports else "drop"
-    verdict = agrees(packet, [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies], answer)
+    if backend is not None and isinstance(backend.next_hop, Tunneled):
+        verdict: bool | None = enters_tunnel(packet, backend.next_hop, answer)
+    else:
+        verdict = agrees(packet, [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies], answer)
     if verdict is None:
         return SwitchCheck(agrees=None, text=f"MAC learning decides (NORMAL); ofproto/trace gives {result}")
     if verdict:
@@ -188,6 +193,8 @@ def _show(
     before = headers_of(packet)
     sent = (f"{Mac(copy.dl_dst)}{_translated(copy, before)} by {copy.port or 'NORMAL'}" for copy in outcome.copies)
     leaves = ", ".join(sent) or "dropped"
+    if backend is not None and isinstance(backend.next_hop, Tunneled):
+        leaves = " by ".join(written_and_port(backend.next_hop))
     if service is None:
         whose = _answering(balancer, outcome)
         echo(f"matches no service -> {'other traffic' if whose is None else f'answer of {whose.name}'} ({leaves})")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from xenoovs.measure.bed import PKTGEN
 from xenoovs.switch.process import PACKAGES
 
-EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "paths")
+EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "paths")
 """Those that run on the machines of a bed."""
 
-_TO_SERVICE = ("rate", "latency", "loss", "designs")
+_TO_SERVICE = ("rate", "latency", "loss", "designs", "next-hops")
 """They send a load as clients, by the driver of the generator."""
 _WITH_LOADS = (*_TO_SERVICE, "paths")
 

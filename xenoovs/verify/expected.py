@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 
-from xenoovs.compile.encoding import WRITTEN, key_of, leaves_with
+from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
-from xenoovs.model.balancer import Service
+from xenoovs.model.balancer import Returns, Service
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
@@ -63,6 +63,7 @@ class ExpectedService:
         priority: the lowest priority of its classify flows.
         ports: the ports of its backends, where answers enter.
         returns: what its answers match where NAT makes packets of the VIP out of them; none without NAT.
+        origins: remote and key of the tunnels out of which its answers come; none without `return: switch`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ExpectedService:
     priority: int = 0
     ports: frozenset[str] = frozenset()
     returns: tuple[Match, ...] = ()
+    origins: frozenset[tuple[int, int]] = frozenset()
 
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
@@ -89,7 +91,16 @@ def _expected_service(service: ServiceProgram) -> ExpectedService:
         if service.service.is_remote
         else frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
         returns=tuple(each.flow.match for each in service.returns),
+        origins=frozenset(_origins(service.service)),
     )
+
+
+def _origins(service: Service) -> Iterator[tuple[int, int]]:
+    if service.returns is Returns.SWITCH:
+        entered = filter(None, (comes_from(backend.next_hop) for backend in service.backends))
+        for _port, conditions in entered:
+            found = {condition.field: condition.value for condition in conditions}
+            yield found[Field.TUN_SRC], found[Field.TUN_ID]
 
 
 def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:

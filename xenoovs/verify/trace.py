@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
+from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import split_list
 
@@ -26,11 +28,13 @@ class TraceResult:
         dl_dst: destination MAC that is written; None: unchanged.
         ports: output ports.
         megaflow: the megaflow as text.
+        actions: of the datapath.
     """
 
     dl_dst: str | None
     ports: tuple[str, ...]
     megaflow: str
+    actions: tuple[str, ...] = ()
 
 
 def render_packet(packet: Packet) -> str:
@@ -77,7 +81,7 @@ def parse_trace(text: str) -> TraceResult:
     parts = split_list(actions[1])
     written = _ETH_DST.search(actions[1])
     ports = tuple(part for part in parts if "(" not in part and part not in ("drop", ""))
-    return TraceResult(written[1] if written else None, ports, megaflow[1])
+    return TraceResult(written[1] if written else None, ports, megaflow[1], tuple(parts))
 
 
 def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: TraceResult) -> bool | None:
@@ -91,6 +95,15 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: T
     if any(port is None for _, port in copies):
         return None
     return copies == [(result.dl_dst or str(packet.dl_dst), port) for port in result.ports]
+
+
+def enters_tunnel(packet: Packet, hop: Tunneled, result: TraceResult) -> bool:
+    """Return whether the switch sends the packet to a backend behind a tunnel, and nowhere else.
+
+    The datapath has no port for each tunnel of the bridge, so remote and key are compared.
+    """
+    sent = [(each.remote, each.key) for each in encapsulations(result.actions)]
+    return sent == [(int(hop.remote), hop.key)] and (result.dl_dst or str(packet.dl_dst)) == str(hop.mac)
 
 
 # ofproto_rule_stats_ds() of ofproto/ofproto.c in 3.4.0 to 3.7.0: a cookie of 0, table 0 and the default priority are

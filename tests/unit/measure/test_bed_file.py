@@ -111,7 +111,7 @@ def test_a_machine_that_has_everything_has_no_finding() -> None:
         (
             "link",
             "missing=bash\nlink",
-            "bash not found: needed by rate, latency, loss, designs",
+            "bash not found: needed by rate, latency, loss, designs, next-hops",
             "apt-get install bash",
             True,
         ),
@@ -144,7 +144,13 @@ _KERNEL = "apt-get install linux-image-$(dpkg --print-architecture)"
 @pytest.mark.parametrize(
     ("kind", "name", "problem", "fix", "is_error"),
     [
-        ("generator", "tcpreplay", "tcpreplay not found: needed by rate, latency, loss, designs, paths", "", True),
+        (
+            "generator",
+            "tcpreplay",
+            "tcpreplay not found: needed by rate, latency, loss, designs, next-hops, paths",
+            "",
+            True,
+        ),
         ("dpu", "ovs-ofctl", "ovs-ofctl not found: needed by every experiment", "openvswitch-switch", True),
         ("dpu", "xenoovs", "xenoovs not found: `measure echo` refuses --offload", "./xenoovs_*.deb", False),
         ("dpu", "ip_vs", "the kernel has no module ip_vs: `measure designs` leaves out IPVS", _KERNEL, False),
@@ -168,7 +174,7 @@ def test_one_experiment_needs_less() -> None:
 def test_with_pktgen_only_paths_need_tcpreplay() -> None:
     found = findings(f"missing=pktgen\nmissing=tcpreplay\n{ANSWERS}", "generator", driver="pktgen")
     assert [(each.problem, each.is_error) for each in found] == [
-        ("the kernel has no module pktgen: needed by rate, latency, loss, designs", True),
+        ("the kernel has no module pktgen: needed by rate, latency, loss, designs, next-hops", True),
         ("tcpreplay not found: needed by paths", True),
     ]
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.compiled import compiled
 from tests.judged import check_offload
+from tests.switch_tunnels import behind_tunnels
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
@@ -145,3 +147,17 @@ def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
     assert (dns.conclusion_for(None), findings.conclusion_for(None)) == (0, 2)
     software = part_of(findings, verdicts={Verdict.TC_SW})
     assert (software.blocks, len(software.outside), software.unanswered) == ((), 2, ())
+
+
+def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service() -> None:
+    """They enter by genev_sys_6081, which no backend's next hop names; remote and key tell whose they are."""
+    services = expected_services(compiled(behind_tunnels()))
+    keys = (
+        "tunnel(tun_id={key},src=192.168.77.11,dst=192.168.77.1,flags(-df-csum+key)),in_port(genev_sys_6081),"
+        "eth_type(0x0800),ipv4(src=10.3.10.45,frag=no)"
+    )
+    of_backend, of_another = (parse_megaflow(_line(keys.format(key=key))) for key in ("0x1389", "0x138a"))
+    (found,) = check_offload(services, [of_backend]).outside
+    assert (found.kind, found.services) == (OutsideKind.ANSWERS, ("web",))
+    (found,) = check_offload(services, [of_another]).outside
+    assert found.kind is OutsideKind.OTHER

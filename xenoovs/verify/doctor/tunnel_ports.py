@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from xenoovs.compile.tunnel_ports import WantedPort
 from xenoovs.datapath.host import PortState
@@ -14,6 +14,9 @@ _COPIED = ("tos", "ttl")
 """Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
 What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
 _UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
+
+_FLOW = "flow"
+"""The value of remote_ip with which flows choose it (ovs-vswitchd.conf.db(5), table Interface)."""
 
 
 def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
@@ -36,7 +39,32 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
     for state in bridge.ports:
         if state.mark is not None and state.name not in wanted:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
-            yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
+            remote, shared = state.options.get("remote_ip"), _shared_beside(state, wanted.values())
+            if shared is None:
+                yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
+            else:
+                seen = f"Open vSwitch gives it the packets from {remote} instead of {shared.name}; no flow takes them"
+                yield _UNUSED.wrong(seen, state.name, fix)
+
+
+def _shared_beside(state: PortState, wanted: Iterable[WantedPort]) -> WantedPort | None:
+    """Return the port to all remotes that loses the packets of one remote to this port; None: there is none.
+
+    Open vSwitch asks ports with a remote of their own first (tnl_find() of ofproto/tunnel.c).
+    """
+    if state.options.get("remote_ip") in (None, _FLOW):
+        return None
+    same = ("local_ip", "dst_port")
+    return next(
+        (
+            port
+            for port in wanted
+            if port.type == state.type
+            and (options := dict(port.options)).get("remote_ip") == _FLOW
+            and all(options.get(key) == state.options.get(key) for key in same)
+        ),
+        None,
+    )
 
 
 def _check_copied(state: PortState) -> Iterator[CheckResult]:
