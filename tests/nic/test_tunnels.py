@@ -163,7 +163,10 @@ def test_tunnel_reload__tunnels_go_on_with_the_module_that_is_loaded_again(story
         assert _verdicts(_out(look)) == _verdicts(_in(look)) == {Verdict.HW: 1}, look.label
         assert len(look.rules) == 2
     again = story.look("loaded again")
-    assert (again.ports["p0"].hit, again.ports["p1"].hit) == (5 * CLIENTS, 20)
+    # The first packet of each client was in hardware too, if it came after the rule.
+    p0 = again.ports["p0"]
+    assert (p0.hit + p0.miss, again.ports["p1"].hit) == (6 * CLIENTS, 20)
+    assert p0.hit >= 5 * CLIENTS
 
 
 def test_tunnel_ipsec__verify_offload_names_what_is_in_the_clear_and_what_the_nic_does_not_do(story: Story) -> None:
@@ -173,7 +176,8 @@ def test_tunnel_ipsec__verify_offload_names_what_is_in_the_clear_and_what_the_ni
         [found] = report["cleartext"]
         wanted = ("192.168.77.1", REMOTES["geneve"], 17, 6081, "p1")
         assert tuple(found[name] for name in ("local", "remote", "protocol", "port", "device")) == wanted
-        assert found["packets"] == CLIENTS
+        # The first packet of each client too, if it came after the rule.
+        assert CLIENTS <= found["packets"] < 2 * CLIENTS
     verdicts = [{row["in_port"]: row["verdict"] for row in report["rows"]} for _, report in (clear, idle)]
     assert verdicts == [
         {"p0": "HW", "genev_sys_6081": "HW"},
