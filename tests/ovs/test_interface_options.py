@@ -23,7 +23,9 @@ def ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
     found = start_private_ovs(tmp_path_factory.mktemp("ovs"), datapath=Datapath.DUMMY)
     try:
         found.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
-        found.vsctl("add-port", "br0", "gnv0", "--", "set", "interface", "gnv0", "type=geneve")
+        found.vsctl(
+            "add-port", "br0", "gnv0", "--", "set", "interface", "gnv0", "type=geneve", "options:remote_ip=flow"
+        )
         found.vsctl("set", "interface", "gnv0", "options:remote_ip=192.0.2.12", "options:remote_name=old")
         yield found
     finally:
