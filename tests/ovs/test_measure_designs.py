@@ -86,14 +86,14 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
 def test_an_interrupted_measurement_leaves_the_bridge_as_it_was(
     lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         assert "0x786ffe" in tables(lab)
         assert "group_id" in tables(lab)
         raise KeyboardInterrupt
 
     made, bed = experiment
     before = tables(lab)
-    monkeypatch.setattr(DesignsExperiment, "_load", interrupt)
+    monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", interrupt)
     with pytest.raises(KeyboardInterrupt):
         made.measure(bed, point(Design.LEARN), {})
     assert tables(lab) == before
@@ -113,13 +113,13 @@ def test_a_killed_run_leaves_the_bridge_as_it_was(lab: Lab, tmp_path: Path) -> N
 def test_flows_that_others_change_meanwhile_are_an_error(
     lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def change(*_: object) -> tuple[dict[str, object], list[str]]:
+    def change(*_: object, **__: object) -> tuple[dict[str, object], list[str]]:
         run([*OFCTL, "del-flows", lab.topology.bridge, "table=1"], env=lab.ovs.env)
         return {}, []
 
     made, bed = experiment
     before = tables(lab)
-    monkeypatch.setattr(DesignsExperiment, "_load", change)
+    monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", change)
     with pytest.raises(MeasureError, match="another program changed the flows of ovsbr1"):
         made.measure(bed, point(Design.LONG_FIRST), {})
     assert tables(lab) == before
