@@ -17,9 +17,10 @@ from xenoovs.errors import SwitchError, did_you_mean, first_names
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
 from xenoovs.model.intent import service_of
-from xenoovs.model.next_hop import Tunneled, written_and_port
+from xenoovs.model.next_hop import is_tunneled, written_and_port
 from xenoovs.model.packet import Packet
 from xenoovs.model.remote import every_service
+from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
@@ -106,7 +107,9 @@ def trace_command(
     outcome = tables_of(compile_onto(balancer, observed).flows).run(packet)
     if switch is not None:
         answer = parse_trace(switch.trace(bridge, render_packet(packet)))
-        check = _check(packet, outcome, _backend(balancer, packet, outcome), answer)
+        backend = _backend(balancer, packet, outcome)
+        end = None if backend is None else remote_end_of(backend.next_hop, balancer.switch_tunnels)
+        check = _check(packet, outcome, end, answer)
     _show(balancer, packet, outcome, check, output=output)
     context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
 
@@ -161,10 +164,10 @@ def _guess_service(services: list[Service], *, protocol: Protocol | None, dport:
     return next((service for service in services if fits(service.claim)), services[0] if services else None)
 
 
-def _check(packet: Packet, outcome: Outcome, backend: Backend | None, answer: TraceResult) -> SwitchCheck:
+def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: TraceResult) -> SwitchCheck:
     result = f"{answer.dl_dst or 'the same MAC'} by {', '.join(answer.ports)}" if answer.ports else "drop"
-    if backend is not None and isinstance(backend.next_hop, Tunneled):
-        verdict: bool | None = enters_tunnel(packet, backend.next_hop, answer)
+    if end is not None:
+        verdict: bool | None = enters_tunnel(packet, end, answer)
     else:
         verdict = agrees(packet, [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies], answer)
     if verdict is None:
@@ -193,7 +196,7 @@ def _show(
     before = headers_of(packet)
     sent = (f"{Mac(copy.dl_dst)}{_translated(copy, before)} by {copy.port or 'NORMAL'}" for copy in outcome.copies)
     leaves = ", ".join(sent) or "dropped"
-    if backend is not None and isinstance(backend.next_hop, Tunneled):
+    if backend is not None and is_tunneled(backend.next_hop):
         leaves = " by ".join(written_and_port(backend.next_hop))
     if service is None:
         whose = _answering(balancer, outcome)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
-from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.packet import Packet
+from xenoovs.model.switch_tunnel import RemoteEnd
 from xenoovs.openflow.text import split_list
 
 _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
@@ -97,13 +97,13 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: T
     return copies == [(result.dl_dst or str(packet.dl_dst), port) for port in result.ports]
 
 
-def enters_tunnel(packet: Packet, hop: Tunneled, result: TraceResult) -> bool:
-    """Return whether the switch sends the packet to a backend behind a tunnel, and nowhere else.
+def enters_tunnel(packet: Packet, end: RemoteEnd, result: TraceResult) -> bool:
+    """Return whether the switch sends the packet to the backend at an end of a tunnel, and nowhere else.
 
     The datapath has no port for each tunnel of the bridge, so remote and key are compared.
     """
     sent = [(each.remote, each.key) for each in encapsulations(result.actions)]
-    return sent == [(int(hop.remote), hop.key)] and (result.dl_dst or str(packet.dl_dst)) == str(hop.mac)
+    return sent == [(int(end.remote), end.key)] and (result.dl_dst or str(packet.dl_dst)) == str(end.mac)
 
 
 # ofproto_rule_stats_ds() of ofproto/ofproto.c in 3.4.0 to 3.7.0: a cookie of 0, table 0 and the default priority are

@@ -7,12 +7,14 @@ from ipaddress import IPv4Address
 import pytest
 
 from xenoovs.model.address import Mac
-from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.packet import Packet
+from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel
+from xenoovs.model.tunnel import TunnelType
 from xenoovs.verify.trace import enters_tunnel, parse_trace
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 40000, 53)
-HOP = Tunneled(Mac(0x020000000D01), "gnv0", IPv4Address("192.168.77.11"), 5001)
+TUNNEL = SwitchTunnel("gnv0", TunnelType.GENEVE, IPv4Address("192.168.77.1"))
+END = RemoteEnd(TUNNEL, "gnv0", IPv4Address("192.168.77.11"), 5001, Mac(0x020000000D01))
 KERNEL = (
     "set(tunnel(tun_id=0x1389,src=192.168.77.1,dst=192.168.77.11,ttl=64,tp_dst=6081,flags(df|key))),"
     "set(eth(dst=02:00:00:00:0d:01)),genev_sys_6081"
@@ -38,4 +40,4 @@ def test_bug_a_trace_into_a_tunnel_differed_as_the_datapath_names_another_port(
     actions: str, before: str, after: str, agrees: bool
 ) -> None:
     text = f"Megaflow: recirc_id=0\nDatapath actions: {actions.replace(before, after)}\n"
-    assert enters_tunnel(PACKET, HOP, parse_trace(text)) is agrees
+    assert enters_tunnel(PACKET, END, parse_trace(text)) is agrees
