@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from tests.golden.cases import CASES, balancer_of
+from tests.golden.cases import balancer_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, lead_to_remotes, running_dummy_ovs
 from tests.ovs.ways import Record, Way, running_server
 from xenoovs.compile.tunnel_ports import wanted_ports
@@ -29,18 +29,20 @@ def bridge(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
 
 
 @pytest.fixture
-def dpu(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
-    """Bridge ovsbr1 with every port that the cases of flows/ name."""
+def dpu(dummy_ovs: DummyOvs, case: str) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with the ports that a case of flows/ names.
+
+    Tunnels of another case would change its megaflows: the bridge floods into them, and then ECN bits count.
+    """
     with (
         dummy_ovs.bridge(ports=("p0", "p1", "pf0hpf", "en3f0pf0sf0", "xoar0")) as made,
         dummy_ovs.bridge("br-ul", ports=("u0",)) as uplink,
     ):
         lead_to_remotes(uplink, 1, neighbours=(11, 12))
-        for balancer in map(balancer_of, CASES):
-            for port in wanted_ports(balancer):
-                made.ovs.vsctl(*port.command(made.name)[1:])
-                # No route of a dummy datapath is local (ovs_router_lookup() of lib/ovs-router.c).
-                made.ovs.vsctl("remove", "interface", port.name, "options", "local_ip")
+        for port in wanted_ports(balancer_of(case)):
+            made.ovs.vsctl(*port.command(made.name)[1:])
+            # No route of a dummy datapath is local (ovs_router_lookup() of lib/ovs-router.c).
+            made.ovs.vsctl("remove", "interface", port.name, "options", "local_ip")
         yield made
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.golden.cases import CASES, file_of
+from tests.golden.cases import CASES, balancer_of, file_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.ways import live_switch
 from tests.property.flows import PORTS, flows
+from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.openflow.flow import Bundle, Command, CookieMask, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
 from xenoovs.openflow.wire.message import has_more
@@ -26,7 +27,8 @@ _ALL = (CookieMask(0, 0),)
 @pytest.fixture(scope="module")
 def many_ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
     """A bridge with every port that the cases and the strategies name."""
-    with dummy_ovs.bridge("ovsbrwire", ports=PORTS) as made:
+    tunnels = {port.name for case in CASES for port in wanted_ports(balancer_of(case))}
+    with dummy_ovs.bridge("ovsbrwire", ports=(*PORTS, *sorted(tunnels))) as made:
         yield made
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.property.flows import flows
 from tests.property.wire_messages import OFPORTS
 from xenoovs.controller.monitor import monitor_request
-from xenoovs.openflow.flow import Bundle, Command, CookieMask, Flow, FlowMod
+from xenoovs.openflow.flow import Bundle, Command, CookieMask, Field, Flow, FlowMod, SetField
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
 from xenoovs.openflow.wire.frame import (
@@ -83,10 +83,16 @@ def test_errors_have_the_names_of_open_vswitch(tmp_path: Path) -> None:
 def test_messages_about_flows(tmp_path_factory: pytest.TempPathFactory, wanted: list[Flow]) -> None:
     mods = [FlowMod(command, flow) for flow in wanted for command in Command]
     sent = [encode_flow_mod(mod, xid=1, ofports=OFPORTS) for mod in mods]
-    sent += [encode_packet_out(PacketOut(flow.actions, _FRAME), OFPORTS, xid=1) for flow in wanted]
+    # A packet that is sent out has no match, so no protocol whose ports an action could write.
+    portless = [flow for flow in wanted if not _writes_ports(flow)]
+    sent += [encode_packet_out(PacketOut(flow.actions, _FRAME), OFPORTS, xid=1) for flow in portless]
     printed = _printed(sent, tmp_path_factory.mktemp("wire") / "messages")
     assert len(printed) == len(sent)
     assert [text for text in printed if "***" in text] == []
+
+
+def _writes_ports(flow: Flow) -> bool:
+    return any(isinstance(action, SetField) and action.field in (Field.TP_SRC, Field.TP_DST) for action in flow.actions)
 
 
 def _printed(messages: Sequence[bytes], path: Path) -> list[str]:

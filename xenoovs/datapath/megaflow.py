@@ -17,7 +17,8 @@ from ipaddress import AddressValueError, IPv6Address
 # means addresses that end in binary 11.
 
 
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,32}|[0-9]{1,39}", re.ASCII)
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,248}|[0-9]{1,39}", re.ASCII)
+"""The longest is the data of an option of Geneve: 124 bytes (RFC 8926, 3.5)."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
 _LENGTH = re.compile(r"[0-9]{1,3}", re.ASCII)
