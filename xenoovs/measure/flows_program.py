@@ -106,15 +106,16 @@ class FlowClient:
 
     def run(self, key: int, flows: int, size: int, limit_s: float) -> dict[str, object]:
         sockets = [open_socket(self.source, 0) for _ in range(flows)]
+        texts = [memoryview(HEADER.pack(key + number, size) + bytes(size)) for number in range(flows)]
         print("ready", flush=True)
         start_s = float(sys.stdin.readline())
         time.sleep(max(0.0, start_s - time.monotonic()))
         began_s = list[float]()
-        for number, sock in enumerate(sockets):
+        for sock, text in zip(sockets, texts, strict=True):
             began_s.append(time.monotonic())
             with suppress(BlockingIOError):
                 sock.connect(self.peer)
-            self.unsent[sock] = memoryview(HEADER.pack(key + number, size) + bytes(size))
+            self.unsent[sock] = text
             self.selector.register(sock, selectors.EVENT_WRITE)
         deadline_s = time.monotonic() + limit_s
         done = 0
