@@ -7,13 +7,14 @@ weights impossible.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xenoovs.agent.log import warn
 from xenoovs.config.bridges import choose_bridge
 from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import check_bridges, parse_config, split_config
+from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, XenoovsError
 from xenoovs.model.balancer import Balancer
 
@@ -24,10 +25,16 @@ ConfigParser = Callable[[bytes, ConfigSources], Balancer]
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A valid config, and the start of the SHA-256 of its text, with that of the files that it includes."""
+    """A valid config.
+
+    Attributes:
+        digest: The start of the SHA-256 of its text, with that of the files that it includes.
+        stored: What the store of a fleet has decided for it.
+    """
 
     balancer: Balancer
     digest: str
+    stored: Stored = field(default_factory=dict)
 
 
 def _parse(text: bytes, sources: ConfigSources) -> Balancer:
@@ -63,8 +70,7 @@ class ConfigFile:
     """A config file, with those that it includes, and the last good config in it.
 
     Attributes:
-        balancer: The last good config.
-        digest: The start of the SHA-256 of its text.
+        good: The last good config.
         candidate: A newer config that no round has applied yet.
         problem: Why the newest text is not in use.
     """
@@ -79,8 +85,8 @@ class ConfigFile:
         self.path = path
         self._parse = parse
         self._sources = ConfigSources(path)
-        self.balancer = self._read()
-        self.digest = self._newest = self._sources.digest[:_DIGEST_DIGITS]
+        self.good = self._read()
+        self._newest = self.good.digest
         self.candidate: ConfigVersion | None = None
         self.problem: XenoovsError | None = None
 
@@ -103,32 +109,37 @@ class ConfigFile:
         # A text that was refused may be valid by now although it is the same: a link leads to another file.
         is_retried = self.problem is not None and (always or isinstance(self.problem, ConfigError))
         try:
-            balancer = self._read()
+            version = self._read()
         except ConfigUnreadable as problem:
             is_news = always or before != "" or str(problem) != str(self.problem)
             self._newest, self.candidate, self.problem = "", None, problem
             return is_news
         except XenoovsError as problem:
-            self._newest = self._sources.digest[:_DIGEST_DIGITS]
+            self._newest = self._digest
             if self._newest == before and not always and str(problem) == str(self.problem):
                 return False
             self.candidate, self.problem = None, problem
             return True
-        self._newest = self._sources.digest[:_DIGEST_DIGITS]
+        self._newest = version.digest
         if self._newest == before and not is_retried:
             return False
-        self.candidate, self.problem = ConfigVersion(balancer, self._newest), None
+        self.candidate, self.problem = version, None
         return True
 
-    def _read(self) -> Balancer:
+    @property
+    def _digest(self) -> str:
+        """The digest of what was read last."""
+        return self._sources.digest[:_DIGEST_DIGITS]
+
+    def _read(self) -> ConfigVersion:
         """Raises ConfigError, ConfigUnreadable."""
-        return self._parse(self._sources.read(self.path), self._sources)
+        balancer = self._parse(self._sources.read(self.path), self._sources)
+        return ConfigVersion(balancer, self._digest)
 
     def accept(self) -> None:
         """Make the candidate the good config."""
         if self.candidate is not None:
-            self.balancer, self.digest = self.candidate.balancer, self.candidate.digest
-            self.candidate = self.problem = None
+            self.good, self.candidate, self.problem = self.candidate, None, None
 
     def refuse(self, problem: XenoovsError) -> bool:
         """Leave the candidate for a later attempt. Return whether the problem is a new one."""
@@ -138,8 +149,7 @@ class ConfigFile:
 
     def roll_back(self, good: ConfigVersion, problem: XenoovsError) -> None:
         """Make an earlier config the good one again. `problem`: why the accepted one is not."""
-        self.balancer, self.digest = good.balancer, good.digest
-        self.candidate, self.problem = None, problem
+        self.good, self.candidate, self.problem = good, None, problem
 
     @property
     def newer(self) -> str:
@@ -152,6 +162,11 @@ class ConfigFile:
         return (self.balancer,) if self.candidate is None else (self.balancer, self.candidate.balancer)
 
     @property
-    def good(self) -> ConfigVersion:
+    def balancer(self) -> Balancer:
         """The last good config."""
-        return ConfigVersion(self.balancer, self.digest)
+        return self.good.balancer
+
+    @property
+    def digest(self) -> str:
+        """Its digest."""
+        return self.good.digest

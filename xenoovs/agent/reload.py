@@ -132,7 +132,7 @@ class Reloader:
         if candidate is None:
             return None
         merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
-        if candidate.balancer == self.config.balancer:
+        if (candidate.balancer, candidate.stored) == (self.config.balancer, self.config.good.stored):
             self._accept(merged)
             return None
         try:
@@ -356,7 +356,8 @@ class Reloader:
             known = await asyncio.to_thread(self._engine.known, with_overrides(self.config.balancer, self._overrides))
             self._is_bridge_unknown = False
         finally:
-            self._store.dispatch(ConfigFollowed(self.config.balancer, self._overrides, known))
+            good = self.config.good
+            self._store.dispatch(ConfigFollowed(good.balancer, self._overrides, known, good.stored))
 
     async def follow_if_unknown(self) -> None:
         """Follow again where `follow` could not read the bridge, which remembers ejected backends and slow starts."""
@@ -371,7 +372,10 @@ class Reloader:
         used = with_overrides(candidate.balancer, merged.remaining)
         known = await asyncio.to_thread(self._engine.known, used)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
-        followed, ports = ConfigFollowed(candidate.balancer, merged.remaining, known), self._engine.ports_down()
+        followed, ports = (
+            ConfigFollowed(candidate.balancer, merged.remaining, known, candidate.stored),
+            self._engine.ports_down(),
+        )
         trial = after(self._store.state, followed, PortsChanged(ports), Tick(), now_s=now_s)
         desired = desired_state(trial, now_s)
         if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):

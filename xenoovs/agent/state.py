@@ -31,7 +31,7 @@ from xenoovs.agent.health import (
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decide import require_decidable
-from xenoovs.decision.decision import BackendName, Blocks, DesiredState
+from xenoovs.decision.decision import Blocks, DesiredState, Stored, with_weights
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 
@@ -56,13 +56,6 @@ def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balance
     return with_weights(balancer, {(each.service, each.backend): each.weight for each in overrides})
 
 
-def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) -> Balancer:
-    """Return the balancer with these weights; the very same services where no weight changes."""
-    if not weights:
-        return balancer
-    return replace(balancer, services=tuple(_with_weights(service, weights) for service in balancer.services))
-
-
 def require_weights(configured: Balancer, in_use: Balancer) -> None:
     """Raise CompileError if a service with weights in the config has none in use."""
     for service, used in zip(configured.services, in_use.services, strict=True):
@@ -72,12 +65,6 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
                 reason="every backend with a weight is drained at run time; undrain one (`xenoovs undrain`) "
                 "or give another one a weight",
             )
-
-
-def _with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
-    named = ((backend, weights.get((service.name, backend.name), backend.weight)) for backend in service.backends)
-    backends = tuple(b if weight == b.weight else replace(b, weight=weight) for b, weight in named)
-    return service if backends == service.backends else replace(service, backends=backends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +85,7 @@ class AgentState:
         placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
             are.
+        stored: What the store of a fleet has decided.
     """
 
     balancer: Balancer
@@ -112,6 +100,7 @@ class AgentState:
     refused: Mapping[str, str] = field(default_factory=dict)
     without_maintenance: tuple[Service, ...] = ()
     placed: Mapping[str, Blocks] = field(default_factory=dict)
+    stored: Stored = field(default_factory=dict)
 
     @property
     def judged(self) -> tuple[Service, ...]:
@@ -136,11 +125,17 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFollowed:
-    """The agent follows a config, with these overrides. `known`: what the bridge remembers."""
+    """The agent follows a config, with these overrides.
+
+    Attributes:
+        known: What the bridge remembers.
+        stored: What the store of a fleet has decided for this config.
+    """
 
     balancer: Balancer
     overrides: tuple[Override, ...] = ()
     known: KnownShares = field(default_factory=dict)
+    stored: Stored = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +227,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return replace(state, ports_down=down), ()
         case RuntimeChanged(runtime):
             return _runtime_changed(state, runtime, now_s)
-        case ConfigFollowed(balancer, overrides, known):
-            followed = replace(state, balancer=balancer, known=known)
+        case ConfigFollowed(balancer, overrides, known, stored):
+            followed = replace(state, balancer=balancer, known=known, stored=stored)
             used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
             probed, probes = _probing(used, known, now_s)
             return probed, (*probes, *saves)
@@ -256,7 +251,7 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
     """
     if state.in_use is not state.balancer:
         require_weights(state.balancer, state.in_use)
-    return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed)
+    return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed, state.stored)
 
 
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:

@@ -24,7 +24,7 @@ def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | Non
 
     Args:
         previous: What was decided before; the result moves as few clients from it as the churn of a service allows.
-        desired: What is to be met now.
+        desired: What is to be met now. Its `stored` services are returned as they are.
         met: What `previous` was decided for, where that is known: services for which nothing differs stay untouched.
 
     Raises:
@@ -105,10 +105,13 @@ def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
         and before.get(service.name) == service
         and met.ejected.get(service.name, frozenset()) == desired.ejected.get(service.name, frozenset())
         and met.placed.get(service.name) == desired.placed.get(service.name)
+        and met.stored.get(service.name) == desired.stored.get(service.name)
     }
 
 
 def _decide_service(service: Service, before: ServiceDecision | None, desired: DesiredState) -> ServiceDecision:
+    if (stored := desired.stored.get(service.name)) is not None:
+        return stored
     if before is not None and not before.key.agrees(service.key):
         before = None
     ejected = desired.ejected.get(service.name, frozenset())

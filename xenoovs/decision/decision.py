@@ -272,6 +272,9 @@ def split(active: Blocks, moves: Iterable[BlockMove]) -> Iterator[tuple[Block, O
 BackendName = tuple[str, str]
 """Names of a service and of one of its backends."""
 
+Stored = Mapping[str, ServiceDecision]
+"""What another process has decided, by the names of services."""
+
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
@@ -283,12 +286,27 @@ class DesiredState:
         ramps: Part of its clients (0 < part < 1) that each backend in a slow start has by now.
         placed: Which path has which blocks, by the name of the service of a remote; of one that is missing the
             blocks stay where they are.
+        stored: What a store of decisions has for services of clients, by their names; for these nothing is decided.
     """
 
     balancer: Balancer
     ejected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ramps: Mapping[BackendName, Fraction] = field(default_factory=dict)
     placed: Mapping[str, Blocks] = field(default_factory=dict)
+    stored: Stored = field(default_factory=dict)
+
+
+def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) -> Balancer:
+    """Return the balancer with these weights; the very same services where no weight changes."""
+    if not weights:
+        return balancer
+    return replace(balancer, services=tuple(_with_weights(service, weights) for service in balancer.services))
+
+
+def _with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
+    named = ((backend, weights.get((service.name, backend.name), backend.weight)) for backend in service.backends)
+    backends = tuple(b if weight == b.weight else replace(b, weight=weight) for b, weight in named)
+    return service if backends == service.backends else replace(service, backends=backends)
 
 
 # Owners of blocks and the backends of a config: next hops, and names after a change of the config.

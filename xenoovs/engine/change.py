@@ -239,7 +239,7 @@ def fresh(desired: DesiredState) -> Target:
 
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
-    everybody = DesiredState(desired.balancer)
+    everybody = DesiredState(desired.balancer, stored=desired.stored)
     decision = decide(Decision(), everybody)
     program = compile_program(desired.balancer, decision)
     return Target(everybody, decision, Transition(), program, texts_of(program, without=frozenset()))

@@ -16,7 +16,7 @@ from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.snapshot import BackendState, BackendView, parse_snapshot
-from xenoovs.agent.state import with_weights
+from xenoovs.decision.decision import with_weights
 from xenoovs.errors import AgentRefused, MacUnknown
 from xenoovs.model.balancer import Balancer
 
