@@ -11,6 +11,7 @@ from operator import or_
 from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
+from xenoovs.datapath.outer import encapsulations
 from xenoovs.model.balancer import Returns, Service
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
@@ -250,16 +251,8 @@ _SET = {
     Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
     Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
     Field.TP_DST: re.compile(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", re.ASCII),
-    Field.TUN_ID: re.compile(
-        r"set\(tunnel\(tun_id=(0x[0-9a-f]+)[,)]|tnl_push\(.*[,(](?:vni|key)=(0x[0-9a-f]+)\)", re.ASCII
-    ),
-    Field.TUN_DST: re.compile(
-        r"set\(tunnel\((?:tun_id=[^,]*,)?(?:src=[^,]*,)?dst=([0-9.]+)[,)]|tnl_push\(.*,ipv4\(src=[^,]*,dst=([0-9.]+),",
-        re.ASCII,
-    ),
 }
-"""Datapath actions that write what next hops write. In userspace Open vSwitch itself writes the header of a tunnel
-(format_odp_action(), format_odp_tnl_push_header() of lib/odp-util.c)."""
+"""Datapath actions that write what next hops write into a packet (format_odp_action() of lib/odp-util.c)."""
 _OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
 _UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
@@ -302,8 +295,6 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=1024)
 def _written(actions: tuple[str, ...], egress: str) -> tuple[Mapping[Field, int], ...]:
     """Return the fields of next hops that are written into the copies that leave by the port."""
-    # Behind a tunnel the port has a name that Open vSwitch chose.
-    is_tunnel = any(action.startswith(("set(tunnel(", "tnl_push(")) for action in actions)
     written = dict[Field, int]()
     found = list[Mapping[Field, int]]()
     for action in actions:
@@ -311,5 +302,9 @@ def _written(actions: tuple[str, ...], egress: str) -> tuple[Mapping[Field, int]
             found.append(dict(written))
         for field, pattern in _SET.items():
             if (rewritten := pattern.match(action)) is not None:
-                written[field] = parse_value(field, rewritten[rewritten.lastindex or 0])
-    return (*found, written) if is_tunnel else tuple(found)
+                written[field] = parse_value(field, rewritten[1])
+    # The port of a tunnel has a name that Open vSwitch chose. Behind its header the packet itself is not rewritten.
+    for outer in encapsulations(actions):
+        key = {} if outer.key is None else {Field.TUN_ID: outer.key}
+        found.append({**written, Field.TUN_DST: outer.remote, **key})
+    return tuple(found)

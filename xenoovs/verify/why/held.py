@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import counted
 from xenoovs.verify.tree import filter_text
 from xenoovs.verify.why.case import Case, HeldRule
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
-
-_REMOTE = re.compile(r"set\(tunnel\(.*?\b(?:ipv6_)?dst=([0-9a-fA-F.:]+)", re.ASCII)
-"""The remote end of an encapsulation (format_odp_tun_attr() in lib/odp-util.c)."""
 
 _REINSTALL = (
     "# a reset of the NIC leaves a line of its driver here:",
@@ -40,13 +38,13 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
         return
     text = "the NIC holds the rule and does not use it; likely it was reset and lost its rules, or it evicted this one"
     yield Reason(Cause.RULE_UNUSED, Likelihood.CONFIRMED, text, evidence, _REINSTALL)
-    remote = _REMOTE.search(",".join(case.megaflow.actions))
-    if remote is not None:
+    for outer in encapsulations(case.megaflow.actions):
+        remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
         text = (
-            f"the MAC of the next hop to {remote[1]} may be unknown: until then mlx5 has a rule in place of this one "
+            f"the MAC of the next hop to {remote} may be unknown: until then mlx5 has a rule in place of this one "
             "that gives the packets to the CPU"
         )
-        fix = tuple(command.format(remote=remote[1]) for command in _RESOLVE)
+        fix = tuple(command.format(remote=remote) for command in _RESOLVE)
         yield Reason(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.POSSIBLE, text, (), fix)
 
 
