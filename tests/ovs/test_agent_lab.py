@@ -41,6 +41,17 @@ services:
 """
 
 
+TUNNELS = "tunnels:\n  - {name: gnv0, type: geneve, local: 192.168.77.1, key: 5001}\nservices:"
+
+
+def behind_tunnels(returns: str) -> str:
+    """The same with backends behind tunnels."""
+    text = CONFIG.replace("services:", TUNNELS).replace("    vip_mac:", f"    return: {returns}\n    vip_mac:")
+    for number in (1, 2, 3):
+        text = text.replace(f"100.{number}}}", f"100.{number}, egress: gnv0, remote: 192.168.77.1{number}}}")
+    return text
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "my.yaml"
@@ -63,7 +74,13 @@ def our_flows(lab: Lab) -> set[str]:
     return {line.strip() for line in text.splitlines() if line.strip()}
 
 
-def test_a_backend_dies_and_comes_back(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [CONFIG, behind_tunnels("direct"), behind_tunnels("switch")],
+    ids=["plain", "tunnels", "tunnels-both-ways"],
+)
+def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) -> None:
+    path.write_text(config)
     balancer = load_config(path)
     with running_lab("health", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
