@@ -781,6 +781,39 @@ class AgentRuns(XenoovsError):
         )
 
 
+class StoreError(XenoovsError):
+    """A request to the store of a fleet failed."""
+
+
+class StoreUnreachable(StoreError):
+    """No server of the store answers."""
+
+    retryable = True
+
+    def __init__(self, *, remotes: str, reason: str) -> None:
+        self.remotes, self.reason = remotes, reason
+        super().__init__(f"cannot reach the fleet's store at {remotes}: {reason}; see `xenoovs fleet status`")
+
+
+class StoreRejected(StoreError):
+    """The store refuses rows: a constraint of the schema, or a client that may not write. Nothing was written."""
+
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the fleet's store refuses this change: {reason}; nothing was written")
+
+
+class StoreMalformed(StoreError):
+    """A row of the store has a value that is none, so that its view is not used."""
+
+    def __init__(self, *, table: str, row: str, column: str, reason: str) -> None:
+        self.table, self.row, self.column, self.reason = table, row, column, reason
+        super().__init__(
+            f"the fleet's store is damaged: table {table}, row {row}, column {column}: {reason}; "
+            "correct the row; until then the last good view stays in use"
+        )
+
+
 class LabError(XenoovsError):
     """The lab could not be built, used or removed."""
 

@@ -1,0 +1,225 @@
+"""What the store of a fleet holds, as values: services with their blocks, DPUs, overrides, intents, states of DPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+
+from xenoovs.decision.decision import BackendName, Blocks
+from xenoovs.partition.block import Block
+
+FORMAT = 1
+"""The newest form of the rows that this version reads and writes. A reader refuses a store that needs a newer one."""
+
+_BLOCK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,3})/([0-9]|1[0-6])")
+
+
+def blocks_to_map(blocks: Blocks) -> dict[str, str]:
+    """Return blocks as the map of a row: `0xVALUE/DEPTH` -> name of the backend.
+
+    A key names the clients whose first DEPTH selected bits are VALUE, as in the document of a decision.
+    """
+    return {f"{block.value:#x}/{block.depth}": owner for block, owner in blocks.rows}
+
+
+def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
+    """Return the blocks of the map of a row.
+
+    Raises:
+        ValueError: A key is no block, a value is no name, blocks overlap, or two of them are one larger block.
+    """
+    rows = tuple((_block(key), _named(key, owner)) for key, owner in columns.items())
+    blocks = Blocks.of(rows)
+    if set(blocks.rows) != set(rows):
+        raise ValueError("blocks overlap, or two halves of a block have one backend")
+    return blocks
+
+
+def _block(key: str) -> Block:
+    found = _BLOCK.fullmatch(key)
+    if found is None:
+        raise ValueError(f"{key!r} is no block: expected 0xVALUE/DEPTH, such as 0x5/3")
+    return Block(int(found[1], 16), int(found[2]))
+
+
+def _named(key: str, owner: str) -> str:
+    if not owner:
+        raise ValueError(f"block {key} has no backend")
+    return owner
+
+
+@dataclass(frozen=True, slots=True)
+class StoredService:
+    """A service of the fleet, and which backend has which of its clients.
+
+    Attributes:
+        groups: Names of the groups of DPUs that serve it; a DPU serves it if it is in one of them.
+        config: Its entry of `services:` as JSON in normal form.
+        claim: The packets it is for, as text; no two services have the same.
+        generation: The generation that changed it last.
+        active: The blocks in use now.
+        home: The blocks that the weights give.
+    """
+
+    name: str
+    groups: frozenset[str]
+    config: str
+    claim: str
+    generation: int
+    active: Blocks
+    home: Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Dpu:
+    """A DPU that belongs to the fleet.
+
+    Attributes:
+        name: The common name of its certificate.
+        rack: Where it stands; an empty text: not known.
+        wave: When it gets a new intent: 1 (canary), 2 or 3.
+        is_out: Whether an operator took it out of service.
+    """
+
+    name: str
+    groups: frozenset[str]
+    rack: str = ""
+    wave: int = 3
+    is_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009).
+
+    Attributes:
+        weight: In place of the configured weight; 0 is a drain.
+        configured: Weight in the config when it was set. Another weight in the config ends the override.
+        author: Who set it.
+        since_ms: When, in milliseconds since 1970 on the clock of the writer.
+    """
+
+    service: str
+    backend: str
+    weight: Fraction
+    configured: Fraction
+    author: str
+    since_ms: int
+
+
+class IntentState(Enum):
+    """What became of an intent."""
+
+    STAGED = "staged"
+    CANARY = "canary"
+    ROLLING = "rolling"
+    CURRENT = "current"
+    PAST = "past"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A config that was given to the fleet.
+
+    Attributes:
+        number: 1 for the first.
+        text: YAML as it was given.
+        digest: Of the text.
+        created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
+    """
+
+    number: int
+    text: str
+    digest: str
+    author: str
+    comment: str
+    created_ms: int
+    state: IntentState
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What the store holds at one generation.
+
+    Attributes:
+        format: The form of rows that a reader must know.
+        generation: Counts the changes; each adds 1.
+        intent: The number of the current intent; 0: none yet.
+        ack: The generation whose acks are wanted at once.
+        services: By name.
+        dpus: By name.
+        overrides: By the names of service and backend.
+        intents: By number; empty for clients that do not read them.
+    """
+
+    name: str
+    format: int
+    generation: int
+    intent: int
+    ack: int
+    services: Mapping[str, StoredService] = field(default_factory=dict)
+    dpus: Mapping[str, Dpu] = field(default_factory=dict)
+    overrides: Mapping[BackendName, Override] = field(default_factory=dict)
+    intents: Mapping[int, Intent] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a transaction changes; all that is missing stays as it is. A value of None removes the row of that key.
+
+    Values are whole: of the blocks of a service only those that differ are sent. Services that differ get the new
+    generation, whatever their own says.
+
+    Attributes:
+        intent: The new number of the current intent.
+        ack: The new generation whose acks are wanted; `ACK_THIS`: the one of this transaction.
+    """
+
+    services: Mapping[str, StoredService | None] = field(default_factory=dict)
+    dpus: Mapping[str, Dpu | None] = field(default_factory=dict)
+    overrides: Mapping[BackendName, Override | None] = field(default_factory=dict)
+    intents: Mapping[int, Intent | None] = field(default_factory=dict)
+    intent: int | None = None
+    ack: int | None = None
+
+
+ACK_THIS = -1
+"""For `Changes.ack`: the generation that the transaction makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DpuStatus:
+    """What a DPU reports of itself: its row in the database of states.
+
+    Attributes:
+        version: Of xenoovs.
+        format: The newest form of rows that it reads.
+        seen_ms: When it reported, in milliseconds since 1970 on its clock.
+        applied: The generation that its bridge has.
+        applied_ms: When that was so first.
+        error: Why a newer generation is not applied; an empty text: none.
+        drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
+        prepared: The generation that it is ready to switch to.
+        verdicts: Number of megaflows by verdict of `verify`.
+        down: Targets that its health checks cannot reach.
+        is_fit: Whether it can forward.
+        clock_us: Estimated error of its clock; -1: not known.
+    """
+
+    name: str
+    version: str = ""
+    format: int = FORMAT
+    seen_ms: int = 0
+    applied: int = 0
+    applied_ms: int = 0
+    error: str = ""
+    drift: Mapping[str, str] = field(default_factory=dict)
+    prepared: int = 0
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    down: frozenset[str] = frozenset()
+    is_fit: bool = True
+    clock_us: int = -1
