@@ -181,6 +181,7 @@ def test_apply_stops_while_a_port_is_missing_and_names_the_command(
     said = xenoovs("apply", file, "--db", near.db, "-y")
     assert said.status == 1
     assert re.search(r"tunnel port tun0 must be made: `xenoovs doctor \S*my.yaml --fix", said.err)
+    assert re.search(r"`xenoovs tunnels \S*my.yaml --db \S+` prints", " ".join(said.err.split()))
     (command,) = xenoovs("tunnels", file).out.splitlines()
     near.vsctl(command)
     assert xenoovs("apply", file, "--db", near.db, "-y").status == 0

@@ -7,7 +7,16 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, load_resolved, output_option
+from xenoovs.cli.options import (
+    OutputFormat,
+    bridge_command,
+    bridge_option,
+    config_argument,
+    connect,
+    load_resolved,
+    output_option,
+    where_of,
+)
 from xenoovs.cli.output import echo
 from xenoovs.compile.program import sorted_flows
 from xenoovs.compile.receive import Receiver, receiver_of
@@ -15,17 +24,15 @@ from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
+from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
 
-@click.command("tunnels")
-@config_argument
-@bridge_option
-@output_option
-def tunnels_command(config: Path, output: OutputFormat) -> None:
+@bridge_command("tunnels")
+def tunnels_command(config: Path, *, db: str | None, lab: str | None, output: OutputFormat) -> None:
     """Print the commands that make the tunnel ports of the config FILE; run nothing.
 
     `xenoovs doctor FILE --fix` runs them where a port is missing, and writes keys of IPsec, which no command shows.
-    They delete no port.
+    They delete no port. With --lab or --db they are for that Open vSwitch, which need not run.
 
     \b
     Example:
@@ -33,29 +40,30 @@ def tunnels_command(config: Path, output: OutputFormat) -> None:
     """
     balancer = load_resolved(config)
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
-    key = "`xenoovs doctor FILE --fix` writes it"
-    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key))
+    target = where_of(connect(db, lab).endpoint, config=config, lab=lab)
+    key = f"`{target.text('xenoovs doctor FILE --fix')}` writes it"
+    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key, target))
     none = f"# {config} has no tunnels of Open vSwitch\n"
     output.show(
-        lambda: {"bridge": bridge, "ports": [_document(port, bridge) for port in ports]},
+        lambda: {"bridge": bridge, "ports": [_document(port, bridge, target) for port in ports]},
         lambda: echo(text or none, nl=False),
     )
 
 
-def _lines(port: WantedPort, bridge: str, key: str) -> tuple[str, ...]:
+def _lines(port: WantedPort, bridge: str, key: str, target: CommandTarget = THIS_HOST) -> tuple[str, ...]:
     """Return lines of a shell script. `key`: how the port gets its pre-shared key."""
     needs = f"# {port.name} sends unencrypted until it has its pre-shared key: {key}"
-    return (join(port.command(bridge)), *((needs,) if port.psk_file is not None else ()))
+    return (target.shell(port.command(bridge)), *((needs,) if port.psk_file is not None else ()))
 
 
-def _document(port: WantedPort, bridge: str) -> dict[str, object]:
+def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) -> dict[str, object]:
     return {
         "name": port.name,
         "type": port.type,
         "options": dict(port.options),
         "psk_file": port.psk_file,
         "mark": port.digest,
-        "commands": [join(port.command(bridge))],
+        "commands": [target.shell(port.command(bridge))],
     }
 
 

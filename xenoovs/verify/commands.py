@@ -8,7 +8,7 @@ from shlex import join, split
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))
-_OFFLINE = ("lint", "tunnels")
+_OFFLINE = ("lint",)
 """The commands of xenoovs, among the suggested ones, that have neither --db nor --lab."""
 
 

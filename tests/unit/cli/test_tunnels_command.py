@@ -45,6 +45,21 @@ def test_the_commands_of_all_ports(xenoovs: CommandLine, file: Path) -> None:
     assert key.startswith("# vx-c0a84d0c sends unencrypted until it has its pre-shared key: `xenoovs doctor")
 
 
+def test_bug_the_commands_reach_the_open_vswitch_that_is_named(xenoovs: CommandLine, file: Path) -> None:
+    """They always changed the one of the host."""
+    options = ("--db", "unix:/x/db.sock")
+    *commands, key = xenoovs("tunnels", file, *options).out.splitlines()
+    assert [line.split()[:2] for line in commands] == [["ovs-vsctl", "--db=unix:/x/db.sock"]] * 2
+    assert f"`xenoovs doctor {file} --fix --db unix:/x/db.sock` writes it" in key
+    ports = json.loads(xenoovs("tunnels", file, *options, "-o", "json").out)["ports"]
+    assert [port["commands"] for port in ports] == [[line] for line in commands]
+
+
+def test_a_lab_that_does_not_exist_changes_no_other_open_vswitch(xenoovs: CommandLine, file: Path) -> None:
+    said = xenoovs("tunnels", file, "--lab", "h14nothing")
+    assert (said.status, said.out, "h14nothing" in said.err) == (1, "", True)
+
+
 @pytest.mark.parametrize("command", [("tunnels",), ("receive", "b2")])
 def test_no_command_takes_a_pre_shared_key_as_an_argument_nor_its_path_to_a_shell(
     xenoovs: CommandLine, file: Path, command: tuple[str, ...]
