@@ -739,6 +739,20 @@ class StateUnusable(XenoovsError):
         )
 
 
+class StoredServiceUnusable(XenoovsError):
+    """What the store of a fleet has of a service cannot be installed."""
+
+    def __init__(self, *, service: str, reason: str) -> None:
+        self.service, self.reason = service, reason
+        super().__init__(
+            f"service {service} of the fleet cannot be used: {reason}; `xenoovs fleet apply` writes it again"
+        )
+
+
+class FleetRefused(XenoovsError):
+    """A request that a fleet cannot follow; nothing was written."""
+
+
 class RequestRefused(XenoovsError):
     """A request to the agent is impossible. `status`: of HTTP (RFC 9110); `code`: the same for programs."""
 

@@ -65,7 +65,7 @@ def _lines(balancer: Balancer) -> Iterator[str]:
             yield f"  {'-' if index == 0 else ' '} {line}"
     yield "services:" if balancer.services else "services: []"
     for service in balancer.services:
-        for index, line in enumerate(_service(service)):
+        for index, line in enumerate(render_service(service)):
             yield f"  {'-' if index == 0 else ' '} {line}"
 
 
@@ -131,7 +131,8 @@ def _time(milliseconds: int) -> str:
     return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
 
 
-def _service(service: Service) -> Iterator[str]:
+def render_service(service: Service) -> Iterator[str]:
+    """Yield the lines of a service. Raises ValueError, as `render_config`."""
     yield f"name: {render_text(service.name)}"
     yield from _claim(service.claim)
     if service.vip_mac is not None:

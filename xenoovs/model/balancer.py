@@ -475,8 +475,8 @@ def service_ids(claims: Iterable[Claim]) -> Mapping[Claim, int]:
 def _ids_of(claims: tuple[Claim, ...]) -> Mapping[Claim, int]:
     ids: dict[Claim, int] = {}
     taken = {0}
-    for claim in sorted(claims, key=_canonical):
-        candidate = int.from_bytes(blake2s(_canonical(claim).encode(), digest_size=4).digest(), "big")
+    for claim in sorted(claims, key=claim_text):
+        candidate = int.from_bytes(blake2s(claim_text(claim).encode(), digest_size=4).digest(), "big")
         while candidate in taken:
             candidate = (candidate + 1) & _ID_MASK
         taken.add(candidate)
@@ -484,7 +484,8 @@ def _ids_of(claims: tuple[Claim, ...]) -> Mapping[Claim, int]:
     return MappingProxyType(ids)
 
 
-def _canonical(claim: Claim) -> str:
+def claim_text(claim: Claim) -> str:
+    """Return a text that two claims share only if they are for the same packets."""
     families = [family.name for family in claim.served_families]
     vips = sorted(str(vip) for vip in claim.vips)
     ports = map(str, merge_ports(claim.ports))

@@ -1,0 +1,51 @@
+"""The rules of a store of a fleet as functions of views, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from xenoovs.fleet.change import next_change
+from xenoovs.store.view import Changes, FleetView, Intent, IntentState
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+EMPTY = FleetView("test", 1, 0, 0, 0)
+
+
+def committed(view: FleetView, changes: Changes) -> FleetView:
+    """The view after a transaction."""
+    services = {
+        name: None if each is None else replace(each, generation=view.generation + 1)
+        for name, each in changes.services.items()
+    }
+    return replace(
+        view,
+        generation=view.generation + 1,
+        intent=view.intent if changes.intent is None else changes.intent,
+        services=_merged(view.services, services),
+        dpus=_merged(view.dpus, changes.dpus),
+        overrides=_merged(view.overrides, changes.overrides),
+        intents=_merged(view.intents, changes.intents),
+    )
+
+
+def given(view: FleetView, text: str) -> FleetView:
+    """The view after `fleet apply`, before the controller has seen it."""
+    number = max(view.intents, default=0) + 1
+    intent = Intent(number, text, "", "operator", "", 0, IntentState.STAGED)
+    return committed(view, Changes(intents={number: intent}))
+
+
+def settled(view: FleetView) -> FleetView:
+    """The view after the controller; it writes once."""
+    change = next_change(view)
+    after = view if change.is_empty else committed(view, change.changes)
+    assert next_change(after).is_empty
+    return after
+
+
+def _merged(old: Mapping[K, V], new: Mapping[K, V | None]) -> dict[K, V]:
+    return {key: value for key, value in {**old, **new}.items() if value is not None}

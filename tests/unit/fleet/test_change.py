@@ -1,0 +1,122 @@
+"""What the controller of a fleet writes, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.decision.decision import Blocks
+from xenoovs.errors import FleetRefused
+from xenoovs.fleet.change import MAX_INTENTS, next_change, parse_intent, with_intent, with_override
+from xenoovs.partition.block import Block
+from xenoovs.store.view import Changes, FleetView, IntentState
+
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+
+
+def states(view: FleetView) -> dict[int, str]:
+    return {number: intent.state.value for number, intent in view.intents.items()}
+
+
+def drained(view: FleetView, backend: str = "fips2") -> FleetView:
+    override = with_override(view, ("dns", backend), Fraction(0), author="", now_ms=0)
+    return settled(committed(view, Changes(overrides={("dns", backend): override})))
+
+
+def test_an_empty_fleet_needs_nothing() -> None:
+    assert next_change(EMPTY).is_empty
+
+
+def test_an_intent_becomes_services_with_blocks_and_is_current() -> None:
+    view = settled(given(EMPTY, SMALL_CONFIG))
+    (dns,) = view.services.values()
+    assert dns.active == dns.home
+    assert dns.active.shares() == {"fips2": Fraction(11, 16), "fips3": Fraction(5, 16)}
+    assert (view.intent, states(view), view.generation) == (1, {1: "current"}, 2)
+
+
+def test_another_intent_moves_no_more_clients_than_it_must() -> None:
+    view = settled(given(EMPTY, SMALL_CONFIG))
+    change = next_change(given(view, MORE))
+    (step,) = change.steps
+    assert (step.name, step.kind) == ("dns", "changed")
+    after = settled(given(view, MORE))
+    new = after.services["dns"].active.shares()
+    assert step.clients == new["fips4"]
+    assert (after.intent, states(after)) == (2, {1: "past", 2: "current"})
+    # The plan before it was given says the same.
+    assert with_intent(view, MORE, parse_intent(MORE, file="my.yaml")).steps == change.steps
+
+
+def test_a_wrong_intent_is_refused_and_the_one_before_stays() -> None:
+    view = settled(given(EMPTY, SMALL_CONFIG))
+    after = settled(given(view, SMALL_CONFIG.replace("weight: 30", "weight: no")))
+    assert (after.intent, states(after)) == (1, {1: "current", 2: "refused"})
+    assert after.services == view.services
+    assert "is not a number" in after.intents[2].comment
+
+
+def test_a_drain_takes_all_clients_and_the_config_ends_it() -> None:
+    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
+    assert view.services["dns"].active.owners == {"fips3"}
+    assert settled(view) == view
+    same = settled(given(view, MORE))
+    assert same.services["dns"].active.owners == {"fips3", "fips4"}
+    other = settled(given(view, SMALL_CONFIG.replace("weight: 70", "weight: 50")))
+    assert not other.overrides
+    assert other.services["dns"].active.owners == {"fips2", "fips3"}
+
+
+def test_the_last_backend_is_not_drained_and_unknown_ones_are_named() -> None:
+    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
+    for name, reason in (
+        (("dns", "fips3"), "every backend with a weight would be drained"),
+        (("dns", "fips4"), r"no backend fips4; it has fips2, fips3 \(did you mean fips3\?\)"),
+        (("dsn", "fips3"), r"no service dsn; it has dns \(did you mean dns\?\)"),
+    ):
+        with pytest.raises(FleetRefused, match=reason):
+            with_override(view, name, Fraction(0), author="", now_ms=0)
+    with pytest.raises(FleetRefused, match="has no override"):
+        with_override(view, ("dns", "fips3"), None, author="", now_ms=0)
+
+
+def test_an_undrain_ends_the_override() -> None:
+    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
+    ended = with_override(view, ("dns", "fips2"), None, author="", now_ms=0)
+    after = settled(committed(view, Changes(overrides={(ended.service, ended.backend): None})))
+    assert after.services["dns"].active.shares() == {"fips2": Fraction(11, 16), "fips3": Fraction(5, 16)}
+
+
+def test_a_service_whose_row_is_damaged_is_written_again() -> None:
+    view = settled(given(EMPTY, SMALL_CONFIG))
+    dns = view.services["dns"]
+    hole = Blocks.of([(Block(0, 1), "fips2")])
+    for damaged in (
+        replace(dns, config="{"),
+        replace(dns, config="[]"),
+        replace(dns, config=dns.config.replace("fips3", "\N{BELL}")),
+        replace(dns, active=Blocks.of([(Block(0, 0), "nobody")])),
+        replace(dns, active=hole),
+        replace(dns, home=hole),
+        replace(dns, claim="another"),
+    ):
+        change = next_change(replace(view, services={"dns": damaged}))
+        assert len(change.unusable) == 1
+        assert change.changes.services["dns"] == replace(dns, generation=view.generation + 1)
+
+
+def test_the_last_intents_stay() -> None:
+    view = EMPTY
+    for weight in range(1, MAX_INTENTS + 5):
+        view = settled(given(view, SMALL_CONFIG.replace("weight: 30", f"weight: {weight}")))
+    assert sorted(view.intents) == list(range(5, MAX_INTENTS + 5))
+    assert view.intents[view.intent].state is IntentState.CURRENT
+
+
+def test_tunnels_and_announcements_are_of_each_dpu() -> None:
+    with pytest.raises(FleetRefused, match="`announce` is of each DPU"):
+        parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")

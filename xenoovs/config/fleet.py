@@ -1,0 +1,142 @@
+"""Services of a fleet: one text each in its store, and the config that they make with the file of one DPU.
+
+The config of a fleet names ports; every DPU has its own. So a backend without `egress` is behind the port `egress` of
+each DPU, and the file of a DPU may say which of its ports another name means: `switch: {fleet_ports: {hosts: pf0hpf}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from xenoovs.config.emit import render_service
+from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
+from xenoovs.config.load import check_bridges, compose, split_config
+from xenoovs.config.values import KeyPath, Value, port_name, show
+from xenoovs.errors import ConfigError, Finding
+from xenoovs.model.balancer import Balancer
+
+FLEET_PORTS = "fleet_ports"
+"""The key of `switch` in the file of a DPU."""
+
+NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egress}\n"
+"""The file of no DPU: for whoever decides about services and has no bridge."""
+
+_NOT_STORED = ("health", "agent_check", "notify")
+"""What a DPU would do by itself, and no DPU of a fleet may: move clients, or run programs."""
+_NUMBER = re.compile(r'"\\u0000([^"\\]*)\\u0000"')
+
+
+def service_texts(balancer: Balancer) -> dict[str, str]:
+    """Return the text of each service by its name: one line of JSON in normal form, which `join` reads.
+
+    Raises ValueError for what no config can say, as `render_config`.
+    """
+    made = dict[str, str]()
+    for service in balancer.services:
+        tree = _shared(_mapping(compose("\n".join(render_service(service)), file=service.name).root))
+        for backend in tree["backends"]:
+            if backend["egress"] == balancer.uplinks.egress:
+                del backend["egress"]
+        # No config has the character 0. Numbers are to stay as they are, with all digits.
+        text = json.dumps(tree, default=lambda number: f"\0{number.text}\0", separators=(",", ":"), ensure_ascii=False)
+        made[service.name] = _NUMBER.sub(r"\1", text)
+    return made
+
+
+def join(
+    local: str | bytes, services: Mapping[str, str], *, file: str, sources: ConfigSources | None = None
+) -> Balancer:
+    """Return the config of one DPU.
+
+    Args:
+        local: Its file, with `switch` and without `services`.
+        services: Texts of `service_texts`, by the names that messages use.
+        file: The name of `local` in messages.
+        sources: As of `parse_config`.
+
+    Raises:
+        ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
+    """
+    trees = split_config(local, file=file, sources=sources)
+    joined = trees[0].joined
+    root = joined.root if isinstance(joined.root, dict) else {}
+    for key, place in (("bridges", ("bridges",)), ("services", ("services",)), ("include", ("include",))):
+        if trees[0].is_listed or key in root:
+            where: KeyPath = ("bridges",) if trees[0].is_listed else place
+            raise ConfigError([joined.main.finding(where, _NOT_LOCAL[str(where[0])], at_key=True)])
+    switch, ports = _without_ports(joined, root.get("switch"))
+    parts = [_part(name, text) for name, text in services.items()]
+    listed = [_with_ports(part.root, ports) for part in parts]
+    origins = [(ConfigPart(part.file, {"services": [part.root]}, part.places), 0) for part in parts]
+    tree = replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins)
+    return check_bridges((replace(trees[0], joined=tree),))[0]
+
+
+_NOT_LOCAL = {
+    "bridges": "an agent of a fleet has one bridge; write it as `switch`, and start an agent for each",
+    "services": "the services of a fleet come from its store; remove them here, and apply them with `xenoovs fleet "
+    "apply`",
+    "include": "the services of a fleet come from its store, so the file of a DPU includes none; remove this line",
+}
+
+
+def _part(name: str, text: str) -> ConfigPart:
+    """Return the tree of a service. Raises ConfigError."""
+    file = f"service {name} of the fleet"
+    document = compose(text, file=file)
+    if not isinstance(document.root, dict):
+        raise ConfigError([Finding(file, 1, 1, "", f"{show(document.root)} is not a mapping; apply the config again")])
+    return ConfigPart(file, _shared(document.root), document.places)
+
+
+def _shared(service: dict[str, Value]) -> dict[str, Any]:
+    return {key: value for key, value in service.items() if key not in _NOT_STORED}
+
+
+def _without_ports(joined: JoinedConfig, switch: Value) -> tuple[Value, dict[str, str]]:
+    """Return `switch` without the key FLEET_PORTS, and its value. Raises ConfigError."""
+    if not isinstance(switch, dict) or FLEET_PORTS not in switch:
+        return switch, {}
+    given, ports, findings = switch[FLEET_PORTS], dict[str, str](), list[Finding]()
+    path: KeyPath = ("switch", FLEET_PORTS)
+    if not isinstance(given, dict):
+        message = f"{show(given)} is not a mapping; write such as {{hosts: pf0hpf}}: the fleet's name, then the port"
+        raise ConfigError([joined.main.finding(path, message)])
+    for name, port in given.items():
+        try:
+            ports[name] = port_name(port)
+        except ValueError as error:
+            findings.append(joined.main.finding((*path, name), str(error)))
+    if findings:
+        raise ConfigError(findings)
+    return {key: value for key, value in switch.items() if key != FLEET_PORTS}, ports
+
+
+def _with_ports(service: Value, ports: Mapping[str, str]) -> Value:
+    """Return a service with the ports of this DPU."""
+    if not ports or not isinstance(service, dict) or not isinstance(backends := service.get("backends"), list):
+        return service
+    return {**service, "backends": [_with_port(backend, ports) for backend in backends]}
+
+
+def _with_port(backend: Value, ports: Mapping[str, str]) -> Value:
+    egress = backend.get("egress") if isinstance(backend, dict) else None
+    is_named = isinstance(backend, dict) and isinstance(egress, str) and egress in ports
+    return {**backend, "egress": ports[egress]} if is_named else backend  # type: ignore[dict-item,index]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    assert isinstance(value, dict)  # noqa: S101  # of text that this process has written
+    return value
+
+
+def unsupported(balancer: Balancer) -> Iterable[str]:
+    """Yield what a config has and a fleet does not, a sentence each."""
+    if balancer.tunnels or balancer.switch_tunnels:
+        yield "`tunnels` are of each DPU: write them in the files of the agents; backends behind them are not supported"
+    if balancer.announce is not None:
+        yield "`announce` is of each DPU: write it in the files of the agents"

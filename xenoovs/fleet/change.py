@@ -1,0 +1,266 @@
+"""The next change of a fleet: from its intent and overrides to the services and blocks that its store is to have.
+
+Nothing is remembered: the same view gives the same change, whoever computes it. A view that is as it should be gives
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from xenoovs.config.fleet import NEUTRAL, join, service_texts, unsupported
+from xenoovs.config.load import parse_config
+from xenoovs.decision.decide import decide
+from xenoovs.decision.decision import (
+    BackendName,
+    DesiredState,
+    ServiceDecision,
+    Stored,
+    Transition,
+    follow,
+    moved,
+    with_weights,
+)
+from xenoovs.errors import (
+    ConfigError,
+    FleetRefused,
+    StoredServiceUnusable,
+    XenoovsError,
+    did_you_mean,
+    first_names,
+)
+from xenoovs.fleet.services import config_and_decisions, decision_of
+from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
+from xenoovs.store.view import Changes, FleetView, Intent, IntentState, Override, StoredService
+
+MAX_INTENTS = 20
+"""So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
+_MAX_REASON = 1000
+_NEUTRAL_FILE = "the fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStep:
+    """What a change does to one service.
+
+    Attributes:
+        blocks: How many blocks are new or get another backend.
+        clients: The share of the clients, 0..1, that had a backend and get another one.
+        kind: `added`, `changed` or `removed`.
+    """
+
+    name: str
+    kind: str
+    blocks: int
+    clients: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """What is to be written.
+
+    Attributes:
+        changes: In one transaction.
+        steps: What it means, by service in the order of their names; services that stay as they are are left out.
+        ended: Overrides that the config has ended, because it has another weight now or no such backend.
+        unusable: Services of the store whose rows cannot be used, with the reason; their blocks are decided anew.
+    """
+
+    changes: Changes
+    steps: tuple[ServiceStep, ...] = ()
+    ended: tuple[Override, ...] = ()
+    unusable: tuple[StoredServiceUnusable | ConfigError, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.changes == Changes()
+
+
+def parse_intent(text: str | bytes, *, file: str) -> Balancer:
+    """Return the config of a fleet: an ordinary one, of which `switch` stands for the ports of every DPU.
+
+    Raises:
+        ConfigError: With all findings.
+        FleetRefused: It has what a fleet does not support.
+    """
+    balancer = parse_config(text, file=file)
+    if reasons := list(unsupported(balancer)):
+        raise FleetRefused(f"{file}: {'; '.join(reasons)}")
+    return balancer
+
+
+def newest_intent(view: FleetView) -> Intent | None:
+    """Return the intent that the fleet is to have: the newest that was not refused."""
+    numbers = (number for number, one in view.intents.items() if one.state is not IntentState.REFUSED)
+    return view.intents.get(max(numbers, default=0))
+
+
+def next_change(view: FleetView) -> FleetChange:
+    """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
+
+    Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
+    """
+    intent = newest_intent(view)
+    if intent is None:
+        return FleetChange(Changes())
+    try:
+        balancer = parse_intent(intent.text, file=f"intent {intent.number}")
+        return _towards(view, intent, balancer)
+    except XenoovsError as problem:
+        if intent.state is IntentState.CURRENT:
+            raise
+        refused = replace(intent, state=IntentState.REFUSED, comment=f"refused: {problem}"[:_MAX_REASON])
+        return FleetChange(Changes(intents={intent.number: refused}))
+
+
+def with_intent(view: FleetView, text: str, balancer: Balancer) -> FleetChange:
+    """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
+    number = max(view.intents, default=0) + 1
+    return _towards(view, Intent(number, text, "", "", "", 0, IntentState.STAGED), balancer)
+
+
+def with_override(view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int) -> Override:
+    """Return the override of a backend, after a check that the fleet can have it.
+
+    Args:
+        weight: 0: a drain; None: that of the config, and the override that is returned is the one to end.
+
+    Raises:
+        FleetRefused: There is no such service or backend, or no override to end.
+        XenoovsError: No blocks can have these weights.
+    """
+    intent = newest_intent(view)
+    if intent is None:
+        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
+    balancer = parse_intent(intent.text, file=f"intent {intent.number}")
+    service, backend = name
+    found = {each.name: each for each in balancer.services}
+    if service not in found:
+        raise FleetRefused(
+            f"the fleet has no service {service}; it has {first_names(sorted(found))}"
+            f"{did_you_mean(service, found, ' (did you mean {}?)')}"
+        )
+    weights = {each.name: each.weight for each in found[service].backends}
+    if backend not in weights:
+        raise FleetRefused(
+            f"service {service} of the fleet has no backend {backend}; it has "
+            f"{first_names(list(weights))}{did_you_mean(backend, weights, ' (did you mean {}?)')}"
+        )
+    overrides = dict(view.overrides)
+    if weight is None:
+        if name not in overrides:
+            raise FleetRefused(f"{service}/{backend} has no override; its weight is that of the config")
+        made = overrides.pop(name)
+    else:
+        made = Override(service, backend, weight, weights[backend], author, now_ms)
+        overrides[name] = made
+    _towards(replace(view, overrides=overrides), intent, balancer)
+    return made
+
+
+def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange:
+    """Return the change of a view to an intent with the overrides that fit it."""
+    overrides, ended = _merged(view.overrides.values(), balancer)
+    weighted = with_weights(balancer, {(each.service, each.backend): each.weight for each in overrides})
+    _require_weights(balancer, weighted)
+    texts = service_texts(weighted)
+    # Through the text, so that what is decided for is exactly what every DPU reads.
+    after = join(NEUTRAL, texts, file=_NEUTRAL_FILE)
+    before, stored, unusable = _stored(view)
+    previous, _ = follow(decision_of(before, stored), Transition(), before=before, after=after)
+    decided = decide(previous, DesiredState(after))
+    ids, found = service_ids(service.claim for service in after.services), dict(decided.services)
+    now = {service.name: found[ids[service.claim]] for service in after.services}
+    wanted = {
+        service.name: StoredService(
+            name=service.name,
+            groups=frozenset(),
+            config=texts[service.name],
+            claim=claim_text(service.claim),
+            generation=view.generation + 1,
+            active=now[service.name].active,
+            home=now[service.name].home,
+        )
+        for service in after.services
+    }
+    services = {name: new for name, new in wanted.items() if not _is_same(view.services.get(name), new)}
+    gone = dict.fromkeys(view.services.keys() - wanted.keys())
+    changes = Changes(
+        services={**services, **gone},
+        overrides={(one.service, one.backend): None for one in ended},
+        intents=_intents(view, intent),
+        intent=None if view.intent == intent.number else intent.number,
+    )
+    steps = tuple(_steps(sorted({*services, *gone}), stored, now, dict(previous.services), ids, after))
+    return FleetChange(changes, steps, ended, unusable)
+
+
+def _is_same(old: StoredService | None, new: StoredService) -> bool:
+    return old is not None and replace(old, generation=new.generation) == new
+
+
+def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
+    """Return the states of intents once this one is in use, without the oldest."""
+    if intent.state is IntentState.CURRENT:
+        return {}
+    current = {n: each for n, each in view.intents.items() if each.state is IntentState.CURRENT and n != intent.number}
+    past: dict[int, Intent | None] = {n: replace(each, state=IntentState.PAST) for n, each in current.items()}
+    oldest = sorted({*view.intents, intent.number})[:-MAX_INTENTS]
+    return {**past, intent.number: replace(intent, state=IntentState.CURRENT), **dict.fromkeys(oldest)}
+
+
+def _merged(overrides: Iterable[Override], balancer: Balancer) -> tuple[tuple[Override, ...], tuple[Override, ...]]:
+    """Return the overrides that hold, and those that the config has ended (docs/adr/0009)."""
+    configured = {(s.name, backend.name): backend.weight for s in balancer.services for backend in s.backends}
+    given = sorted(overrides, key=lambda each: (each.service, each.backend))
+    holds = [each for each in given if configured.get((each.service, each.backend)) == each.configured]
+    return tuple(holds), tuple(each for each in given if each not in holds)
+
+
+def _require_weights(configured: Balancer, weighted: Balancer) -> None:
+    for service, used in zip(configured.services, weighted.services, strict=True):
+        if not any(backend.weight for backend in used.backends if not backend.is_backup) and used is not service:
+            raise FleetRefused(
+                f"service {service.name}: every backend with a weight would be drained; end a drain with `xenoovs "
+                f"fleet undrain {service.name} BACKEND`, or give another one a weight"
+            )
+
+
+def _stored(view: FleetView) -> tuple[Balancer, Stored, tuple[StoredServiceUnusable | ConfigError, ...]]:
+    """Return what the store has, and why some of its services cannot be used."""
+    services = tuple(view.services.values())
+    try:
+        return *config_and_decisions(services, NEUTRAL, file=_NEUTRAL_FILE), ()
+    except (ConfigError, StoredServiceUnusable):
+        pass
+    usable, unusable = list[StoredService](), list[StoredServiceUnusable | ConfigError]()
+    for service in services:
+        try:
+            config_and_decisions((*usable, service), NEUTRAL, file=_NEUTRAL_FILE)
+            usable.append(service)
+        except (ConfigError, StoredServiceUnusable) as problem:
+            unusable.append(problem)
+    return *config_and_decisions(usable, NEUTRAL, file=_NEUTRAL_FILE), tuple(unusable)
+
+
+def _steps(
+    names: Iterable[str],
+    stored: Stored,
+    now: Mapping[str, ServiceDecision],
+    previous: Mapping[int, ServiceDecision],
+    ids: Mapping[Claim, int],
+    after: Balancer,
+) -> Iterator[ServiceStep]:
+    claims = {service.name: service.claim for service in after.services}
+    for name in names:
+        if name not in now:
+            yield ServiceStep(name, "removed", 0, Fraction(0))
+            continue
+        was = previous.get(ids[claims[name]])
+        if was is None:
+            yield ServiceStep(name, "added", len(now[name].active.rows), Fraction(0))
+            continue
+        blocks = len({*now[name].active.rows} - {*was.active.rows})
+        yield ServiceStep(name, "changed", blocks, moved(was, now[name]))

@@ -1,0 +1,76 @@
+"""What the store of a fleet has of services, as a config and the decision for it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from xenoovs.config.fleet import join
+from xenoovs.config.include import ConfigSources
+from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
+from xenoovs.errors import StoredServiceUnusable
+from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
+from xenoovs.partition.block import spread
+from xenoovs.store.view import StoredService
+
+_DIGEST_DIGITS = 16
+
+
+def config_and_decisions(
+    services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
+) -> tuple[Balancer, Stored]:
+    """Return the config of one DPU and what is decided for each of its services.
+
+    Args:
+        services: Of one view of the store.
+        local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
+
+    Raises:
+        ConfigError: The services and the file make no config.
+        StoredServiceUnusable: Blocks do not fit their service.
+    """
+    stored = sorted(services, key=lambda each: each.name)
+    balancer = join(local, {each.name: each.config for each in stored}, file=file, sources=sources)
+    pairs = zip(stored, balancer.services, strict=True)
+    return balancer, {each.name: _decision_of(each, service) for each, service in pairs}
+
+
+def decision_of(balancer: Balancer, stored: Stored) -> Decision:
+    """Return what is stored as a decision about the services of a config."""
+    ids = service_ids(service.claim for service in balancer.services)
+    return Decision.of({ids[service.claim]: stored[service.name] for service in balancer.services})
+
+
+def digest(service: str, decision: ServiceDecision) -> str:
+    """Return what two DPUs share exactly if they send the same clients of a service to the same backends.
+
+    It is the start of the SHA-256 of lines of value, mask and backend, so it does not depend on how blocks are written
+    as prefixes, but on the bits of packets that flows match.
+    """
+    rows = sorted((*spread(block, decision.key.positions), owner) for block, owner in decision.active.rows)
+    lines = (f"{value:#x}/{mask:#x} {owner}\n" for value, mask, owner in rows)
+    return sha256(f"{service}\n{''.join(lines)}".encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
+    """Raises StoredServiceUnusable."""
+    if stored.name != service.name:
+        raise StoredServiceUnusable(service=stored.name, reason=f"its config is that of {service.name}")
+    if stored.claim != claim_text(service.claim):
+        raise StoredServiceUnusable(service=stored.name, reason=f"its config is not for {stored.claim}")
+    names = {backend.name for backend in service.backends}
+    for blocks in (stored.home, stored.active):
+        if unknown := sorted(blocks.owners - names):
+            raise StoredServiceUnusable(
+                service=stored.name, reason=f"it has blocks of {unknown[0]}, but no such backend"
+            )
+        if blocks.depth > service.key.max_width:
+            reason = f"a block has {blocks.depth} bits, but the service {service.key.max_width}"
+            raise StoredServiceUnusable(service=stored.name, reason=reason)
+    if _clients(stored.active) != 1 or _clients(stored.home) != 1:
+        raise StoredServiceUnusable(service=stored.name, reason="its blocks are not all clients")
+    return ServiceDecision(service.key, stored.home, stored.active)
+
+
+def _clients(blocks: Blocks) -> object:
+    return sum(blocks.shares().values())
