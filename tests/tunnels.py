@@ -12,6 +12,7 @@ from xenoovs.decision.decision import Blocks, block_at
 from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks
 from xenoovs.model.ports import PortRange
 from xenoovs.model.tunnel import (
+    MAX_TOS,
     Discover,
     HostTunnel,
     PathProbe,
@@ -52,6 +53,10 @@ def _without_ports(tunnel: HostTunnel) -> HostTunnel:
     return replace(tunnel, paths=replace(tunnel.paths, discover=Discover.TTL, ports=()))
 
 
+# 0 is allowed only where nothing is reflected.
+probe_tos = st.integers(1, MAX_TOS // 4).map(lambda dscp: dscp * 4)
+
+
 @st.composite
 def tunnelled_balancers(draw: st.DrawFn) -> Balancer:
     """Services of clients, and up to two tunnels behind ports of their own."""
@@ -72,7 +77,7 @@ def _tunnels(draw: st.DrawFn, number: int, uplinks: Uplinks) -> HostTunnel:
         f"pf{number}hpf",
         remotes,
         draw(_paths(by, uplinks)),
-        draw(st.none() | st.builds(PathProbe, st.just(f"xo{number}"), tos=st.sampled_from((0x08, 0x20, 0xB8)))),
+        draw(st.none() | st.builds(PathProbe, st.just(f"xo{number}"), tos=probe_tos)),
         type=kind,
         dst_port=kind.dst_port,
         source_ports=draw(st.none() | st.just(PortRange(49_152, 49_215))),

@@ -47,6 +47,12 @@ tunnels:
 """
 
 
+@pytest.fixture
+def case() -> str:
+    """A case of flows/ with the ports of the configs here, and none that is a tunnel itself."""
+    return "tunnel-source-port"
+
+
 @dataclass(frozen=True, slots=True)
 class Datagram:
     """The parts of a UDP frame over IPv4 that paths change. `is_intact`: both checksums are right, or absent."""
@@ -157,16 +163,17 @@ def test_paths_by_address_go_to_it_and_are_given_to_the_host_under_its_own(dpu: 
 
 
 @pytest.mark.parametrize("destination", [LOCAL, OUR_ALIAS])
+@pytest.mark.parametrize(("tos", "source_port"), [(0x20, 4788), (0x24, 4787), (0x2C, 4786), (0x34, 4785)])
 def test_a_probe_returns_by_its_port_with_one_source_port_and_the_main_address(
-    dpu: DummyBridge, destination: IPv4Address
+    dpu: DummyBridge, destination: IPv4Address, tos: int, source_port: int
 ) -> None:
     installed(dpu, BY_ADDRESS)
-    probes = [Packet("p0", REMOTE.address, destination, 17, port, 4789, tos=0x20) for port in PORTS]
+    probes = [Packet("p0", REMOTE.address, destination, 17, port, 4789, tos=tos) for port in PORTS]
     send(dpu, probes)
     answers = sent(dpu, "p0")
     assert len(answers) == len(PORTS)
     to, by = probes[0].dl_src.value.to_bytes(6, "big"), probes[0].dl_dst.value.to_bytes(6, "big")
-    assert set(answers) == {Datagram((to, by), LOCAL, REMOTE.address, (4788, 4788), is_intact=True)}
+    assert set(answers) == {Datagram((to, by), LOCAL, REMOTE.address, (source_port, 4788), is_intact=True)}
     assert not sent(dpu, "pf0hpf")
 
 

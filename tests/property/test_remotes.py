@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.model.remote import every_service, remotes_of, with_source_ports
+from xenoovs.model.tunnel import MAX_TOS, PathProbe
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.openflow.wire.message import decode_flows
@@ -28,6 +30,27 @@ from xenoovs.simulate.headers import headers_of
 from xenoovs.simulate.walk import tables_of
 
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+_CLASS_SELECTORS = {8 * n for n in range(8)}
+_ASSURED_FORWARDING = {8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)}
+_LE, _VOICE_ADMIT, _NQB, _EF = 1, 44, 45, 46
+ASSIGNED_DSCPS = _CLASS_SELECTORS | _ASSURED_FORWARDING | {_LE, _VOICE_ADMIT, _NQB, _EF}
+"""RFC 2474, 2597, 3246, 5865 and 8622, and draft-ietf-tsvwg-nqb."""
+
+
+@pytest.mark.parametrize("tos", range(0, MAX_TOS + 1, 4))
+def test_four_ways_back_differ_in_both_values_and_take_no_assigned_dscp(tos: int) -> None:
+    ways = PathProbe("xoar0", tos=tos).ways_back
+    assert [way.source_port for way in ways] == [4788, 4787, 4786, 4785]
+    assert len({way.tos for way in ways}) == 4
+    first, *others = (way.tos for way in ways)
+    assert first == tos
+    assert all(0 < other <= MAX_TOS and other % 4 == 0 and other >> 2 not in ASSIGNED_DSCPS for other in others)
+
+
+def test_the_default_ways_back_are_those_of_the_docs() -> None:
+    assert [way.tos for way in PathProbe("xoar0").ways_back] == [0x20, 0x24, 0x2C, 0x34]
 
 
 @st.composite

@@ -481,9 +481,9 @@ class PathProbeConfig(_Mapping):
     )
     tos: Annotated[int, values.tos] = Field(
         default=PROBE_TOS,
-        description="Type of service of probes, a multiple of 4; with the next multiple they ask for answers by "
-        "another way. The reflector returns every tunnel packet that has one of the two, so the host's own packets "
-        "must not; choose those that the fabric queues as it queues them.",
+        description="Type of service of probes, a multiple of 4. Three odd DSCPs near it ask for answers by other "
+        "ways: with 0x20 they are 0x24, 0x2c and 0x34. The reflector returns every tunnel packet that has one of the "
+        "four, so the host's own packets must not; choose a value that the fabric queues as it queues them.",
         examples=[32],
     )
     gateway: Annotated[Mac | None, values.gateway] = Field(

@@ -43,21 +43,21 @@ DYNAMIC_PORTS = PortRange(49_152, 65_535)
 """The ports for any use (RFC 6335, 6), from which the source ports of paths are chosen."""
 
 REFLECTED_PORT = 4788
-"""The UDP destination port of an answer to a probe, and the source port of answers that return by the first way, as
-DOCA-AR has it. One constant source port makes all answers return by one path, so that the differences within a round
-are those of the ways out."""
+"""The UDP destination port of an answer to a probe, as DOCA-AR has it."""
 
-SECOND_REFLECTED_PORT = 4787
-"""The UDP source port of answers that return by the second way, which another path of the fabric is likely to be."""
-
-_TOS_STEP = 4
-"""One DSCP: the two bits below are those of ECN (RFC 3168, 5)."""
+ANSWER_SOURCE_PORTS = (REFLECTED_PORT, 4787, 4786, 4785)
+"""The UDP source port of answers, for each way back. One constant port makes all answers of a round return by one path,
+so that the differences within the round are those of the ways out. Another port is likely to be another path."""
 
 PROBE_TOS = 0x20
 """The type of service of probes, as DOCA-AR has it: DSCP CS1 (RFC 2474)."""
 
 MAX_TOS = 0xFC
 """The last DSCP."""
+
+_UNASSIGNED_TOS = frozenset(range(0x04, MAX_TOS + 1, 0x08)) - {0x04, 0xB4}
+"""The odd DSCPs: CSx, AFxx and EF are even (RFC 4594, 2.3). Two are assigned: 1 (LE, RFC 8622) and 45 (NQB,
+draft-ietf-tsvwg-nqb)."""
 
 MAX_PATHS = 64
 """To one remote."""
@@ -110,7 +110,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How the answers to probes return. The remote's flows know it by the TOS of a probe.
+    """How the answers to probes return. The remote's flows recognise it by the TOS of a probe.
 
     Attributes:
         tos: Type of service of the probes, and of their answers.
@@ -127,7 +127,7 @@ class PathProbe:
 
     Attributes:
         port: The port of the bridge that the agent sends and receives by.
-        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0). `ways_back` has one more.
+        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0). `ways_back` has three more.
         gateway: The MAC of the next hop towards the remotes; None: the agent finds it.
     """
 
@@ -138,13 +138,14 @@ class PathProbe:
     gateway: Mac | None = None
 
     @property
-    def ways_back(self) -> tuple[WayBack, WayBack]:
-        """The first way back, and the one for the time in which nothing comes by the first.
+    def ways_back(self) -> tuple[WayBack, ...]:
+        """Each way back: the next one is for the time in which nothing comes by the one before.
 
-        The second TOS is the next DSCP; behind the last DSCP it is the one before. It is never 0.
+        Behind `tos` come unassigned DSCPs, first those that share the most leading bits with it: fabrics that queue by
+        the first three (RFC 2474, 4.2.2) then queue all probes alike.
         """
-        step = _TOS_STEP if self.tos + _TOS_STEP <= MAX_TOS else -_TOS_STEP
-        return WayBack(self.tos, REFLECTED_PORT), WayBack(self.tos + step, SECOND_REFLECTED_PORT)
+        others = sorted(_UNASSIGNED_TOS - {self.tos}, key=lambda tos: tos ^ self.tos)
+        return tuple(map(WayBack, (self.tos, *others), ANSWER_SOURCE_PORTS))
 
 
 @dataclass(frozen=True, slots=True)

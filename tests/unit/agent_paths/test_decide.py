@@ -49,7 +49,7 @@ def test_equally_bad_paths_move_nothing() -> None:
     assert not sender.shifts
 
 
-def test_the_remote_is_unknown_after_8_rounds_without_answers_and_nothing_moves() -> None:
+def test_the_remote_is_unknown_after_16_rounds_without_answers_and_nothing_moves() -> None:
     sender = Sender().run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
     sender.run((UNKNOWN_AFTER - 1) * 0.01, always(None, None, None, None))
     sender.decide()

@@ -328,9 +328,10 @@ def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
     mover._follow(agent.now_s)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
-    for _ in range(4):
-        assert _answered_round(remote, port, ()) == 0x20
-    assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x24] * 9
+    assert [_answered_round(remote, port, ()) for _ in range(12)] == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4
+    assert not remote.record.is_silent
+    # The last way answers, and is kept.
+    assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x34] * 9
     agent.now_s += 1.0
     remote.decide(None, is_paused=False, now_s=agent.now_s)
     assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
@@ -343,5 +344,7 @@ def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
     mover._follow(agent.now_s)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
-    assert [_answered_round(remote, port, ()) for _ in range(12)] == [0x20] * 4 + [0x24] * 4 + [0x20] * 4
+    tried = [_answered_round(remote, port, ()) for _ in range(16)]
+    assert tried == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4 + [0x34] * 4
     assert remote.record.is_silent
+    assert _answered_round(remote, port, ()) == 0x20

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from struct import Struct, unpack
 
-from xenoovs.model.tunnel import REFLECTED_PORT, SECOND_REFLECTED_PORT
+from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 
 UNUSED_VNI = 0xFFFFFE
 """Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""
@@ -36,7 +36,6 @@ _VXLAN_WITH_VNI = 0x08
 _ETHERNET_IN_GENEVE = 0x6558
 
 _IP_AT = _ETHERNET.size
-_ANSWERING_PORTS = REFLECTED_PORT, SECOND_REFLECTED_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def parse_answer(frame: bytes) -> Answer | None:
     if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
         return None
     source_port, port, length, _ = _UDP.unpack_from(frame, ip.body)
-    if source_port not in _ANSWERING_PORTS or port != REFLECTED_PORT:
+    if source_port not in ANSWER_SOURCE_PORTS or port != REFLECTED_PORT:
         return None
     if length != _UDP.size + _TUNNEL.size + _PAYLOAD.size or ip.end != ip.body + length:
         return None
@@ -152,7 +151,7 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
         return frozenset()
     source_port, port = _UDP.unpack_from(frame, ip.body)[:2]
-    if source_port not in _ANSWERING_PORTS or port != REFLECTED_PORT:
+    if source_port not in ANSWER_SOURCE_PORTS or port != REFLECTED_PORT:
         return frozenset()
     vni = _TUNNEL.unpack_from(frame, ip.body + _UDP.size)[3] >> 8
     return frozenset() if vni == UNUSED_VNI else frozenset({ip.source, ip.destination})

@@ -13,17 +13,13 @@ from xenoovs.agent.paths.decide import BlockShift, Placement, RemoteVerdict, jud
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
 from xenoovs.agent.paths.port import ProbePort, now_us
 from xenoovs.agent.paths.rounds import Rounds
-from xenoovs.agent.paths.score import Record
+from xenoovs.agent.paths.score import NEXT_WAY_AFTER, Record
 from xenoovs.decision.decision import Blocks
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
 from xenoovs.partition.block import Block
-
-_OTHER_WAY_AFTER = 4
-"""Rounds in a row without any answer until answers are asked for by the other way back. It is half of UNKNOWN_AFTER, so
-that both ways are silent before nothing is known."""
 
 _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
@@ -96,7 +92,7 @@ class ProbedRemote:
         self.restored, self.returned = Counter[str](), 0
         self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
         self._decided_rounds = 0
-        self._is_second_way, self._silent_by_way = False, 0
+        self._ways_back, self._way = tunnel.probe.ways_back, 0
 
     @property
     def name(self) -> RemoteName:
@@ -111,7 +107,7 @@ class ProbedRemote:
     @property
     def way_back(self) -> WayBack:
         """How the answers to the next round return."""
-        return self.probe.ways_back[self._is_second_way]
+        return self._ways_back[self._way]
 
     @property
     def margin_us(self) -> float:
@@ -156,21 +152,18 @@ class ProbedRemote:
         self.count_silence()
 
     def count_rounds(self) -> None:
-        """Take the rounds that are finished into the record, and change the way back if nothing comes by it.
+        """Take the rounds that are finished into the record, and take the next way back if nothing comes by this one.
 
         A dead path of the fabric can be the way back too. All paths are silent then, and none is to blame.
         """
         for finished in self.rounds.finished(now_us=now_us()):
-            if any(answer is not None for answer in finished.answers):
-                self._silent_by_way = 0
-            elif finished.tos != self.way_back.tos:
+            is_silent = all(answer is None for answer in finished.answers)
+            if is_silent and finished.tos != self.way_back.tos:
                 # It was sent before the change.
                 continue
-            else:
-                self._silent_by_way += 1
             self.record = self.record.after(finished.answers, is_calm=self.verdict.is_calm)
-            if self._silent_by_way == _OTHER_WAY_AFTER:
-                self._is_second_way, self._silent_by_way = not self._is_second_way, 0
+            if is_silent and self.record.silent_rounds % NEXT_WAY_AFTER == 0:
+                self._way = (self._way + 1) % len(self._ways_back)
 
     def count_silence(self) -> None:
         """Count a round that could not be sent as one without answers."""

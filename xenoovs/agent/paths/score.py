@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS
+
 Answers = Sequence[float | None]
 """The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""
 
@@ -21,8 +23,12 @@ LOST_EXCESS_US = 100_000.0
 FAILED_AFTER = 8
 """Lost probes in a row, while another path answers: at 1 % of random loss, once in 10**16 rounds."""
 
-UNKNOWN_AFTER = 8
-"""Rounds in a row without any answer: the remote, its reflector or the way back is gone, and no path is to blame."""
+NEXT_WAY_AFTER = 4
+"""Rounds in a row without any answer until answers are asked for by the next way back."""
+
+UNKNOWN_AFTER = NEXT_WAY_AFTER * len(ANSWER_SOURCE_PORTS)
+"""Rounds in a row without any answer until every way back was tried: the remote, its reflector or all ways back are
+gone, and no path is to blame."""
 
 _CALM_ROUNDS = 64
 _DEVIATIONS = 8
