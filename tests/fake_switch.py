@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from xenoovs.datapath.host import BridgeState, PortState
+from xenoovs.datapath.host import BridgeState, Fact, PortState
+from xenoovs.datapath.ipsec import IpsecState
+from xenoovs.datapath.outer import Encapsulation
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError, assert_never
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Command, Cookies, Flow, FlowKey, FlowMod, ObservedFlow, Output
 from xenoovs.openflow.text import render_flow
@@ -35,6 +37,7 @@ class FakeSwitch:
         self._next_failure: SwitchError | None = None
         self._lost_answer: SwitchError | None = None
         self._restarts = 0
+        self.ipsec: Fact[IpsecState] = IpsecState()
 
     def fail_next(self, error: SwitchError) -> None:
         """Let the next call of any method raise `error` and change nothing."""
@@ -124,6 +127,9 @@ class FakeSwitch:
         self._fail()
         self._table(bridge)
         return self.trace_text or f"Flow: {flow}\n"
+
+    def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
+        return self.ipsec
 
     def _fail(self) -> None:
         if (error := self._next_failure) is not None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, finish, start
+from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
 
@@ -90,6 +94,80 @@ def test_a_change_that_would_send_unencrypted_is_refused(
     assert (said.status, error["code"]) == (1, "would_be_unencrypted")
     assert "packets to 192.0.2.11 (src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)" in error["message"]
     assert "tun_dst" not in run(["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt"], env=ovs.env).stdout
+
+
+def _remotes(ovs: PrivateOvs) -> set[str]:
+    """The remotes to which packets of clients go."""
+    bridge = f"unix:{ovs.directory}/ovsbr1.mgmt"
+    dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=ovs.env).stdout
+    found = re.findall(r"load:(0x[0-9a-f]+)->NXM_NX_TUN_IPV4_DST", dump)
+    return {str(IPv4Address(int(text, 16))) for text in found}
+
+
+def _two_remotes(tmp_path: Path) -> Path:
+    config = _config(tmp_path)
+    other = "      - {name: b2, mac: 02:00:00:00:0d:02, egress: gnv0, remote: 192.0.2.12, weight: 1}\n"
+    config.write_text(config.read_text() + other)
+    return config
+
+
+@contextmanager
+def _reconciling(command: str, config: Path, ovs: PrivateOvs) -> Iterator[subprocess.Popen[str]]:
+    options = ("--attach",) if command == "controller" else ()
+    process = start(command, config, "--db", ovs.db, "--log", "json", "--resync", "1s", *options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        finish(process)
+        ovs.vsctl("del-controller", "ovsbr1")
+        finish(start("remove", config, "--db", ovs.db, "--yes"))
+
+
+@pytest.mark.parametrize("command", ["agent", "controller"])
+def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
+    command: str, ovs: PrivateOvs, netns: str, tmp_path: Path, policy: None
+) -> None:
+    """It was checked in `plan` and `apply` alone. Backends behind other remotes are served."""
+    words = ["ip", "-n", netns, "xfrm", "policy"]
+    with _reconciling(command, _two_remotes(tmp_path), ovs) as process:
+        eventually(lambda: _remotes(ovs) == {"192.0.2.12"}, "the remote that no policy covers, alone")
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        reasons = (json.loads(line).get("reason", "") for line in lines)
+        reason = next(filter(None, reasons))
+        assert reason.startswith(
+            "packets to 192.0.2.11 would leave unencrypted, although a policy of IPsec covers them "
+            "(src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)"
+        )
+        assert reason.endswith("; no clients for web/b1")
+        run([*words, "delete", *POLICY])
+        try:
+            eventually(lambda: _remotes(ovs) == {"192.0.2.11", "192.0.2.12"}, "both remotes")
+        finally:
+            run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+
+
+def test_bug_a_controller_sees_that_a_port_has_got_its_key(ovs: PrivateOvs, tmp_path: Path) -> None:
+    """It looked at options of ports only when a port appeared or vanished."""
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+
+    def serves() -> bool:
+        dump = run(["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt"], env=ovs.env).stdout
+        return "02:00:00:00:0d:01" in dump
+
+    with _reconciling("controller", config, ovs) as process:
+        assert process.stderr is not None
+        reasons = (json.loads(line).get("reason", "") for line in iter(process.stderr.readline, ""))
+        assert "would send unencrypted: it has no option psk" in next(filter(None, reasons))
+        assert not serves()
+        ovs.vsctl("set", "interface", "gnv0-c000020b", "options:psk=x")
+        try:
+            eventually(serves, "a backend with clients")
+        finally:
+            ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:

@@ -41,6 +41,7 @@ class Report:
         self.last_error, self.is_late = "", False
         self.last_round_s: float | None = None
         self.problems: tuple[Problem, ...] = ()
+        self._unchecked: tuple[str, ...] = ()
         self.without: frozenset[str] = frozenset()
         self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
         self._held_backends: dict[str, frozenset[str]] = {}
@@ -58,6 +59,10 @@ class Report:
             self.foreign += change.foreign
             warn("reverted external changes", flows=change.foreign, bridge=bridge)
         self._report_problems(change.problems)
+        if change.unchecked and change.unchecked != self._unchecked:
+            remedy = "look there with `xenoovs doctor`; a wrong remote, or a missing IPsec key, is not seen from here"
+            warn("tunnel ports cannot be checked without the database", ports=",".join(change.unchecked), remedy=remedy)
+        self._unchecked = change.unchecked or self._unchecked
         was_draining = bool(self._draining)
         self._report_drains(change.drains)
         if change.difference.is_empty:

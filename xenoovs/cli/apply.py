@@ -17,7 +17,6 @@ from xenoovs.cli.agent_client import INSTEAD, Where, check_agent, find_places, r
 from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.each_bridge import error_document, report, show_heading
 from xenoovs.cli.history import History, history_of
-from xenoovs.cli.ipsec import require_encrypted
 from xenoovs.cli.main import EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
@@ -215,7 +214,6 @@ class Work:
         engine = Engine(switch)
         with hinting_partial():
             change = engine.plan(balancer, options, now_s=time.monotonic())
-        require_encrypted(switch, change)
         where = Where(None, bridge, db, lab)
         history = history_of(where, bridge)
         return cls(switch, engine, balancer, options, with_names(change, history), where, history)

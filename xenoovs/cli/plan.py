@@ -15,7 +15,6 @@ import click
 from xenoovs.cli.agent_client import Where
 from xenoovs.cli.each_bridge import for_each_bridge
 from xenoovs.cli.history import History, history_of
-from xenoovs.cli.ipsec import require_encrypted
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
@@ -95,7 +94,6 @@ def plan_command(
     def show(balancer: Balancer) -> int:
         with hinting_partial():
             change = Engine(switch).plan(resolved(balancer), options)
-        require_encrypted(switch, change)
         change = with_names(change, history_of(Where(None, change.bridge, db, lab), change.bridge))
         changes.append(change)
         if output is OutputFormat.JSON:

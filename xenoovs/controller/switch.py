@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.registry import Registry
-from xenoovs.datapath.host import BridgeState, Controller, PortState
+from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, Controller, Fact, PortState, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.openflow import render_dump
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.ipsec import IpsecState
+    from xenoovs.datapath.outer import Encapsulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,9 @@ class ControllerSwitch:
     def bridges(self) -> tuple[BridgeState, ...]:
         """Return all bridges of this host where the switch is local, else those that are connected.
 
-        The database is read again when a bridge reports that a port has appeared or vanished; reading takes longer than
-        all the rest of what has to be done when a port goes down. `describe` always reads it.
+        The database is read again when a bridge reports that a port has appeared or vanished, and always for bridges
+        with ports of tunnels: nothing reports their options. Reading takes longer than all the rest of what has to be
+        done when a port goes down. `describe` always reads it.
         """
         connections = self.registry.connections if self.only is None else self.only.connections
         if self.local is None or not all(map(self._is_here, connections)):
@@ -45,7 +51,7 @@ class ControllerSwitch:
             return self.local.bridges()
         key = tuple((connection, port.number, port.name) for connection in connections for port in connection.ports)
         view = connections[0].host_view
-        if view is None or view.key != key:
+        if view is None or view.key != key or _has_tunnels(view, connections):
             view = connections[0].host_view = HostView(key, self.local.bridges())
         return view.states
 
@@ -95,6 +101,12 @@ class ControllerSwitch:
     def trace(self, bridge: str, flow: str) -> str:
         return self._host("a trace").trace(bridge, flow)
 
+    def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
+        try:
+            return self._host("policies of IPsec").read_ipsec(outers)
+        except NotInOpenFlow as problem:
+            return Unknown(str(problem))
+
     def _expected(self, bridge: str) -> ExpectedBridge:
         if self.only is None:
             return self.registry.expect(bridge)
@@ -127,6 +139,13 @@ class ControllerSwitch:
         return self.local
 
 
+def _has_tunnels(view: HostView, connections: Iterable[BridgeConnection]) -> bool:
+    """Return whether a connected bridge has a port with a remote."""
+    names = {connection.bridge for connection in connections}
+    ports = (port for state in view.states if state.name in names for port in state.ports)
+    return any("remote_ip" in port.options for port in ports)
+
+
 def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState] | None:
     """Return the ports of a bridge by their names, as OpenFlow describes them; None while it is not connected."""
     return next(
@@ -136,7 +155,7 @@ def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState]
 
 def _port_state(port: Port) -> PortState:
     # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
-    number, kind = port.number & 0xFFFF, "internal" if port.is_local else "system"
+    number, kind = port.number & 0xFFFF, "internal" if port.is_local else UNKNOWN_TYPE
     return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac))
 
 

@@ -39,13 +39,17 @@ Fact: TypeAlias = T | Unknown
 """A fact, or why it is unknown."""
 
 
+UNKNOWN_TYPE = ""
+"""The type of a port that only OpenFlow describes."""
+
+
 @dataclass(frozen=True, slots=True)
 class PortState:
     """A port of a bridge (ovs-vswitchd.conf.db(5), table Interface).
 
     Attributes:
         ofport: OpenFlow port number; None while there is none, as for a device that does not exist.
-        type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...
+        type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...; UNKNOWN_TYPE.
         link_up: None where Open vSwitch does not say.
         error: Why the port does not work.
         iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.

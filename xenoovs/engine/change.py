@@ -14,6 +14,7 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
 from xenoovs.openflow.text import recognise, render_flow
@@ -64,6 +65,7 @@ class Change:
         names: Names of services that the config lacks, where they are known, by id.
         lost: Whether the bridge was recreated.
         ovn: What OVN has to do with the bridge; None: nothing.
+        unchecked: Ports of tunnels of which nothing says where they lead.
         dump: The text of all flows that the bridge has; empty where they were not read.
         incarnation: Of the bridge, as of `Switch`.
     """
@@ -82,6 +84,7 @@ class Change:
     foreign: int = 0
     lost: bool = False
     ovn: OvnUse | None = None
+    unchecked: tuple[str, ...] = ()
     dump: str = ""
     incarnation: str | None = None
     names: Mapping[int, str] = field(default_factory=dict)
@@ -127,21 +130,21 @@ def by_service(flows: Iterable[Flow]) -> frozenset[int]:
     return frozenset(service_of(flow.cookie) for flow in flows)
 
 
-def reachable(desired: DesiredState, reasons: Mapping[str, str]) -> tuple[DesiredState, tuple[Problem, ...]]:
-    """Return the desired state without the backends behind ports that cannot be used, and what to report.
-
-    Args:
-        reasons: Ports that cannot be used, with the reason.
-    """
-    if not reasons:
+def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tuple[Problem, ...]]:
+    """Return the desired state without the backends that packets cannot or must not reach, and what to report."""
+    texts: dict[object, str] = {name: f"port {name} {reason}" for name, reason in sorted(ports.reasons.items())}
+    for end, reason in sorted(ports.unencrypted.items()):
+        texts[end] = f"packets to {end[1]} would leave unencrypted, although a policy of IPsec covers them {reason}"
+    if not texts:
         return desired, ()
-    ejected, behind = dict(desired.ejected), dict[str, list[BackendName]]()
+    ejected, behind = dict(desired.ejected), dict[object, list[BackendName]]()
     for service in every_service(desired.balancer):
         for name, hop in next_hops(service).items():
-            for port in set(hop.ports) & reasons.keys():
-                behind.setdefault(port, []).append((service.name, name))
+            ends = {(hop.port, hop.remote)} if isinstance(hop, Tunneled) else set[object]()
+            for obstacle in {*hop.ports, *ends} & texts.keys():
+                behind.setdefault(obstacle, []).append((service.name, name))
                 ejected[service.name] = ejected.get(service.name, frozenset()) | {name}
-    problems = tuple(_problem(port, reasons[port], tuple(behind.get(port, ()))) for port in sorted(reasons))
+    problems = tuple(_problem(text, tuple(behind.get(obstacle, ()))) for obstacle, text in texts.items())
     return replace(desired, ejected=ejected), problems
 
 
@@ -153,9 +156,9 @@ def blocked(flows: Iterable[Flow]) -> tuple[Problem, ...]:
     )
 
 
-def _problem(port: str, reason: str, backends: tuple[BackendName, ...]) -> Problem:
+def _problem(text: str, backends: tuple[BackendName, ...]) -> Problem:
     names = ", ".join("/".join(name) for name in backends)
-    return Problem(f"port {port} {reason}" + (f"; no clients for {names}" if names else ""), backends)
+    return Problem(text + (f"; no clients for {names}" if names else ""), backends)
 
 
 def _by_text(flows: Iterable[Flow], without: frozenset[str]) -> dict[str, Flow]:
@@ -264,7 +267,7 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
     before = _remembered(desired.balancer, found, at) if at.remembers else _read(on_bridge, found)
     if options.as_found:
         desired = undisturbed(options.decision or before[0], desired)
-    wanted, problems = reachable(desired, at.ports.reasons if options.partial else {})
+    wanted, problems = reachable(desired, at.ports) if options.partial else (desired, ())
     previous = options.decision or (Decision() if options.rebalance else before[0])
     met = desired if options.decision else _met(before[0], found, at)
     target = _target(decide(previous, wanted, met=met), wanted, before, found, options, at)

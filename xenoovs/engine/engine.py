@@ -20,7 +20,6 @@ from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read, with_paths
-from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
@@ -40,6 +39,7 @@ from xenoovs.engine.change import (
     settling_moves,
     step,
 )
+from xenoovs.engine.tunnels import misleading, unencrypted
 from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
@@ -72,7 +72,11 @@ class Ports:
                 datapath_id=uplinks.datapath_id,
                 tunnels=balancer.tunnel_ports,
             )
-            found = replace(found, unusable={**found.unusable, **_misleading(balancer, found)})
+            found = replace(
+                found,
+                unusable={**found.unusable, **misleading(balancer, found)},
+                unencrypted=unencrypted(self._switch, found.state, balancer),
+            )
         except (SwitchUnreachable, CommandTimeout):
             if (known := self.remembered(balancer)) is None:
                 raise
@@ -92,29 +96,6 @@ class Ports:
     def forget(self) -> None:
         """Ask the database before the next change."""
         self._known = None
-
-
-def _misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
-    """Return the ports of tunnels that lead elsewhere, or unencrypted, with the reason.
-
-    A controller knows neither type nor options of ports, and judges none.
-    """
-    reasons, used = dict[str, str](), set(balancer.tunnel_ports)
-    for wanted in wanted_ports(balancer) if balancer.switch_tunnels else ():
-        state = found.state.port(wanted.name)
-        if wanted.name not in used or state is None or wanted.name in found.unusable:
-            continue
-        if state.type not in (wanted.type, _UNKNOWN_TYPE):
-            reason: str | None = f"is of type {state.type}, not {wanted.type}"
-        else:
-            reason = wanted.misleads(state.options) if state.options else None
-        if reason is not None:
-            reasons[wanted.name] = f"{reason}: `xenoovs doctor FILE --fix` corrects it"
-    return reasons
-
-
-_UNKNOWN_TYPE = "system"
-"""What a port has whose type nobody read."""
 
 
 _DRAIN_S = 1.0
@@ -240,6 +221,7 @@ class Engine:
 
         Raises:
             SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
+            WouldBeUnencrypted: Packets would leave unencrypted against a policy, and the change may not be partial.
             FlowConflict: A foreign flow conflicts with a flow of xenoovs, and the change may not be partial.
             CompileError, ToleranceUnreachable: No flows can do that.
         """
@@ -353,7 +335,10 @@ class Engine:
             revalidated = None if counted else self._revalidated
             at = Circumstances(now_s, ports, quiet, revalidated, remembers=memory is not None, lost=lost)
             change = step(desired, found, options, at)
-            change = replace(change, dump=dump, incarnation=incarnation, ovn=ports.state.ovn)
+            if not (options.partial or change.difference.is_empty):
+                ports.require_encrypted()
+            ovn, unchecked = ports.state.ovn, ports.unchecked
+            change = replace(change, dump=dump, incarnation=incarnation, ovn=ovn, unchecked=unchecked)
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
     def _observe(

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Protocol
 
-from xenoovs.datapath.host import BridgeState
-from xenoovs.errors import BridgeMissing, BridgeOfOvn, OtherDatapath, PortsMissing, UnusablePorts, first_names
+from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, Fact
+from xenoovs.errors import (
+    BridgeMissing,
+    BridgeOfOvn,
+    OtherDatapath,
+    PortsMissing,
+    UnusablePorts,
+    WouldBeUnencrypted,
+    first_names,
+)
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.ipsec import IpsecState
+    from xenoovs.datapath.outer import Encapsulation
 
 
 class Switch(Protocol):
@@ -50,6 +63,9 @@ class Switch(Protocol):
     def trace(self, bridge: str, flow: str) -> str:
         """The text of `ofproto/trace`; `flow`: as ovs-ofctl(8) writes a match. Raises BridgeMissing."""
 
+    def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
+        """Return policies and SAs of IPsec where the switch is, with the routes to the remotes of these tunnels."""
+
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
@@ -60,12 +76,21 @@ class PortCheck:
         missing: Ports that it lacks, each with the bridge that has it, or None.
         unusable: Ports that no flow can name, with the reason.
         tunnels: Ports of tunnels, which xenoovs can make.
+        unencrypted: Remotes to which packets would leave unencrypted against a policy of IPsec, by tunnel port and
+            address, with the policy and the reason.
     """
 
     state: BridgeState
     missing: Mapping[str, str | None]
     unusable: Mapping[str, str]
     tunnels: tuple[str, ...] = ()
+    unencrypted: Mapping[tuple[str, IPv4Address], str] = field(default_factory=dict)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The ports of tunnels of which nothing says where they lead: OpenFlow has neither type nor options."""
+        known = {port.name for port in self.state.ports if port.type != UNKNOWN_TYPE}
+        return tuple(name for name in self.tunnels if name not in known and name not in self.missing)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -74,6 +99,12 @@ class PortCheck:
         absent = f"is on no bridge ({self.state.name} has {there})"
         missing = {name: f"is on bridge {home}" if home else absent for name, home in self.missing.items()}
         return missing | dict(self.unusable)
+
+    def require_encrypted(self) -> None:
+        """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted."""
+        if self.unencrypted:
+            ends = dict.fromkeys(f"packets to {remote} {reason}" for (_, remote), reason in self.unencrypted.items())
+            raise WouldBeUnencrypted(tunnels=ends)
 
     @property
     def _present(self) -> tuple[str, ...]:

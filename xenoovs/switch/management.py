@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.host import BridgeState, Fact, Unknown
 from xenoovs.errors import (
     BridgeMissing,
     CommandFailed,
@@ -35,6 +36,10 @@ from xenoovs.switch.openflow import (
 from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import has_lost_connection, lift_refusal
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.ipsec import IpsecState
+    from xenoovs.datapath.outer import Encapsulation
 
 # ovs-ofctl(8) dumps thousands of flows faster than our own OpenFlow, and has a name for everything in foreign flows.
 
@@ -187,6 +192,14 @@ class ManagementSwitch:
 
     def trace(self, bridge: str, flow: str) -> str:
         return Appctl(self.endpoint).trace(bridge, flow)
+
+    def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
+        # Imported here: few configs have tunnels.
+        from xenoovs.switch.vswitchd import netns_of
+        from xenoovs.switch.xfrm import read_ipsec
+
+        place = netns_of(self.endpoint)
+        return place if isinstance(place, Unknown) else read_ipsec(place, outers)
 
     def _check_same_switch(self, states: tuple[BridgeState, ...]) -> None:
         sockets = self.endpoint.bridges_with_socket()

@@ -12,9 +12,11 @@ from tests.agent_support import make_scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, pieces, shares
+from tests.switch_tunnels import behind_tunnels
 from tests.unit import balancer as small
+from xenoovs.agent import report
 from xenoovs.config.load import load_config
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchUnreachable
@@ -96,3 +98,30 @@ def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_
     with scene.agent() as (agent, _):
         assert scene.flows == flows
         assert agent.desired.ramps == {("dns", "fips2"): Fraction(3, 8)}
+
+
+def _tunnel_bridge(kind: str, **options: str) -> BridgeState:
+    ports = (PortState("gnv0", 3, kind, options=options), *fake_bridge("ovsbr1", ["p0", "p1"]).ports)
+    return replace(fake_bridge("ovsbr1", []), ports=tuple(sorted(ports, key=lambda port: port.name)))
+
+
+def test_bug_a_tunnel_port_without_a_type_gets_no_packets() -> None:
+    """A port of the type `system` passed for one that only OpenFlow describes."""
+    engine = Engine(FakeSwitch(_tunnel_bridge("system")))
+    done = engine.round(DesiredState(behind_tunnels()), now_s=0.0)
+    assert [problem.text.partition(":")[0] for problem in done.problems] == [
+        "port gnv0 is of type system, not geneve",
+    ]
+
+
+def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A controller of another host said nothing of what it cannot check."""
+    said = list[str]()
+    monkeypatch.setattr(report, "warn", lambda _event, **facts: said.append(str(facts["ports"])))
+    engine, reports = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), report.Report()
+    for ejected in ({}, {}, {"web": frozenset({"b1"})}):
+        done = engine.round(DesiredState(behind_tunnels(), ejected), now_s=0.0)
+        reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
+    assert (done.problems, said) == ((), ["gnv0"])
