@@ -5,17 +5,46 @@ Each client has a thread of its own, because the poll loop of `ovs` is not that 
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
 
+import ovs.db.idl
+import ovs.json
+import ovs.jsonrpc
+import ovs.poller
+
+from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
+from xenoovs.store.replica import PROBE_INTERVAL_MS, Replica, Session, Tls, parse_remotes
+from xenoovs.store.rows import (
+    FLEET,
+    INTENTS,
+    STATUSES,
+    VIEW_TABLES,
+    Database,
+    Operation,
+    StoredRow,
+    Table,
+    fleet_columns,
+    fleet_view,
+    operations,
+    status_operations,
+)
 from xenoovs.store.view import Changes, DpuStatus, FleetView
 
 COMMIT_TIMEOUT_S = 6.0
 """Three election timers: a leader that is cut off does not answer writes."""
+
+_RESTART_S = 1.0
 
 
 class Outcome(Enum):
@@ -50,28 +79,43 @@ class Connection:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files in PEM for `ssl:` remotes. The identity is that of the whole process (ovs.stream)."""
-
-    key: Path
-    certificate: Path
-    authorities: Path
-
-
 _Client = TypeVar("_Client", bound="_Threaded")
 
 
-class _Threaded:
-    """A client with a thread of its own. Use it with `with`, or call `close()`."""
+class _Threaded(ABC):
+    """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`."""
+
+    def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Tls | None) -> None:
+        """Raises StoreError for remotes of another form."""
+        self._remotes = parse_remotes(remotes, tls)
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._connection = Connection(is_connected=False, remote="", since_s=time.time(), reason="not started")
+        self._is_ending = self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._awake, self._wake_end = os.pipe()
+        os.set_blocking(self._awake, False)
+        os.set_blocking(self._wake_end, False)
 
     def start(self) -> None:
         """Start to connect; return at once."""
-        raise NotImplementedError
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """End the connection and the thread."""
-        raise NotImplementedError
+        """End the connection and the thread. Transactions without an answer have an unknown outcome."""
+        with self._changed:
+            if self._is_ending:
+                return
+            self._is_ending = True
+            self._changed.notify_all()
+        self._wake()
+        if self._thread is not None:
+            self._thread.join()
+        with self._changed:
+            self._is_closed = True
+            os.close(self._awake)
+            os.close(self._wake_end)
 
     def __enter__(self: _Client) -> _Client:
         self.start()
@@ -84,18 +128,235 @@ class _Threaded:
 
     @property
     def connection(self) -> Connection:
-        raise NotImplementedError
+        """Whether the client is connected now."""
+        return self._connection
+
+    def _wake(self) -> None:
+        """Wake the thread. Raises nothing after the end."""
+        with self._changed, suppress(BlockingIOError):
+            if not self._is_closed:
+                os.write(self._wake_end, b".")
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            try:
+                self._serve()
+            except Exception as error:  # noqa: BLE001 - a peer that breaks the protocol makes `ovs` raise anything
+                self._tell(is_connected=False, reason=f"internal error: {type(error).__name__}: {error}")
+                self._close()
+                self._block(_RESTART_S, None)
+        self._close()
+        self._tell(is_connected=False, reason="closed")
+
+    def _serve(self) -> None:
+        self._open()
+        while not self._is_ending:
+            wait_s = self._step()
+            self._block(wait_s, self._wait)
+
+    def _block(self, wait_s: float | None, wait: Callable[[Any], None] | None) -> None:
+        poller = ovs.poller.Poller()
+        poller.fd_wait(self._awake, ovs.poller.POLLIN)
+        if wait is not None:
+            wait(poller)
+        if wait_s is not None:
+            poller.timer_wait(int(wait_s * 1000) + 1)
+        poller.block()
+        with suppress(BlockingIOError):
+            os.read(self._awake, 1 << 16)
+
+    def _tell(
+        self, *, is_connected: bool, remote: str = "", reason: str = "", is_leader: bool = False, problem: str = ""
+    ) -> bool:
+        """Publish the state of the connection. Return whether it is another one."""
+        before = self._connection
+        since_s = before.since_s if before.is_connected == is_connected else time.time()
+        now = Connection(is_connected, remote if is_connected else "", since_s, reason, is_leader, problem)
+        if now == before:
+            return False
+        with self._changed:
+            self._connection = now
+        return True
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Begin to connect."""
+
+    @abstractmethod
+    def _step(self) -> float | None:
+        """Do all that can be done without waiting. Return seconds after which there is more to do."""
+
+    @abstractmethod
+    def _wait(self, poller: Any) -> None:
+        """Let the poller wake the thread when there is more to do."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the connection, if there is one."""
 
 
-class StoreClient(_Threaded):
+class _Reading(_Threaded):
+    """A client with a copy of a database. Subclasses make a view of it."""
+
+    def __init__(
+        self,
+        remotes: str,
+        on_change: Callable[[], None] | None,
+        tls: Tls | None,
+        source: tuple[Database, Mapping[str, tuple[str, ...]]],
+        tables: tuple[Table[Any], ...],
+    ) -> None:
+        super().__init__(remotes, on_change, tls)
+        self._source, self._tables = source, {table.name: table for table in tables}
+        self._replica: Replica | None = None
+        self._problem: StoreError | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._rows = {name: dict[Any, StoredRow[Any]]() for name in self._tables}
+        self._values: dict[str, Mapping[Any, Any]] = {name: {} for name in self._tables}
+        self._keys = dict[tuple[str, UUID], Any]()
+        self._session_number: tuple[int, int] | None = None
+
+    def _open(self) -> None:
+        self._reset()
+        database, columns = self._source
+        self._replica = Replica(self._remotes, database, columns)
+
+    def _wait(self, poller: Any) -> None:
+        if self._replica is not None:
+            self._replica.wait(poller)
+
+    def _close(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
+            self._replica = None
+
+    def _step(self) -> float | None:
+        replica = self._replica
+        if replica is None:
+            raise RuntimeError("there is no replica")
+        replica.run()
+        replica.leave_if_useless()
+        is_new = False
+        if replica.is_current:
+            if self._session_number != replica.session.number:
+                self._session_number = replica.session.number
+                # The IDL tells nothing of rows that are missing in a whole copy that a server sent again.
+                replica.touched |= self._keys.keys() - set(replica.uuids())
+                is_new = not self._is_filled
+            if replica.touched or is_new:
+                is_new = self._take(replica)
+        reason, row = replica.reason, replica.server_row
+        is_told = self._tell(
+            is_connected=not reason,
+            remote=replica.session.remote,
+            reason=reason,
+            is_leader=not reason and row is not None and bool(row.leader),
+            problem="" if self._problem is None else str(self._problem),
+        )
+        wait_s = self._advance(replica)
+        if is_new or is_told:
+            self._notify()
+        return wait_s
+
+    def _take(self, replica: Replica) -> bool:
+        """Take the rows that have changed; return whether there is a new view. One bad row: the old view stays."""
+        try:
+            read = {
+                (table, uuid): None if (row := replica.row(table, uuid)) is None else row
+                for table, uuid in replica.touched
+            }
+            parsed = {
+                (name, uuid): (table.key(row), StoredRow(str(uuid), table.value(row)))
+                for (name, uuid), row in read.items()
+                if (table := self._tables.get(name)) is not None and row is not None
+            }
+            self._apply(replica, read.keys(), parsed)
+        except StoreError as problem:
+            self._problem = problem
+            return False
+        self._problem = None
+        replica.touched.clear()
+        return True
+
+    def _apply(
+        self,
+        replica: Replica,
+        touched: Any,
+        parsed: Mapping[tuple[str, UUID], tuple[Any, StoredRow[Any]]],
+    ) -> None:
+        changed = {name for name, _ in touched if name in self._tables}
+        rows = {name: dict(self._rows[name]) for name in changed}
+        for name, uuid in touched:
+            if (name, uuid) in self._keys:
+                rows[name].pop(self._keys[name, uuid], None)
+        for (name, _), (key, row) in parsed.items():
+            rows[name][key] = row
+        values = self._values | {name: {key: row.value for key, row in rows[name].items()} for name in changed}
+        self._publish(replica, values)
+        self._rows |= rows
+        self._values = values
+        for name, uuid in touched:
+            self._keys.pop((name, uuid), None)
+        self._keys |= {place: key for place, (key, _) in parsed.items()}
+
+    def _advance(self, replica: Replica) -> float | None:
+        """Go on with what waits for the database. Return seconds after which there is more to do."""
+        return None
+
+    @property
+    @abstractmethod
+    def _is_filled(self) -> bool:
+        """Whether there is a view."""
+
+    @abstractmethod
+    def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Make the view of values, by table and key. Raises StoreMalformed."""
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """A transaction that waits for its outcome.
+
+    Attributes:
+        compose: Returns its operations.
+        transaction: Of the IDL, from the request to the answer.
+        sent_on: Numbers of the connections that it was sent on.
+        is_committed, is_refused: What the store answered.
+    """
+
+    expected: int
+    changes: Changes
+    comment: str
+    end_s: float
+    commit_id: str = field(default_factory=lambda: uuid4().hex)
+    transaction: Any = None
+    sent_on: set[tuple[int, int]] = field(default_factory=set)
+    is_committed: bool = False
+    is_refused: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+    outcome: Outcome | StoreError | None = None
+
+
+class StoreClient(_Reading):
     """Reads the database `xenoovs` as views, and changes it.
 
     Args:
         remotes: Active connection methods of ovsdb(7), divided by commas: `unix:PATH`, `tcp:IP:PORT`, `ssl:IP:PORT`.
-            One of them is used at a time.
-        with_intents: Read the table of intents too, as the controller and the command line need.
+            One of them is used at a time, the first is chosen at random.
+        with_intents: Read the table of intents too, and be able to commit: for the controller and the command line.
         on_change: Called in the thread of the client after each change of the view or the connection.
         tls: For `ssl:` remotes.
+
+    Raises:
+        StoreError: Remotes have another form.
     """
 
     def __init__(
@@ -106,61 +367,271 @@ class StoreClient(_Threaded):
         on_change: Callable[[], None] | None = None,
         tls: Tls | None = None,
     ) -> None:
-        raise NotImplementedError
+        source = (Database.FLEET, fleet_columns(with_intents=with_intents))
+        super().__init__(remotes, on_change, tls, source, (*VIEW_TABLES, INTENTS) if with_intents else VIEW_TABLES)
+        self._can_commit = with_intents
+        self._view: FleetView | None = None
+        self._fleet_uuid = ""
+        self._attempts = deque[_Attempt]()
 
     def view(self) -> FleetView | None:
         """Return the newest view; None: the first has not come yet. The last one stays while there is no connection."""
-        raise NotImplementedError
+        return self._view
 
     def wait_changed(self, seen: FleetView | None, *, timeout_s: float) -> FleetView | None:
         """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself."""
-        raise NotImplementedError
+        with self._changed:
+            self._changed.wait_for(lambda: self._view is not seen or self._is_ending, timeout_s)
+            return self._view
 
     def commit(
         self, expected_generation: int, changes: Changes, *, timeout_s: float = COMMIT_TIMEOUT_S, comment: str = ""
     ) -> Outcome:
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
-        Waits for a connection and the answer. After COMMITTED the view has the changes.
+        Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
+        sent again: it can come true once only. After COMMITTED the view has the changes.
 
         Args:
             expected_generation: Of the view that the changes were computed from.
+            changes: What differs from that view.
+            timeout_s: How long to try.
             comment: For the log of the database.
 
         Raises:
             StoreUnreachable: There was no connection within the timeout; nothing was sent.
             StoreRejected: The store refuses the rows, such as two services with one claim, or this client may not
                 write. Nothing was written.
+            StoreMalformed: The store has rows that are no values.
         """
-        raise NotImplementedError
+        if not self._can_commit:
+            raise ValueError("a client that commits needs with_intents=True")
+        attempt = _Attempt(expected_generation, changes, comment, time.monotonic() + timeout_s)
+        with self._changed:
+            if self._is_ending or self._thread is None:
+                raise StoreUnreachable(remotes=",".join(self._remotes), reason="the client is closed")
+            self._attempts.append(attempt)
+        self._wake()
+        attempt.done.wait()
+        if isinstance(attempt.outcome, StoreError):
+            raise attempt.outcome
+        return attempt.outcome or Outcome.UNKNOWN
+
+    @property
+    def _is_filled(self) -> bool:
+        return self._view is not None
+
+    def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
+        found = next(((table, uuid) for table, uuid in replica.uuids() if table == FLEET), None)
+        row = None if found is None else replica.row(*found)
+        view = fleet_view(row, values)
+        with self._changed:
+            self._view, self._fleet_uuid = view, "" if found is None else str(found[1])
+
+    def _advance(self, replica: Replica) -> float | None:
+        while self._attempts:
+            attempt = self._attempts[0]
+            try:
+                attempt.outcome = self._try(replica, attempt)
+            except StoreError as error:
+                attempt.outcome = error
+            if attempt.outcome is None:
+                return max(0.0, attempt.end_s - time.monotonic())
+            with self._changed:
+                self._attempts.popleft()
+            attempt.done.set()
+        return None
+
+    def _try(self, replica: Replica, attempt: _Attempt) -> Outcome | None:
+        """Return the outcome of an attempt; None: not known yet. Raises StoreError."""
+        is_late = time.monotonic() >= attempt.end_s
+        if attempt.transaction is not None:
+            self._take_answer(replica, attempt)
+        view, expected = self._view, attempt.expected
+        generation = -1 if view is None else view.generation
+        if attempt.is_committed or attempt.commit_id in replica.commit_ids:
+            return Outcome.COMMITTED if generation > expected or is_late or not replica.is_current else None
+        if generation > expected and replica.is_current:
+            # The answer is no proof: when the leader changes, a server sends a transaction again by itself, and the
+            # success of the first refuses the second. But no transaction was missed since it was sent.
+            is_seen = generation == expected + 1 or attempt.sent_on <= {replica.session.number}
+            return Outcome.REFUSED if is_seen else Outcome.UNKNOWN
+        if is_late:
+            if attempt.is_refused or (not attempt.sent_on and replica.is_current and self._problem is None):
+                return Outcome.REFUSED
+            if attempt.sent_on:
+                return Outcome.UNKNOWN
+            if self._problem is not None:
+                raise self._problem
+            raise StoreUnreachable(remotes=",".join(self._remotes), reason=replica.reason or "no view has come")
+        if replica.is_current and self._problem is not None and not attempt.sent_on:
+            raise self._problem
+        is_ready = generation == expected and replica.is_current and self._problem is None
+        if is_ready and attempt.transaction is None and not attempt.is_refused:
+            self._send(replica, attempt)
+        return None
+
+    def _send(self, replica: Replica, attempt: _Attempt) -> None:
+        made = operations(self._fleet_uuid, attempt.expected, attempt.changes, self._rows, commit_id=attempt.commit_id)
+        transaction = ovs.db.idl.Transaction(replica)
+        if attempt.comment:
+            transaction.add_comment(attempt.comment)
+        for operation in made:
+            transaction.add_op(operation)
+        attempt.sent_on.add(replica.session.number)
+        attempt.transaction = transaction
+        transaction.commit()
+
+    def _take_answer(self, replica: Replica, attempt: _Attempt) -> None:
+        kinds = ovs.db.idl.Transaction
+        status = attempt.transaction.commit()
+        if status == kinds.INCOMPLETE and replica.session.number in attempt.sent_on:
+            return
+        transaction, attempt.transaction = attempt.transaction, None
+        if status == kinds.SUCCESS:
+            attempt.is_committed = True
+        elif status == kinds.ERROR:
+            raise StoreRejected(reason=_details(transaction.get_error()))
+        # The IDL says TRY_AGAIN also of a lost connection.
+        elif status == kinds.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
+            attempt.is_refused = True
+
+    def _close(self) -> None:
+        super()._close()
+        if not self._is_ending:
+            # The connection broke; what was sent has an unknown outcome, and what was not is sent later.
+            for attempt in self._attempts:
+                attempt.transaction = None
+            return
+        with self._changed:
+            left = tuple(self._attempts)
+            self._attempts.clear()
+        for attempt in left:
+            attempt.outcome = Outcome.UNKNOWN
+            attempt.done.set()
+
+
+def _details(error: str) -> str:
+    """Return the details of an error of RFC 7047, 3.1, or all of it."""
+    document = ovs.json.from_string(error)
+    if isinstance(document, dict):
+        return str(document.get("details") or document.get("error") or error)
+    return error
+
+
+class DpuStatusReader(_Reading):
+    """Reads the rows of all DPUs in the database `xenoovs_state`."""
+
+    def __init__(self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Tls | None = None) -> None:
+        source = (Database.STATES, {STATUSES.name: STATUSES.columns})
+        super().__init__(remotes, on_change, tls, source, (STATUSES,))
+        self._statuses: Mapping[str, DpuStatus] | None = None
+
+    def statuses(self) -> Mapping[str, DpuStatus] | None:
+        """Return the newest statuses by name of the DPU; None: the first have not come yet."""
+        return self._statuses
+
+    @property
+    def _is_filled(self) -> bool:
+        return self._statuses is not None
+
+    def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
+        with self._changed:
+            self._statuses = values[STATUSES.name]
 
 
 class DpuStatusClient(_Threaded):
     """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
 
     def __init__(self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Tls | None = None) -> None:
-        raise NotImplementedError
+        super().__init__(remotes, on_change, tls)
+        self._wanted: DpuStatus | None = None
+        self._written: DpuStatus | None = None
+        self._session: Any = None
+        self._refusal = ""
 
     def put(self, status: DpuStatus) -> None:
         """Write the row soon; a newer status replaces one that was not sent. It is sent again after a reconnect."""
-        raise NotImplementedError
+        with self._changed:
+            self._wanted = status
+        self._wake()
 
     @property
     def written(self) -> DpuStatus | None:
         """The newest status that the store has confirmed on this connection."""
-        raise NotImplementedError
+        return self._written
 
+    def _open(self) -> None:
+        self._session = ovs.jsonrpc.Session.open_multiple(list(self._remotes), probe_interval=PROBE_INTERVAL_MS)
+        self._watched = Session(self._session)
+        self._forget()
 
-class DpuStatusReader(_Threaded):
-    """Reads the rows of all DPUs in the database `xenoovs_state`."""
+    def _forget(self) -> None:
+        """Begin a connection: what is written is not known."""
+        self._number = self._watched.number
+        self._request: tuple[Any, DpuStatus, float] | None = None
+        self._is_new = self._is_left = False
+        self._written = None
 
-    def __init__(self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Tls | None = None) -> None:
-        raise NotImplementedError
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
-    def statuses(self) -> Mapping[str, DpuStatus] | None:
-        """Return the newest statuses by name of the DPU; None: the first have not come yet."""
-        raise NotImplementedError
+    def _wait(self, poller: Any) -> None:
+        self._session.wait(poller)
+        self._session.recv_wait(poller)
 
-    def forget(self, name: str, *, timeout_s: float = COMMIT_TIMEOUT_S) -> bool:
-        """Remove the row of a DPU. Return whether there was one. Raises StoreUnreachable, StoreRejected."""
-        raise NotImplementedError
+    def _step(self) -> float | None:
+        before = self._written
+        self._session.run()
+        if self._watched.number != self._number:
+            self._forget()
+        while self._watched.is_connected and (message := self._session.recv()) is not None:
+            self._receive(message)
+        wait_s = self._send() if self._watched.is_connected else None
+        is_told = self._tell(
+            is_connected=self._watched.is_connected,
+            remote=self._watched.remote,
+            reason="" if self._watched.is_connected else self._watched.reason,
+            problem=self._refusal,
+        )
+        if is_told or self._written is not before:
+            self._notify()
+        return wait_s
+
+    def _send(self) -> float | None:
+        """Send the row, if it is not written. Return seconds until the answer is late."""
+        if self._request is not None:
+            left_s = self._request[2] - time.monotonic()
+            if left_s <= 0:
+                self._leave("no answer; perhaps it is cut off from its cluster")
+            return max(left_s, _RESTART_S)
+        status = self._wanted
+        if status is None or status == self._written or self._is_left:
+            return None
+        made: list[Operation] = status_operations(status, is_new=self._is_new)
+        request = ovs.jsonrpc.Message.create_request("transact", [Database.STATES.value, *made])
+        self._session.send(request)
+        self._request = request.id, status, time.monotonic() + COMMIT_TIMEOUT_S
+        return COMMIT_TIMEOUT_S
+
+    def _receive(self, message: Any) -> None:
+        if self._request is None or message.id != self._request[0]:
+            return
+        (_, status, _), self._request = self._request, None
+        result = message.result if message.type == ovs.jsonrpc.Message.T_REPLY else [{"error": message.error}]
+        errors = [each for each in result if isinstance(each, dict) and "error" in each]
+        if errors:
+            reason = errors[0].get("details") or errors[0]["error"]
+            # Another connection of this DPU may have inserted the row first; else another server may be right.
+            self._refusal = f"{self._watched.remote} refuses the status: {reason}"
+            self._leave(f"it refuses the status: {reason}")
+        elif not self._is_new and result[0].get("count") == 0:
+            self._is_new = True
+        else:
+            self._is_new, self._refusal, self._written = False, "", status
+
+    def _leave(self, reason: str) -> None:
+        self._is_left = True
+        self._watched.leave(reason)

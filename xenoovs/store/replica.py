@@ -1,0 +1,179 @@
+"""A copy of a database that its server keeps up to date: the `ovs` Python IDL, with the reason of a lost connection."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import ovs.db.idl
+import ovs.jsonrpc
+import ovs.poller
+import ovs.stream
+
+from xenoovs.errors import StoreError
+from xenoovs.store.rows import COMMIT_ID, FLEET, Database, Row, monitored_schema
+
+PROBE_INTERVAL_MS = 60_000
+"""With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins anew."""
+
+_REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
+
+# select(2) fails for descriptors above 1023; the comment beside this name in ovs/poller.py allows the exchange.
+ovs.poller.SelectPoll = select.poll
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files in PEM for `ssl:` remotes. The identity is that of the whole process (ovs.stream)."""
+
+    key: Path
+    certificate: Path
+    authorities: Path
+
+
+def parse_remotes(text: str, tls: Tls | None) -> list[str]:
+    """Return the active connection methods in a text, and set the identity of this process for TLS.
+
+    Raises:
+        StoreError: One of them has another form, or is `ssl:` without files of TLS.
+    """
+    remotes = [part.strip() for part in text.split(",")]
+    for remote in remotes:
+        if not _REMOTE.fullmatch(remote):
+            raise StoreError(f"{remote or text!r}: expected unix:/PATH, tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")
+        if remote.startswith("ssl:") and tls is None:
+            raise StoreError(f"{remote}: TLS needs a key, a certificate and the certificates of authorities")
+    if tls is not None:
+        ovs.stream.Stream.ssl_set_private_key_file(str(tls.key))
+        ovs.stream.Stream.ssl_set_certificate_file(str(tls.certificate))
+        ovs.stream.Stream.ssl_set_ca_cert_file(str(tls.authorities))
+    return remotes
+
+
+class Session:
+    """Observes a session of `ovs.jsonrpc`: how often it was lost, and why."""
+
+    _instances = count()
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._instance = session, next(self._instances)
+        self._disconnected = session.reconnect.disconnected
+        session.reconnect.disconnected = self._lost
+        self.reason = "no server has answered yet"
+
+    def _lost(self, now: int, error: int) -> None:
+        name = self.remote
+        if error > 0:
+            self.reason = f"{name}: {os.strerror(error)}"
+        elif error < 0:
+            self.reason = f"{name}: the server closed the connection"
+        self._disconnected(now, error)
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._session.is_connected())
+
+    @property
+    def remote(self) -> str:
+        return str(self._session.get_name())
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Two numbers that differ for each connection."""
+        return self._instance, int(self._session.get_seqno())
+
+    def leave(self, reason: str) -> None:
+        """End the connection, and go on with the next remote."""
+        self.reason = f"{self.remote}: {reason}"
+        self._session.force_reconnect()
+
+
+class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
+    """A copy of some tables of a database.
+
+    Its monitor has no conditions: one condition ends the cached text that servers send to all clients (docs/adr/0028).
+
+    Attributes:
+        touched: Names of tables and ids of rows that have changed since the set was emptied.
+        commit_ids: Of the newest transactions that it was told of, where it reads them.
+    """
+
+    def __init__(self, remotes: list[str], database: Database, columns: Mapping[str, tuple[str, ...]]) -> None:
+        helper = ovs.db.idl.SchemaHelper(schema_json=monitored_schema(database, columns))
+        helper.register_all()
+        super().__init__(",".join(remotes), helper, probe_interval=PROBE_INTERVAL_MS, leader_only=False)
+        self.session = Session(self._session)
+        self.touched = set[tuple[str, UUID]]()
+        self.commit_ids = deque[str](maxlen=256)
+        self._database = database.value
+
+    def notify(self, event: str, row: Any, updates: Any = None) -> None:
+        """Note which rows change. Called by `run()` after each transaction."""
+        self.touched.add((row._table.name, row.uuid))
+        if row._table.name == FLEET and COMMIT_ID in row._data:
+            self.commit_ids.append(row._data[COMMIT_ID].to_python(_as_is))
+
+    def force_reconnect(self) -> None:
+        """Leave a server that cannot serve the database. Called by `run()`."""
+        self.session.reason = f"{self.session.remote}: {self._complaint or 'the server serves the database no longer'}"
+        super().force_reconnect()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the server has sent all, and tells of changes."""
+        return self.state == self.IDL_S_MONITORING and self.session.is_connected
+
+    @property
+    def server_row(self) -> Any:
+        """The row of the database in `Database` of `_Server` (ovsdb-server(5)); None: not known."""
+        tables = self.server_tables or {}
+        rows = tables["Database"].rows.values() if "Database" in tables else ()
+        return next((row for row in rows if row.name == self._database), None)
+
+    @property
+    def _complaint(self) -> str:
+        """Why the server cannot serve the database; an empty text: it can."""
+        row = self.server_row
+        if row is None:
+            return "" if self.server_tables is None else f"the server has no database {self._database}"
+        if row.model == "clustered" and not row.connected:
+            return "the server is cut off from its cluster, or has not joined it yet"
+        # The IDL itself stays with a relay that has lost its source, and shows old rows.
+        return "the relay has lost its source" if row.model == "relay" and not row.connected else ""
+
+    def leave_if_useless(self) -> None:
+        """Leave a relay that has no source."""
+        if self.is_current and self._complaint:
+            self.session.leave(self._complaint)
+
+    @property
+    def reason(self) -> str:
+        """Why the copy is not current; an empty text: it is."""
+        if self.is_current:
+            return self._complaint
+        if self.session.is_connected:
+            return f"{self.session.remote}: database {self._database} is not sent; if this lasts, its schema differs"
+        return self.session.reason
+
+    def row(self, table: str, uuid: UUID) -> Row | None:
+        """Return the columns of a row; None: there is none."""
+        found = self.tables[table].rows.get(uuid)
+        return None if found is None else {name: datum.to_python(_as_is) for name, datum in found._data.items()}
+
+    def uuids(self) -> Iterator[tuple[str, UUID]]:
+        """Yield the tables and ids of all rows."""
+        for table in self.tables.values():
+            for uuid in table.rows:
+                yield table.name, uuid
+
+
+def _as_is(atom: Any, _base: Any) -> Any:
+    return atom

@@ -1,0 +1,351 @@
+"""Rows of the store as values, and changes of values as operations of one transaction (RFC 7047, 5.2).
+
+A row is a map from its columns to values of Python: text, integers, booleans, frozensets of text, maps of text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from importlib.resources import files
+from typing import Any, Generic, TypeVar
+
+from xenoovs.errors import StoreMalformed
+from xenoovs.store.view import (
+    ACK_THIS,
+    FORMAT,
+    Changes,
+    Dpu,
+    DpuStatus,
+    FleetView,
+    Intent,
+    IntentState,
+    Override,
+    StoredService,
+    blocks_from_map,
+    blocks_to_map,
+)
+
+Row = Mapping[str, Any]
+"""Columns and their values."""
+
+Operation = dict[str, Any]
+"""An operation of RFC 7047, 5.2, as JSON."""
+
+_Value = TypeVar("_Value")
+_Part = TypeVar("_Part")
+
+_WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
+
+
+class Database(Enum):
+    """The two databases of a fleet; the values are their names."""
+
+    FLEET = "xenoovs"
+    STATES = "xenoovs_state"
+
+
+def schema_text(database: Database) -> str:
+    """Return the schema of a database, as ovsdb-tool(1) takes it."""
+    return (files("xenoovs.store") / "schema" / f"{database.value}.ovsschema").read_text()
+
+
+def monitored_schema(database: Database, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the schema of a database with these tables and columns alone, in this order.
+
+    The order decides the order in a monitor request, so that the requests of all clients are equal, byte for byte.
+    """
+    schema: dict[str, Any] = json.loads(schema_text(database))
+    tables = schema["tables"]
+    schema["tables"] = {
+        table: {**tables[table], "columns": {name: tables[table]["columns"][name] for name in names}}
+        for table, names in columns.items()
+    }
+    return schema
+
+
+class _Reader:
+    """Reads one row; an error names table, row and column."""
+
+    def __init__(self, table: str, name: object, row: Row) -> None:
+        self._table, self._name, self._row = table, str(name), row
+
+    def __getitem__(self, column: str) -> Any:
+        return self._row[column]
+
+    def parsed(self, column: str, parse: Callable[[Any], _Part]) -> _Part:
+        """Return the value that `parse` makes of a column. Raises StoreMalformed for its ValueError."""
+        try:
+            return parse(self._row[column])
+        except ValueError as error:
+            raise StoreMalformed(table=self._table, row=self._name, column=column, reason=str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[_Value]):
+    """A table whose rows are values.
+
+    Attributes:
+        name: In the schema.
+        columns: In the order in which they are asked for.
+        key: Returns the key of a row: its columns of the index.
+        parse: Returns the value of a row.
+        row: Returns the row of a value.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    key: Callable[[Row], Any]
+    parse: Callable[[_Reader], _Value]
+    row: Callable[[_Value], Row]
+
+    def value(self, row: Row) -> _Value:
+        """Return the value of a row. Raises StoreMalformed."""
+        key = self.key(row)
+        return self.parse(_Reader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
+
+
+def _object(text: str) -> str:
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("not a JSON object")
+    return text
+
+
+def _weight(text: str) -> Fraction:
+    if not _WEIGHT.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no weight: expected a whole number or a fraction, such as 7/2")
+    return Fraction(text)
+
+
+def _service(row: _Reader) -> StoredService:
+    return StoredService(
+        row["name"],
+        frozenset(row["groups"]),
+        row.parsed("config", _object),
+        row["claim"],
+        row["generation"],
+        active=row.parsed("blocks", blocks_from_map),
+        home=row.parsed("planned", blocks_from_map),
+    )
+
+
+def _service_row(service: StoredService) -> Row:
+    return {
+        "name": service.name,
+        "groups": service.groups,
+        "config": service.config,
+        "claim": service.claim,
+        "generation": service.generation,
+        "blocks": blocks_to_map(service.active),
+        "planned": blocks_to_map(service.home),
+    }
+
+
+def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], Row]:
+    return lambda value: {column: getattr(value, column) for column in columns}
+
+
+def _override_row(override: Override) -> Row:
+    return {
+        **_plain_row(("service", "backend", "author", "since_ms"))(override),
+        "weight": str(override.weight),
+        "configured": str(override.configured),
+    }
+
+
+def _override(row: _Reader) -> Override:
+    weight, configured = row.parsed("weight", _weight), row.parsed("configured", _weight)
+    return Override(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
+
+
+_INTENT = ("number", "text", "digest", "author", "comment", "created_ms")
+_DPU = ("name", "groups", "rack", "wave", "is_out")
+_STATUS = (
+    *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
+    *("down", "is_fit", "clock_us"),
+)
+
+SERVICES = Table[StoredService](
+    "Service",
+    ("name", "claim", "groups", "config", "generation", "blocks", "planned"),
+    lambda row: row["name"],
+    _service,
+    _service_row,
+)
+DPUS = Table[Dpu](
+    "Dpu",
+    _DPU,
+    lambda row: row["name"],
+    lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"]),
+    _plain_row(_DPU),
+)
+OVERRIDES = Table[Override](
+    "Override",
+    ("service", "backend", "weight", "configured", "author", "since_ms"),
+    lambda row: (row["service"], row["backend"]),
+    _override,
+    _override_row,
+)
+INTENTS = Table[Intent](
+    "Intent",
+    (*_INTENT, "state"),
+    lambda row: row["number"],
+    lambda row: Intent(**{column: row[column] for column in _INTENT}, state=row.parsed("state", IntentState)),
+    lambda intent: {**_plain_row(_INTENT)(intent), "state": intent.state.value},
+)
+STATUSES = Table[DpuStatus](
+    "Dpu_State",
+    _STATUS,
+    lambda row: row["name"],
+    lambda row: DpuStatus(
+        **{column: row[column] for column in _STATUS if column != "down"}, down=frozenset(row["down"])
+    ),
+    _plain_row(_STATUS),
+)
+
+FLEET = "Fleet"
+_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack")
+COMMIT_ID = "commit_id"
+"""The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
+
+VIEW_TABLES: tuple[Table[Any], ...] = (SERVICES, DPUS, OVERRIDES)
+
+
+def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
+    """Return the tables and columns of the database of the fleet that a client asks for."""
+    columns = {FLEET: _FLEET_COLUMNS, **{table.name: table.columns for table in VIEW_TABLES}}
+    if with_intents:
+        columns |= {FLEET: (*_FLEET_COLUMNS, COMMIT_ID), INTENTS.name: INTENTS.columns}
+    return columns
+
+
+def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> FleetView:
+    """Return the view of a row of `Fleet`, and of the values of other tables by name of the table and key.
+
+    Raises:
+        StoreMalformed: There is no row, or it needs a newer version.
+    """
+    if fleet is None:
+        reason = "there is no row; create the database with `xenoovs fleet init`"
+        raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
+    if fleet["format"] > FORMAT:
+        reason = f"readers must know format {fleet['format']}, and this version knows {FORMAT}; update xenoovs"
+        raise StoreMalformed(table=FLEET, row=fleet["name"], column="format", reason=reason)
+    return FleetView(
+        **{column: fleet[column] for column in _FLEET_COLUMNS},
+        services=values.get(SERVICES.name, {}),
+        dpus=values.get(DPUS.name, {}),
+        overrides=values.get(OVERRIDES.name, {}),
+        intents=values.get(INTENTS.name, {}),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow(Generic[_Value]):
+    """The identity of a row in the database, and its value."""
+
+    uuid: str
+    value: _Value
+
+
+RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
+"""The rows of each table by their keys."""
+
+
+def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
+    """Return the operations that make `changes` and generation `expected + 1`, or fail as a whole.
+
+    The first is a `wait` with a time-out of 0: it fails if the generation is another than `expected`.
+
+    Args:
+        fleet_uuid: Of the row of `Fleet`.
+        rows: Of generation `expected`.
+        commit_id: A random number.
+    """
+    generation = expected + 1
+    where = _where(fleet_uuid)
+    wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where}
+    wait |= {"columns": ["generation"], "until": "==", "rows": [{"generation": expected}]}
+    fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
+    if changes.intent is not None:
+        fleet["intent"] = changes.intent
+    if changes.ack is not None:
+        fleet["ack"] = generation if changes.ack == ACK_THIS else changes.ack
+    made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
+    made += _changes(SERVICES, changes.services, rows, {"generation": generation})
+    made += _changes(DPUS, changes.dpus, rows)
+    made += _changes(OVERRIDES, changes.overrides, rows)
+    made += _changes(INTENTS, changes.intents, rows)
+    return made
+
+
+def _changes(
+    table: Table[_Value], wanted: Mapping[Any, _Value | None], rows: RowsByKey, stamp: Row | None = None
+) -> Iterator[Operation]:
+    """Yield the operations of one table. `stamp`: columns that each row gets that differs."""
+    present = rows.get(table.name, {})
+    stamp = stamp or {}
+    for key, value in wanted.items():
+        found: StoredRow[_Value] | None = present.get(key)
+        if value is None:
+            if found is not None:
+                yield {"op": "delete", "table": table.name, "where": _where(found.uuid)}
+        elif found is None:
+            yield {"op": "insert", "table": table.name, "row": _json({**table.row(value), **stamp})}
+        else:
+            old, new = table.row(found.value), table.row(value)
+            updated, mutations = _difference({**old, **stamp}, {**new, **stamp})
+            if updated or mutations:
+                updated |= stamp
+            if updated:
+                yield {"op": "update", "table": table.name, "where": _where(found.uuid), "row": _json(updated)}
+            if mutations:
+                yield {"op": "mutate", "table": table.name, "where": _where(found.uuid), "mutations": mutations}
+
+
+def _difference(old: Row, new: Row) -> tuple[dict[str, Any], list[list[Any]]]:
+    """Return the columns that differ, and mutations for the maps among them."""
+    updated, mutations = dict[str, Any](), list[list[Any]]()
+    for column, value in new.items():
+        before = old[column]
+        if before == value:
+            continue
+        if not isinstance(value, Mapping):
+            updated[column] = value
+            continue
+        # `insert` leaves keys alone that the map has already (RFC 7047, 5.1): they are deleted first.
+        gone = [key for key in before if value.get(key) != before[key]]
+        come = {key: text for key, text in value.items() if before.get(key) != text}
+        if gone:
+            mutations.append([column, "delete", ["set", gone]])
+        if come:
+            mutations.append([column, "insert", atom(come)])
+    return updated, mutations
+
+
+def _where(uuid: str) -> list[Any]:
+    return [["_uuid", "==", ["uuid", uuid]]]
+
+
+def _json(row: Row) -> dict[str, Any]:
+    return {column: atom(value) for column, value in row.items()}
+
+
+def atom(value: object) -> object:
+    """Return a value of a column as JSON (RFC 7047, 5.1)."""
+    if isinstance(value, Mapping):
+        return ["map", [[key, each] for key, each in value.items()]]
+    return ["set", sorted(value)] if isinstance(value, frozenset) else value
+
+
+def status_operations(status: DpuStatus, *, is_new: bool) -> list[Operation]:
+    """Return the operation that writes the row of a DPU; an update of no row changes nothing."""
+    row = _json(STATUSES.row(status))
+    if is_new:
+        return [{"op": "insert", "table": STATUSES.name, "row": row}]
+    where = [["name", "==", row.pop("name")]]
+    return [{"op": "update", "table": STATUSES.name, "where": where, "row": row}]
