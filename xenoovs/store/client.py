@@ -5,7 +5,9 @@ Each client has a thread of its own, because the poll loop of `ovs` is not that 
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,13 +20,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-import ovs.db.idl
-import ovs.json
-import ovs.jsonrpc
-import ovs.poller
-
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
-from xenoovs.store.replica import PROBE_INTERVAL_MS, Replica, Session, Tls, parse_remotes
+from xenoovs.store.replica import Message, Poller, Replica, Session, Tls, Transaction, open_session, parse_remotes
 from xenoovs.store.rows import (
     FLEET,
     INTENTS,
@@ -155,8 +152,8 @@ class _Threaded(ABC):
             self._block(wait_s, self._wait)
 
     def _block(self, wait_s: float | None, wait: Callable[[Any], None] | None) -> None:
-        poller = ovs.poller.Poller()
-        poller.fd_wait(self._awake, ovs.poller.POLLIN)
+        poller = Poller()
+        poller.fd_wait(self._awake, select.POLLIN)
         if wait is not None:
             wait(poller)
         if wait_s is not None:
@@ -473,7 +470,7 @@ class StoreClient(_Reading):
 
     def _send(self, replica: Replica, attempt: _Attempt) -> None:
         made = operations(self._fleet_uuid, attempt.expected, attempt.changes, self._rows, commit_id=attempt.commit_id)
-        transaction = ovs.db.idl.Transaction(replica)
+        transaction = Transaction(replica)
         if attempt.comment:
             transaction.add_comment(attempt.comment)
         for operation in made:
@@ -483,17 +480,16 @@ class StoreClient(_Reading):
         transaction.commit()
 
     def _take_answer(self, replica: Replica, attempt: _Attempt) -> None:
-        kinds = ovs.db.idl.Transaction
         status = attempt.transaction.commit()
-        if status == kinds.INCOMPLETE and replica.session.number in attempt.sent_on:
+        if status == Transaction.INCOMPLETE and replica.session.number in attempt.sent_on:
             return
         transaction, attempt.transaction = attempt.transaction, None
-        if status == kinds.SUCCESS:
+        if status == Transaction.SUCCESS:
             attempt.is_committed = True
-        elif status == kinds.ERROR:
+        elif status == Transaction.ERROR:
             raise StoreRejected(reason=_details(transaction.get_error()))
         # The IDL says TRY_AGAIN also of a lost connection.
-        elif status == kinds.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
+        elif status == Transaction.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
             attempt.is_refused = True
 
     def _close(self) -> None:
@@ -513,10 +509,11 @@ class StoreClient(_Reading):
 
 def _details(error: str) -> str:
     """Return the details of an error of RFC 7047, 3.1, or all of it."""
-    document = ovs.json.from_string(error)
-    if isinstance(document, dict):
-        return str(document.get("details") or document.get("error") or error)
-    return error
+    try:
+        document = json.loads(error)
+    except ValueError:
+        return error
+    return str(document.get("details") or document["error"])
 
 
 class DpuStatusReader(_Reading):
@@ -562,7 +559,7 @@ class DpuStatusClient(_Threaded):
         return self._written
 
     def _open(self) -> None:
-        self._session = ovs.jsonrpc.Session.open_multiple(list(self._remotes), probe_interval=PROBE_INTERVAL_MS)
+        self._session = open_session(self._remotes)
         self._watched = Session(self._session)
         self._forget()
 
@@ -611,7 +608,7 @@ class DpuStatusClient(_Threaded):
         if status is None or status == self._written or self._is_left:
             return None
         made: list[Operation] = status_operations(status, is_new=self._is_new)
-        request = ovs.jsonrpc.Message.create_request("transact", [Database.STATES.value, *made])
+        request = Message.create_request("transact", [Database.STATES.value, *made])
         self._session.send(request)
         self._request = request.id, status, time.monotonic() + COMMIT_TIMEOUT_S
         return COMMIT_TIMEOUT_S
@@ -620,7 +617,7 @@ class DpuStatusClient(_Threaded):
         if self._request is None or message.id != self._request[0]:
             return
         (_, status, _), self._request = self._request, None
-        result = message.result if message.type == ovs.jsonrpc.Message.T_REPLY else [{"error": message.error}]
+        result = message.result if message.type == Message.T_REPLY else [{"error": message.error}]
         errors = [each for each in result if isinstance(each, dict) and "error" in each]
         if errors:
             reason = errors[0].get("details") or errors[0]["error"]

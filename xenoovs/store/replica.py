@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+with warnings.catch_warnings():
+    # Where os-ken is installed, `ovs.poller` imports eventlet, which warns of its age on stderr.
+    warnings.simplefilter("ignore")
+    import ovs.poller
+
 import ovs.db.idl
 import ovs.jsonrpc
-import ovs.poller
 import ovs.stream
 
 from xenoovs.errors import StoreError
@@ -25,6 +30,8 @@ PROBE_INTERVAL_MS = 60_000
 """With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins anew."""
 
 _REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
+
+Poller, Message, Transaction = ovs.poller.Poller, ovs.jsonrpc.Message, ovs.db.idl.Transaction
 
 # select(2) fails for descriptors above 1023; the comment beside this name in ovs/poller.py allows the exchange.
 ovs.poller.SelectPoll = select.poll
@@ -56,6 +63,11 @@ def parse_remotes(text: str, tls: Tls | None) -> list[str]:
         ovs.stream.Stream.ssl_set_certificate_file(str(tls.certificate))
         ovs.stream.Stream.ssl_set_ca_cert_file(str(tls.authorities))
     return remotes
+
+
+def open_session(remotes: list[str]) -> Any:
+    """Return a session of `ovs.jsonrpc` with one of the remotes, and after it is lost with another one."""
+    return ovs.jsonrpc.Session.open_multiple(list(remotes), probe_interval=PROBE_INTERVAL_MS)
 
 
 class Session:
@@ -118,8 +130,8 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
     def notify(self, event: str, row: Any, updates: Any = None) -> None:
         """Note which rows change. Called by `run()` after each transaction."""
         self.touched.add((row._table.name, row.uuid))
-        if row._table.name == FLEET and COMMIT_ID in row._data:
-            self.commit_ids.append(row._data[COMMIT_ID].to_python(_as_is))
+        if row._table.name == FLEET and COMMIT_ID in row._table.columns and event != ovs.db.idl.ROW_DELETE:
+            self.commit_ids.append((self.row(FLEET, row.uuid) or {})[COMMIT_ID])
 
     def force_reconnect(self) -> None:
         """Leave a server that cannot serve the database. Called by `run()`."""
@@ -166,7 +178,9 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
     def row(self, table: str, uuid: UUID) -> Row | None:
         """Return the columns of a row; None: there is none."""
         found = self.tables[table].rows.get(uuid)
-        return None if found is None else {name: datum.to_python(_as_is) for name, datum in found._data.items()}
+        if found is None:
+            return None
+        return {column: found._data[column].to_python(_as_is) for column in self.tables[table].columns}
 
     def uuids(self) -> Iterator[tuple[str, UUID]]:
         """Yield the tables and ids of all rows."""

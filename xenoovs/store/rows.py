@@ -169,35 +169,35 @@ _STATUS = (
     *("down", "is_fit", "clock_us"),
 )
 
-SERVICES = Table[StoredService](
+SERVICES: Table[StoredService] = Table(
     "Service",
     ("name", "claim", "groups", "config", "generation", "blocks", "planned"),
     lambda row: row["name"],
     _service,
     _service_row,
 )
-DPUS = Table[Dpu](
+DPUS: Table[Dpu] = Table(
     "Dpu",
     _DPU,
     lambda row: row["name"],
     lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"]),
     _plain_row(_DPU),
 )
-OVERRIDES = Table[Override](
+OVERRIDES: Table[Override] = Table(
     "Override",
     ("service", "backend", "weight", "configured", "author", "since_ms"),
     lambda row: (row["service"], row["backend"]),
     _override,
     _override_row,
 )
-INTENTS = Table[Intent](
+INTENTS: Table[Intent] = Table(
     "Intent",
     (*_INTENT, "state"),
     lambda row: row["number"],
     lambda row: Intent(**{column: row[column] for column in _INTENT}, state=row.parsed("state", IntentState)),
     lambda intent: {**_plain_row(_INTENT)(intent), "state": intent.state.value},
 )
-STATUSES = Table[DpuStatus](
+STATUSES: Table[DpuStatus] = Table(
     "Dpu_State",
     _STATUS,
     lambda row: row["name"],

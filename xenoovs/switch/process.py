@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_S = 30.0
 
 PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(("ovs-ofctl", "ovs-appctl", "ovs-vsctl", "ovs-vswitchd", "ovsdb-server"), "openvswitch-switch"),
-    "ovsdb-tool": "openvswitch-common",
+    **dict.fromkeys(("ovsdb-tool", "ovsdb-client"), "openvswitch-common"),
     **dict.fromkeys(("ip", "tc"), "iproute2"),
     **dict.fromkeys(("apt-get", "apt-cache"), "apt"),
     **dict.fromkeys(("modprobe", "depmod"), "kmod"),

@@ -1,0 +1,380 @@
+"""The servers of a fleet's store: ovsdb-server processes, alone, in a RAFT cluster, or as relays.
+
+A host of the store has two processes, one for each database, so that states of DPUs never delay changes of the fleet.
+All files of a host are in one directory that only its owner may enter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
+from xenoovs.store.rows import FLEET, Database, schema_text
+from xenoovs.store.view import FORMAT
+from xenoovs.switch.process import run, try_run
+
+ELECTION_TIMER_MS = 2000
+"""With the default of 1 s (ovsdb(7)) leaders change on busy machines without need."""
+INACTIVITY_PROBE_MS = 60_000
+RAFT_PORT = 6641
+STATE_RAFT_OFFSET = 10
+"""The RAFT port of the database of states is that of the other and 10."""
+
+_LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
+"""Of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
+_LOCAL_REMOTES = "db:Local_Config,Config,connections"
+_SERVER = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
+_LISTEN = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
+_STEP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RaftServer:
+    """Where a server of a cluster is reached by the other ones.
+
+    Attributes:
+        host: Its address; IPv6 in brackets.
+        port: Of the database `xenoovs`.
+    """
+
+    host: str
+    port: int = RAFT_PORT
+
+    def address(self, database: Database) -> str:
+        """Return its RAFT address for a database (ovsdb-tool(1), create-cluster)."""
+        return f"tcp:{self.host}:{self.port + (STATE_RAFT_OFFSET if database is Database.STATES else 0)}"
+
+
+def parse_server(text: str) -> RaftServer:
+    """Return the server of `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
+    found = _SERVER.fullmatch(text)
+    if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
+        raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
+    return RaftServer(found[1], int(found[2] or RAFT_PORT))
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """A TCP port of a server.
+
+    Attributes:
+        host: The address at which it listens; IPv6 in brackets.
+        is_read_only: Whether its clients may change nothing.
+    """
+
+    host: str
+    port: int
+    is_read_only: bool
+
+    @property
+    def target(self) -> str:
+        """The passive connection method of ovsdb(7)."""
+        return f"ptcp:{self.port}:{self.host}"
+
+    @property
+    def remote(self) -> str:
+        """The active connection method of its clients."""
+        return f"tcp:{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only clients on this host reach it."""
+        return self.host.startswith("127.") or self.host == "[::1]"
+
+
+def parse_listen(text: str, *, is_read_only: bool) -> Listen:
+    """Return the port of `ADDRESS:PORT`. Raises StoreError."""
+    found = _LISTEN.fullmatch(text)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
+    return Listen(found[1], int(found[2]), is_read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFiles:
+    """The files of one ovsdb-server.
+
+    Attributes:
+        directory: Where they are; nobody but its owner may enter.
+        name: Their first part: that of the database, or of a relay.
+    """
+
+    directory: Path
+    name: str
+
+    def _file(self, kind: str) -> Path:
+        return self.directory / f"{self.name}.{kind}"
+
+    @property
+    def database(self) -> Path:
+        return self._file("db")
+
+    @property
+    def local(self) -> Path:
+        """The database `Local_Config`, made at each start."""
+        return self._file("local")
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket of clients that may change all."""
+        return self._file("sock")
+
+    @property
+    def remote(self) -> str:
+        """The active connection method of the socket."""
+        return f"unix:{self.socket}"
+
+    @property
+    def control(self) -> Path:
+        """The socket of ovs-appctl(8)."""
+        return self._file("ctl")
+
+    @property
+    def pid(self) -> Path:
+        return self._file("pid")
+
+    @property
+    def log(self) -> Path:
+        return self._file("log")
+
+
+def files_of(directory: Path, database: Database) -> ServerFiles:
+    """Return the files of the server of a database in the directory of a host."""
+    return ServerFiles(directory.absolute(), database.value)
+
+
+# Databases: stand-alone, the first of a cluster, or one that joins.
+
+
+def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer] = (), local: int = 0) -> None:
+    """Create the files of both databases on one host, or none.
+
+    Args:
+        directory: Of the host; it is created.
+        name: Of the fleet.
+        servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of
+            the fleet; the other ones join it when they run.
+        local: Which of the servers this host is.
+
+    Raises:
+        StoreError: A file exists already, or cannot be made.
+    """
+    wanted = [files_of(directory, database).database for database in Database]
+    for file in wanted:
+        if file.exists():
+            raise StoreError(f"{file} exists already and stays as it is; remove it, or name another directory")
+    made = list[Path]()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as work:
+            for database in Database:
+                _create(Path(work), database, name=name, servers=servers, local=local)
+            for file in wanted:
+                # A link, unlike a rename, does not replace a file that has come meanwhile.
+                os.link(Path(work) / file.name, file)
+                made.append(file)
+    except BaseException as error:
+        for file in made:
+            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            directory.rmdir()
+        if isinstance(error, CommandFailed):
+            raise StoreError(f"the databases in {directory} cannot be created: {error}") from None
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise StoreError(f"the databases in {directory} cannot be created: {reason}") from None
+        raise
+
+
+def _create(work: Path, database: Database, *, name: str, servers: Sequence[RaftServer], local: int) -> None:
+    file, alone = work / f"{database.value}.db", work / f"{database.value}.alone"
+    addresses = [server.address(database) for server in servers]
+    if local:
+        others = [address for address in addresses if address != addresses[local]]
+        run(["ovsdb-tool", "join-cluster", str(file), database.value, addresses[local], *others])
+        return
+    target = alone if servers else file
+    schema = work / f"{database.value}.ovsschema"
+    schema.write_text(schema_text(database))
+    run(["ovsdb-tool", "create", str(target), str(schema)])
+    if database is Database.FLEET:
+        row = {"name": name, "format": FORMAT}
+        _transact(target, database.value, {"op": "insert", "table": FLEET, "row": row})
+    if servers:
+        timer = f"--election-timer={ELECTION_TIMER_MS}"
+        run(["ovsdb-tool", timer, "create-cluster", str(file), str(alone), addresses[0]])
+
+
+def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
+    said = run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout
+    errors = [each for each in json.loads(said) if each is not None and "error" in each]
+    if errors:
+        raise StoreError(f"{file}: {errors[0].get('details') or errors[0]['error']}")
+
+
+# Processes.
+
+
+def server_command(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "") -> list[str]:
+    """Make the database of the ports, and return the command of a server in the foreground.
+
+    Args:
+        listen: Its TCP ports, beside the unix socket.
+        source: Of a relay: the servers that it asks, as active connection methods divided by commas.
+
+    Raises:
+        StoreError: Files cannot be made.
+    """
+    remotes = [f"--remote=p{files.remote}"]
+    databases = [f"relay:{Database.FLEET.value}:{source}" if source else str(files.database)]
+    if listen:
+        _make_local(files, listen)
+        remotes.append(f"--remote={_LOCAL_REMOTES}")
+        databases.append(str(files.local))
+    return [
+        "ovsdb-server",
+        *databases,
+        *remotes,
+        f"--unixctl={files.control}",
+        f"--pidfile={files.pid}",
+        f"--log-file={files.log}",
+        "-vconsole:off",
+        "--no-chdir",
+    ]
+
+
+def _make_local(files: ServerFiles, listen: Sequence[Listen]) -> None:
+    """Make the database with the ports: read-only ports and probes are nowhere else to be set (ovsdb-server(1))."""
+    with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
+        made = Path(work) / "local"
+        run(["ovsdb-tool", "create", str(made), str(_LOCAL_SCHEMA)])
+        connections = [
+            {
+                "op": "insert",
+                "table": "Connection",
+                "uuid-name": f"port{number}",
+                "row": {
+                    "target": port.target,
+                    "read_only": port.is_read_only,
+                    "inactivity_probe": INACTIVITY_PROBE_MS,
+                },
+            }
+            for number, port in enumerate(listen)
+        ]
+        ids = ["set", [["named-uuid", f"port{number}"] for number in range(len(listen))]]
+        config = {"op": "insert", "table": "Config", "row": {"connections": ids}}
+        _transact(made, "Local_Config", *connections, config)
+        made.replace(files.local)
+
+
+def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "", patience_s: float = 30) -> str:
+    """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
+
+    Raises:
+        StoreError: It runs already, there is no database, or ovsdb-server refuses to start.
+    """
+    if is_running(files):
+        raise StoreError(f"{files.name} runs already (see {files.pid}); stop it with --stop")
+    if source:
+        files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif not files.database.exists():
+        raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
+    # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
+    files.socket.unlink(missing_ok=True)
+    try:
+        run([*server_command(files, listen, source=source), "--detach"], timeout_s=patience_s)
+    except CommandFailed as error:
+        raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
+    files.socket.chmod(0o600)
+    database = Database.STATES if files.name == Database.STATES.value else Database.FLEET
+    end_s = time.monotonic() + patience_s
+    while True:
+        try:
+            state = server_state(files.remote, database)
+            if state.is_connected:
+                return ""
+            reason = "it has not joined its cluster yet, or has lost it" if not source else "its source does not answer"
+        except StoreUnreachable as error:
+            reason = error.reason
+        if time.monotonic() > end_s or not is_running(files):
+            return reason
+        time.sleep(_STEP_S)
+
+
+def is_running(files: ServerFiles) -> bool:
+    """Return whether a server answers at its control socket."""
+    return try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "version"]).exit_code == 0
+
+
+def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
+    """Let a server hand over its leadership and end. Return whether one ran.
+
+    `exit` of ovs-appctl(8) takes 0.06 s; after SIGTERM the other servers wait for an election.
+
+    Raises:
+        StoreError: It does not end in time.
+    """
+    pid = _pid(files)
+    done = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "exit"])
+    if done.exit_code != 0:
+        return False
+    end_s = time.monotonic() + patience_s
+    while pid is not None and Path(f"/proc/{pid}").exists():
+        if time.monotonic() > end_s:
+            raise StoreError(f"{files.name} (process {pid}) does not end; see {files.log}")
+        time.sleep(_STEP_S)
+    files.local.unlink(missing_ok=True)
+    return True
+
+
+def _pid(files: ServerFiles) -> int | None:
+    with suppress(OSError, ValueError):
+        return int(files.pid.read_text())
+    return None
+
+
+# What a server says of itself.
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The row of a database in `_Server` of its server (ovsdb-server(5), "Database").
+
+    Attributes:
+        model: `standalone`, `clustered` or `relay`.
+        is_connected: Whether it serves: it is in contact with most of its cluster, or with its source.
+        is_leader: Whether it leads its cluster, or stands alone.
+        index: Of the newest log entry; None outside of clusters.
+    """
+
+    model: str
+    is_connected: bool
+    is_leader: bool
+    index: int | None
+
+
+def server_state(remote: str, database: Database = Database.FLEET) -> ServerState:
+    """Ask a server for its state.
+
+    Raises:
+        StoreUnreachable: It does not answer, or does not have the database.
+    """
+    asked = ["_Server", {"op": "select", "table": "Database", "where": [["name", "==", database.value]]}]
+    done = try_run(["ovsdb-client", "--timeout=5", "query", remote, json.dumps(asked)])
+    if done.exit_code != 0:
+        raise StoreUnreachable(remotes=remote, reason=done.stderr.strip().rpartition("|")[2] or "no answer")
+    rows = json.loads(done.stdout)[0]["rows"]
+    if not rows:
+        raise StoreUnreachable(remotes=remote, reason=f"the server has no database {database.value}")
+    row = rows[0]
+    index = row["index"]
+    return ServerState(row["model"], row["connected"], row["leader"], None if isinstance(index, list) else index)
