@@ -58,7 +58,7 @@ def problem_of(mover: Mover, remote: ProbedRemote) -> str:
     if not remote.paths:
         return "its paths are not known yet"
     if remote.record.is_silent:
-        return "no path answers: the remote has no reflector (run an agent there), or the way back is broken"
+        return "no path answers: the remote has no reflector (run an agent there), or all ways back are dead"
     return ""
 
 
