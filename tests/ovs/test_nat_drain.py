@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -109,3 +110,31 @@ def test_from_dsr_to_nat_and_back_connections_stay(xenoovs: CommandLine, bridge:
         process.send_signal(signal.SIGINT)
         finish(process)
         assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+
+
+OTHER = """\
+  - name: shop
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [80]
+    mode: nat
+    backends:
+"""
+
+
+def test_bug_plan_warns_of_a_server_that_goes_to_another_service_while_it_drains(
+    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
+) -> None:
+    """Its answers get the VIP of the other service at once, and nothing said so."""
+    file = tmp_path / "my.yaml"
+    server = next(line for line in CONFIG.splitlines(keepends=True) if "name: one" in line)
+    file.write_text(CONFIG)
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    file.write_text(WITHOUT_ONE + OTHER + server)
+    said = " ".join(xenoovs("plan", file, "--db", bridge.ovs.db).out.split())
+    one = "02:00:5e:10:00:02>10.3.20.11:8080@p1"
+    assert f"{one} of web answers for shop from now on, so that open connections of web to it break." in said
+    document = json.loads(xenoovs("plan", file, "--db", bridge.ovs.db, "-o", "json").out)
+    assert document["broken_returns"] == [{"service": "web", "backend": one, "answers_for": "shop"}]
+    file.write_text(WITHOUT_ONE)
+    assert "from now on" not in xenoovs("plan", file, "--db", bridge.ovs.db).out

@@ -32,6 +32,7 @@ from xenoovs.cli.options import (
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
+from xenoovs.compile.program import broken_returns
 from xenoovs.compile.read import is_block
 from xenoovs.display import duration, percent
 from xenoovs.engine.change import Change, PlanOptions
@@ -303,6 +304,13 @@ def _show_problems_and_drains(change: Change) -> None:
         echo()
         text = f"OVN uses {change.bridge} too ({change.ovn.evidence}): do not give a service an address of its networks"
         print_text(text, indent="  ", fg="yellow")
+    for old, backend, new in broken_returns(change.program):
+        echo()
+        text = (
+            f"{backend} of {old} answers for {new} from now on, so that open connections of {old} to it break. To keep "
+            f"them, take it out of {old} first, and add it to {new} when that drain has ended"
+        )
+        print_text(text, indent="  ", fg="yellow")
     for problem in change.problems:
         echo(click.style(f"\nleft out: {problem.text}", fg="red"))
     for drain in change.drains:
@@ -366,6 +374,10 @@ def plan_document(change: Change) -> dict[str, object]:
         "unchanged": difference.unchanged,
         "services": [_service_document(service, flow_mods[service.service_id]) for service in change.services()],
         "problems": [problem.text for problem in change.problems],
+        "broken_returns": [
+            {"service": old, "backend": backend, "answers_for": new}
+            for old, backend, new in broken_returns(change.program)
+        ],
         "shared_with_ovn": None if change.ovn is None else change.ovn.evidence,
         "drains": [drain_document(drain) for drain in change.drains],
     }

@@ -488,6 +488,19 @@ def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceP
     ]
 
 
+def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:
+    """Return the backends that answer for another service while connections are with them: old, name, new service."""
+    taken = {each.flow.key: made for made in program.services for each in made.returns}
+    found = dict.fromkeys(
+        (made.service.name, owner, other.service.name)
+        for made in program.services
+        for owner in _unconfigured(made)
+        for each in return_flows(made.service, (made.hop(owner),), service_id=made.service_id, port="")
+        if (other := taken.get(each.flow.key)) is not None and other is not made
+    )
+    return tuple(found)
+
+
 def _unconfigured(made: ServiceProgram) -> list[Owner]:
     """Return the owners that the config lacks, sorted, to which packets of clients go all the same."""
     owners = made.decision.active.owners | {move.old for move in made.moves}

@@ -15,7 +15,7 @@ from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, cookie_of, r
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
-from xenoovs.model.next_hop import NextHop, Translated
+from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
 
 
@@ -102,9 +102,12 @@ def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[Nex
     """
     made = dict[FlowKey, Flow]()
     for service in balancer.services:
-        if service.returns is not Returns.SWITCH:
+        configured = tuple(backend.next_hop for backend in service.backends)
+        # A config without any backend behind a tunnel cannot say how the answers of those that leave come back.
+        is_unsaid = len(balancer.uplinks.ingress) == 1 and not any(map(is_tunneled, configured))
+        if service.returns is not Returns.SWITCH and not is_unsaid:
             continue
-        hops = (*(backend.next_hop for backend in service.backends), *leaving.get(service.claim, ()))
+        hops = (*configured, *leaving.get(service.claim, ()))
         origins = [origin for hop in hops if (origin := comes_from(hop)) is not None]
         for (port, entered), family in product(origins, service.claim.served_families):
             for vip in service.claim.vips_of(family):
