@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from xenoovs.measure.samples import Plain, RecordedRun, Sample, point_key
 
 
 @click.command("next-hops")
-@measure_options
+@functools.partial(measure_options, has_service=False)
 def next_hops_command(settings: MeasureSettings) -> None:
     """Compare ways to backends: packets/s and CPU time, directly, by each tunnel, and with NAT.
 

@@ -96,12 +96,13 @@ def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str 
 LabCallback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
 
-def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
+def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, has_service: bool = True) -> Command:
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 
     Args:
         command: Has the settings as an argument.
         choose_lab: Returns the lab for what the user gave.
+        has_service: Whether the experiment is about one service.
     """
 
     services = [
@@ -113,14 +114,15 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
             metavar="BED",
             help="Measure on the machines of this file; see `xenoovs measure bed --help`.",
         ),
-        click.option(
-            "--service",
-            metavar="NAME",
-            shell_complete=complete_service,
-            help="Service of the config to send to.  [default: the first that serves UDP]",
-        ),
     ]
-    return _with_settings(command, [*services, *_run_options(), bridge_option, output_option])
+    service = click.option(
+        "--service",
+        metavar="NAME",
+        shell_complete=complete_service,
+        help="Service of the config to send to.  [default: the first that serves UDP]",
+    )
+    one = [service] if has_service else []
+    return _with_settings(command, [*services, *one, *_run_options(), bridge_option, output_option])
 
 
 def lab_measure_options(command: Command) -> Command:

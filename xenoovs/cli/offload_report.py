@@ -397,6 +397,10 @@ def _show_ignored(findings: OffloadFindings) -> None:
 
 def _show_surplus(blocks: OffloadRow, findings: OffloadFindings) -> None:
     why = "; each client-side MAC and each PMD thread takes entries of its own"
+    if blocks.megaflows <= blocks.with_ecn:
+        why = f", or up to {blocks.with_ecn} if packets use ECN, behind tunnels"
+    elif blocks.with_ecn > blocks.predicted:
+        why = f", and ECN explains no more than {blocks.with_ecn}: see `tunnel port megaflows` in `xenoovs doctor`{why}"
     if findings.unwildcardings or any(anomaly is Anomaly.DRAINED for anomaly, _ in blocks.anomalies):
         why = ""  # Explained below.
     predicted = f"{blocks.predicted} {worded(blocks.predicted, 'was', 'were')} predicted{why}"

@@ -12,8 +12,9 @@ from ipaddress import IPv4Address
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
 from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, cookie_of
 from xenoovs.compile.tunnel_ports import WantedPort, port_of
+from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Balancer, Returns
+from xenoovs.model.balancer import Balancer, Returns, Service
 from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
@@ -39,6 +40,9 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
         backend: Its name; in services that share it the tunnel is the same.
         host_port: The port towards the server.
         uplink: The port by which direct answers leave.
+
+    Raises:
+        CompileError: Services that share the backend and a VIP have different ways back.
     """
     served = [
         (service, end)
@@ -52,6 +56,7 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
     tunnel = first.tunnel
     here = replace(tunnel, local=first.remote)
     ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
+    ways = dict[IPAddress | None, Service]()
     for service, end in served:
         remote = None if here.ports is TunnelPorts.SHARED else tunnel.local
         port = port_of(here, remote)
@@ -60,6 +65,12 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
         for family in service.claim.served_families:
             vips: tuple[IPAddress | None, ...] = service.claim.vips_of(family) or (None,)
             for vip in vips:
+                if ways.setdefault(vip, service).returns is not service.returns:
+                    raise CompileError(
+                        service=service.name,
+                        reason=f"answers from {vip} have another `return` than those of {ways[vip].name}, which has "
+                        f"{backend} and this VIP too; nothing tells them apart there, so write the same in both",
+                    )
                 answers = _answers(back) if service.returns is Returns.SWITCH else (Output(uplink),)
                 flows |= _by_key(_arriving(end, port.name, family, vip, host_port))
                 flows |= _by_key(_leaving(family, vip, host_port, answers))

@@ -54,7 +54,8 @@ class IpsecPolicy:
         is_ipv6: the family of its addresses.
         protocol: None: any.
         source_port, destination_port: None: any.
-        has_more: it matches more than that, such as a device.
+        device: by which packets leave, or enter; None: any.
+        has_more: it matches more than that, such as a user.
         requires: whether packets leave with IPsec alone, or not at all. False for an exemption.
     """
 
@@ -67,14 +68,19 @@ class IpsecPolicy:
     protocol: int | None = None
     source_port: int | None = None
     destination_port: int | None = None
+    device: str | None = None
     has_more: bool = False
     requires: bool = True
 
-    def covers(self, outer: Encapsulation, local: int) -> bool:
-        """Return whether it concerns every packet of a tunnel that leaves from `local`."""
+    def covers(self, outer: Encapsulation, local: int, device: str) -> bool:
+        """Return whether it concerns every packet of a tunnel that leaves from `local`, by this device.
+
+        The kernel looks for policies when the route is known (__xfrm4_selector_match() of net/xfrm/xfrm_policy.c).
+        """
         return (
             self.is_ipv6 == outer.is_ipv6
             and not self.has_more
+            and self.device in (None, device)
             and _contains(self.source, local)
             and _contains(self.destination, outer.remote)
             and self.protocol in (None, outer.protocol)
@@ -138,12 +144,12 @@ class IpsecState:
     associations: tuple[SecurityAssociation, ...] = ()
     routes: Mapping[str, RouteTo] = field(default_factory=dict, hash=False)
 
-    def policy(self, direction: str, outer: Encapsulation, local: int) -> IpsecPolicy | None:
-        """Return the policy that decides about a tunnel from `local`; None: there is none, or it is an exemption.
+    def policy(self, direction: str, outer: Encapsulation, local: int, device: str) -> IpsecPolicy | None:
+        """Return the policy that decides about a tunnel from `local` by a device; None: none does, or an exemption.
 
         Several with the same priority count in the order in which they were added (xfrm_policy_insert_list() of Linux).
         """
-        covering = (each for each in self.policies if each.direction == direction and each.covers(outer, local))
+        covering = (each for each in self.policies if each.direction == direction and each.covers(outer, local, device))
         found = min(covering, key=lambda each: each.priority, default=None)
         return found if found is not None and found.requires else None
 
@@ -187,6 +193,11 @@ def _policy(number: int, lines: list[str], text: str) -> IpsecPolicy | None:
         return None
     is_ipv6 = ":" in selector["dst"]
     width = 128 if is_ipv6 else 32
+    words = selector["rest"].split()
+    rest = dict(zip(words[::2], words[1::2], strict=True))
+    device = rest.pop("dev", None)
+    if rest.get("uid") == "0":
+        del rest["uid"]
     templates = sum(_TEMPLATE.match(line) is not None for line in lines)
     optional = sum(_LEVEL_USE.match(line) is not None for line in lines)
     try:
@@ -200,7 +211,8 @@ def _policy(number: int, lines: list[str], text: str) -> IpsecPolicy | None:
             protocol=_protocol(selector["proto"]),
             source_port=_port(selector["sport"]),
             destination_port=_port(selector["dport"]),
-            has_more=bool(selector["rest"].replace(" uid 0", "")),
+            device=device,
+            has_more=bool(rest),
             requires=templates > optional or direction["action"] not in (None, "allow"),
         )
     except ValueError as error:
@@ -318,7 +330,7 @@ def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
     if local is None:
         return
     device = outer.out_port or (route.device if route else "")
-    policy = state.policy("out", outer, local)
+    policy = state.policy("out", outer, local, device)
     if policy is None:
         return
     if use.is_userspace:

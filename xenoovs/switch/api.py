@@ -97,7 +97,11 @@ class PortCheck:
         """Every port that cannot be used, with the reason."""
         there = first_names(sorted(self._present)) or "no ports"
         absent = f"is on no bridge ({self.state.name} has {there})"
-        missing = {name: f"is on bridge {home}" if home else absent for name, home in self.missing.items()}
+        made = f"{absent}: `xenoovs doctor FILE --fix` makes it"
+        missing = {
+            name: f"is on bridge {home}" if home else made if name in self.tunnels else absent
+            for name, home in self.missing.items()
+        }
         return missing | dict(self.unusable)
 
     def require_encrypted(self) -> None:

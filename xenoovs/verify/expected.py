@@ -12,8 +12,8 @@ from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.datapath.outer import encapsulations
-from xenoovs.model.balancer import Returns, Service
-from xenoovs.model.next_hop import NextHop
+from xenoovs.model.balancer import Backend, Returns, Service
+from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
@@ -40,7 +40,8 @@ class ExpectedBlock:
         key: the bits that choose the block; mask 0: all clients.
         hops: next hops of its packets; several only if the block moves.
         is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
-        has_answers: what its backend sends back belongs to the service; of a remote it is a tunnel of its own.
+        has_answers: what its backend sends back passes the bridge and belongs to the service; of a remote it is a
+            tunnel of its own.
         megaflows: how many it has for each entry of its service; several only where paths rewrite source ports.
     """
 
@@ -117,9 +118,14 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
             key=key_of(block.flow, service.service.key.field),
             hops=all_hops if block.move is not None else (block.backend.next_hop,),
             is_moving=block.move is not None,
-            has_answers=not service.service.is_remote,
+            has_answers=not service.service.is_remote and not _answers_elsewhere(service.service, block.backend),
             megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
         )
+
+
+def _answers_elsewhere(service: Service, backend: Backend) -> bool:
+    """Return whether answers of a backend pass the bridge nowhere: one behind a tunnel with `return: direct`."""
+    return service.returns is Returns.DIRECT and is_tunneled(backend.next_hop)
 
 
 def _source_ports(service: Service, key: Masked) -> int:

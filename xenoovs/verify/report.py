@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.model.next_hop import is_tunneled
+from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.text import render_flow, render_match
 from xenoovs.verify.expected import ExpectedBlock, eth_type_of
 from xenoovs.verify.findings import (
@@ -41,6 +43,7 @@ class OffloadRow:
         predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
             More are due to further MACs, or to foreign flows.
         predicted_all: likewise by all entries.
+        with_ecn: as `predicted`, if packets have every ECN code point: behind a tunnel each is a megaflow of its own.
         packets: packets of all megaflows.
         hw_packets: packets that the NIC forwarded.
         anomalies: number of megaflows by anomaly.
@@ -58,6 +61,7 @@ class OffloadRow:
     hw_bytes: int
     anomalies: tuple[tuple[Anomaly, int], ...] = ()
     others: tuple[tuple[Verdict, int], ...] = ()
+    with_ecn: int = 0
 
     @property
     def sw_packets(self) -> int:
@@ -221,6 +225,7 @@ class _Entries:
             hw_packets=sum(found.hw_packets for found in listed),
             hw_bytes=sum(found.hw_bytes for found in listed),
             anomalies=tuple((anomaly, anomalies[anomaly]) for anomaly in Anomaly if anomalies[anomaly]),
+            with_ecn=sum(self._megaflows(self.seen, found.block) * _code_points(found.block) for found in listed),
         )
 
 
@@ -231,6 +236,10 @@ BYTE_COUNTERS = {
 }
 """What the byte counter of each layer includes, on BlueField and Linux 6.1 (act_mirred counts at ingress, where the
 header is stripped; net/openvswitch counts it)."""
+
+
+def _code_points(block: ExpectedBlock) -> int:
+    return ECN_CODE_POINTS if any(map(is_tunneled, block.hops)) else 1
 
 
 def to_json(
@@ -387,6 +396,7 @@ def _row(row: OffloadRow) -> dict[str, object]:
         "megaflows": row.megaflows,
         "predicted_megaflows": row.predicted,
         "predicted_megaflows_all_entries": row.predicted_all,
+        "predicted_megaflows_with_ecn": row.with_ecn,
         **_sums(row),
         "anomalies": _counts(row.anomalies),
     }

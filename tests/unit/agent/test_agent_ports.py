@@ -125,3 +125,12 @@ def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
         done = engine.round(DesiredState(behind_tunnels(), ejected), now_s=0.0)
         reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
     assert (done.problems, said) == ((), ["gnv0"])
+
+
+def test_bug_a_tunnel_port_that_was_deleted_is_named_with_the_command_that_makes_it() -> None:
+    engine = Engine(FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])))
+    done = engine.round(DesiredState(behind_tunnels()), now_s=0.0)
+    assert [problem.text for problem in done.problems] == [
+        "port gnv0 is on no bridge (ovsbr1 has p0, p1): `xenoovs doctor FILE --fix` makes it; no clients for web/b1, "
+        "web/b2"
+    ]

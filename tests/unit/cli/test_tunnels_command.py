@@ -108,3 +108,39 @@ def test_other_backends_have_no_receiving_bridge(xenoovs: CommandLine, file: Pat
     said = xenoovs("receive", file, name)
     assert said.status == 64
     assert f"{message} Behind tunnels are b1, b2." in said.err
+
+
+SHARED = """\
+version: 1
+switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
+tunnels:
+  - {{name: gnv0, type: geneve, local: 192.168.77.1, key: 5001}}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    return: switch
+    backends: [{{name: b1, mac: "02:00:00:00:0d:01", egress: gnv0, remote: 192.168.77.11, weight: 50}}]
+  - name: dns
+    vip: {vip}
+    protocol: udp
+    return: {way}
+    backends: [{{name: b1, mac: "02:00:00:00:0d:01", egress: gnv0, remote: 192.168.77.11, weight: 50}}]
+"""
+
+
+def test_bug_receive_refuses_two_ways_back_for_one_vip(xenoovs: CommandLine, file: Path) -> None:
+    """The way of the last service won."""
+    file.write_text(SHARED.format(vip="10.3.10.45", way="direct"))
+    said = xenoovs("receive", file, "b1")
+    assert (said.status, said.out) == (1, "")
+    assert "service dns: answers from 10.3.10.45 have another `return` than those of web" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(
+    ("vip", "way", "ends"), [("10.3.10.45", "switch", ["gnv0"]), ("10.3.10.46", "direct", ["gnv0", "p0"])]
+)
+def test_a_backend_of_two_services(xenoovs: CommandLine, file: Path, vip: str, way: str, ends: list[str]) -> None:
+    file.write_text(SHARED.format(vip=vip, way=way))
+    flows = json.loads(xenoovs("receive", file, "b1", "-o", "json").out)["flows"]
+    assert sorted(flow.rpartition("output:")[2] for flow in flows if "in_port=pf0hpf" in flow) == ends

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -148,6 +149,14 @@ def test_a_userspace_datapath_sends_past_the_kernel_also_with_packet_offload() -
 def test_the_policy_with_the_lowest_priority_number_decides(more: str, *, is_found: bool) -> None:
     """An exemption before the policy lets packets leave unencrypted, as does a template that is optional."""
     assert bool(cleartext([USE], _state(policies=POLICIES + more))) is is_found
+
+
+@pytest.mark.parametrize(("device", "is_found"), [("p1", True), ("p2", False)])
+def test_bug_a_policy_bound_to_the_device_of_the_route_covers_the_tunnel(device: str, *, is_found: bool) -> None:
+    """Policies with a device were ignored. ip prints it behind the ports (xfrm_selector_print() of ip/ipxfrm.c)."""
+    policies = re.sub(r"(?m)^(src .*[^ ]) *$", rf"\1 dev {device} ", POLICIES)
+    assert {policy.device for policy in parse_policies(policies)} == {device}
+    assert bool(cleartext([USE], _state(policies=policies))) is is_found
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.command_line import CommandLine
 from xenoovs.config.load import parse_config
 from xenoovs.config.templates import read_template
 from xenoovs.measure.next_hops import way_of
@@ -32,3 +33,9 @@ def test_encrypted_tunnels_and_several_ways_say_so() -> None:
         "geneve+ipsec",
         "gre+ipsec",
     ]
+
+
+def test_bug_it_has_no_option_for_one_service(xenoovs: CommandLine) -> None:
+    """The option had no effect: all services are compared."""
+    said = xenoovs("measure", "next-hops", "--service", "web")
+    assert (said.status, "No such option" in said.err) == (64, True)

@@ -12,6 +12,7 @@ from tests.switch_tunnels import behind_tunnels
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.model.balancer import Returns
 from xenoovs.verify.check import BridgePorts, CheckContext, check_dump
 from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings, OutsideKind, carry_over, part_of
@@ -161,3 +162,10 @@ def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service() -> None:
     assert (found.kind, found.services) == (OutsideKind.ANSWERS, ("web",))
     (found,) = check_offload(services, [of_another]).outside
     assert found.kind is OutsideKind.OTHER
+
+
+@pytest.mark.parametrize("returns", Returns)
+def test_bug_answers_are_not_missed_that_take_another_way(returns: Returns) -> None:
+    """With `return: direct` a row said that answers are ABSENT, though none pass the bridge."""
+    (service,) = expected_services(compiled(behind_tunnels(returns=returns)))
+    assert {block.has_answers for block in service.blocks} == {returns is Returns.SWITCH}

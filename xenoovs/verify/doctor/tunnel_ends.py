@@ -177,7 +177,7 @@ def _covering(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[Ipsec
 
 def _is_covered(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> bool:
     known = _covering(facts, end, route)
-    return known is not None and known[0].policy("out", end.outer, known[1]) is not None
+    return known is not None and known[0].policy("out", end.outer, known[1], route.device) is not None
 
 
 def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
@@ -204,7 +204,7 @@ def _check_ipsec(
     if route is None or known is None:
         return
     state, local = known
-    policy = state.policy("out", end.outer, local)
+    policy = state.policy("out", end.outer, local, route.device)
     if policy is None:
         if end.is_encrypted:
             yield _POLICY.wrong("none covers packets to this remote, so they leave unencrypted", subject)

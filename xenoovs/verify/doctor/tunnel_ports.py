@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xenoovs.compile.tunnel_ports import WantedPort
-from xenoovs.datapath.host import PortState
+from xenoovs.datapath.host import BridgeState, PortState
 from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl
 
 _PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")
@@ -14,6 +14,7 @@ _COPIED = ("tos", "ttl")
 """Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
 What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
 _UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
+_LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
 
 _FLOW = "flow"
 """The value of remote_ip with which flows choose it (ovs-vswitchd.conf.db(5), table Interface)."""
@@ -33,7 +34,7 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
             yield _PORT.wrong(f"is on bridge {home.name}; give the tunnel another name", port.name)
         else:
             state = bridge.port(port.name)
-            yield _check_port(bridge.name, port, state)
+            yield _check_port(bridge, port, state)
             if state is not None:
                 yield from _check_copied(state)
     for state in bridge.ports:
@@ -44,7 +45,7 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
                 yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
             else:
                 seen = f"Open vSwitch gives it the packets from {remote} instead of {shared.name}; no flow takes them"
-                yield _UNUSED.wrong(seen, state.name, fix)
+                yield _LOSING.wrong(seen, state.name, fix)
 
 
 def _shared_beside(state: PortState, wanted: Iterable[WantedPort]) -> WantedPort | None:
@@ -76,9 +77,25 @@ def _check_copied(state: PortState) -> Iterator[CheckResult]:
         yield _INHERIT.unknown(text, state.name, fix)
 
 
-def _check_port(bridge: str, wanted: WantedPort, state: PortState | None) -> CheckResult:
+def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
+    """Return what making a port breaks until the flows for it are there: a port to all remotes has its answers now."""
+    options = dict(wanted.options)
+    remote, ends = options["remote_ip"], ("local_ip", "dst_port")
+    loses = any(
+        port.type == wanted.type
+        and port.options.get("remote_ip") == _FLOW
+        and all(port.options.get(key) == options.get(key) for key in ends)
+        for port in bridge.ports
+    )
+    if remote == _FLOW or not loses:
+        return ""
+    return f"; once it is made, answers from {remote} are lost until `xenoovs apply`: run both without a pause"
+
+
+def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None) -> CheckResult:
     if state is None:
-        return _PORT.wrong("does not exist", wanted.name, Fix((wanted.command(bridge),), is_safe=True))
+        seen = f"does not exist{_interrupts(bridge, wanted)}"
+        return _PORT.wrong(seen, wanted.name, Fix((wanted.command(bridge.name),), is_safe=True))
     differs = [
         f"{key}={state.options.get(key, '-')} instead of {value}"
         for key, value in wanted.options
@@ -92,7 +109,7 @@ def _check_port(bridge: str, wanted: WantedPort, state: PortState | None) -> Che
         # Other options stay: without its key a port would send unencrypted for a moment.
         removed = (vsctl("remove", "interface", wanted.name, *(word for key in surplus for word in ("options", key))),)
         # A port that another program made is its own.
-        fix = Fix((*(removed if surplus else ()), wanted.command(bridge)), is_safe=state.mark is not None)
+        fix = Fix((*(removed if surplus else ()), wanted.command(bridge.name)), is_safe=state.mark is not None)
         return _PORT.wrong(", ".join(differs), wanted.name, fix)
     if state.ofport is None:
         return _PORT.wrong(f"Open vSwitch could not make it: {state.error or 'no reason in OVSDB'}", wanted.name)
