@@ -1,0 +1,202 @@
+"""Servers of a store that die with the test, and what tests write into it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.patience import eventually
+from xenoovs.decision.decision import Blocks
+from xenoovs.errors import StoreUnreachable
+from xenoovs.partition.block import Block
+from xenoovs.store.client import StoreClient
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import (
+    Listen,
+    RaftServer,
+    ServerFiles,
+    ServerState,
+    create_databases,
+    files_of,
+    server_command,
+    server_state,
+)
+from xenoovs.store.view import FleetView, StoredService
+
+_NETWORKS = itertools.count(1)
+
+
+def loopback(host: int, network: int) -> str:
+    """An address of this host that no other test of any process uses."""
+    return f"127.{100 + os.getpid() % 100}.{(os.getpid() // 100 + network) % 250}.{host}"
+
+
+@dataclass
+class StoreServer:
+    """One ovsdb-server in the foreground."""
+
+    files: ServerFiles
+    database: Database = Database.FLEET
+    listen: Sequence[Listen] = ()
+    source: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self, *, wait: bool = True) -> None:
+        command = server_command(self.files, self.listen, source=self.source)
+        # However this process ends, the server ends with it (prctl(2), PR_SET_PDEATHSIG).
+        self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL)
+        if wait:
+            eventually(self.serves, f"{self.files.name} serves")
+
+    def state(self) -> ServerState | None:
+        with suppress(StoreUnreachable):
+            return server_state(self.files.remote, self.database)
+        return None
+
+    def serves(self) -> bool:
+        state = self.state()
+        return state is not None and state.is_connected
+
+    @property
+    def remote(self) -> str:
+        return self.listen[0].remote if self.listen else self.files.remote
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@contextmanager
+def running_store(directory: Path, database: Database = Database.FLEET) -> Iterator[StoreServer]:
+    """A server without a cluster."""
+    create_databases(directory / "store", name="test")
+    server = StoreServer(files_of(directory / "store", database), database)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
+def running_cluster(
+    directory: Path, *, size: int = 3, database: Database = Database.FLEET
+) -> Iterator[list[StoreServer]]:
+    """A cluster of servers, each with a read-only port for relays."""
+    network = next(_NETWORKS)
+    members = [RaftServer(loopback(number, network)) for number in range(1, size + 1)]
+    with ExitStack() as stack:
+        servers = list[StoreServer]()
+        for number, member in enumerate(members):
+            create_databases(directory / f"s{number}", name="test", servers=members, local=number)
+            ports = [Listen(member.host, 6661, is_read_only=database is Database.FLEET)]
+            server = StoreServer(files_of(directory / f"s{number}", database), database, ports)
+            stack.callback(server.kill)
+            server.start()
+            servers.append(server)
+        yield servers
+
+
+@contextmanager
+def running_relay(directory: Path, source: str) -> Iterator[StoreServer]:
+    (directory / "relay").mkdir(mode=0o700)
+    port = Listen(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
+    relay = StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
+    relay.start()
+    try:
+        yield relay
+    finally:
+        relay.kill()
+
+
+def leader_of(servers: Sequence[StoreServer]) -> StoreServer | None:
+    states = ((server, server.state()) for server in servers if server.process is not None)
+    return next((server for server, state in states if state is not None and state.is_leader), None)
+
+
+def first_view(client: StoreClient) -> FleetView:
+    eventually(lambda: client.view() is not None, "the first view")
+    view = client.view()
+    assert view is not None
+    return view
+
+
+def wait_generation(client: StoreClient, generation: int) -> FleetView:
+    eventually(
+        lambda: (view := client.view()) is not None and view.generation >= generation, f"generation {generation}"
+    )
+    return first_view(client)
+
+
+def service(name: str, *owners: str) -> StoredService:
+    """A service whose clients are split evenly: 1, 2, 4, 8 ... owners."""
+    depth = (len(owners) - 1).bit_length()
+    blocks = Blocks.of((Block(value, depth), owner) for value, owner in enumerate(owners))
+    return StoredService(name, frozenset({"all"}), f'{{"name":"{name}"}}', f"udp {name}", 0, active=blocks, home=blocks)
+
+
+class Proxy:
+    """Passes connections on to a unix socket, notes what the server says, and cuts them."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self.path, self._target = path, target
+        self.said = b""
+        self._sockets = list[socket.socket]()
+        self._lock = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def remote(self) -> str:
+        return f"unix:{self.path}"
+
+    def cut(self) -> None:
+        """End all connections; new ones are passed on again."""
+        with self._lock:
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            self._sockets.clear()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(self._target))
+                with self._lock:
+                    self._sockets += [client, server]
+                threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, is_noted: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if is_noted:
+                    self.said += data
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,404 @@
+"""The store of a fleet on a real ovsdb-server: views, changes by compare-and-set, states of DPUs, bad rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, running_store, service, wait_generation
+from tests.patience import eventually
+from xenoovs.decision.decision import Blocks
+from xenoovs.errors import StoreError, StoreMalformed, StoreRejected, StoreUnreachable
+from xenoovs.store.client import DpuStatusClient, DpuStatusReader, Outcome, StoreClient
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.view import ACK_THIS, FORMAT, Changes, Dpu, DpuStatus, Intent, IntentState, Override
+
+pytestmark = pytest.mark.ovs
+
+INTENT = Intent(1, "services: []\n", "0f" * 32, "ada", "first", 1_700_000_000_000, IntentState.STAGED)
+OVERRIDE = Override("dns", "a", Fraction(7, 2), Fraction(70), "ada", 1_700_000_000_000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StoreServer]:
+    with running_store(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def client(store: StoreServer) -> Iterator[StoreClient]:
+    with StoreClient(store.files.remote, with_intents=True) as made:
+        first_view(made)
+        yield made
+
+
+def transact(store: StoreServer, *operations: dict[str, object]) -> list[dict[str, object]]:
+    """What an operator may do by hand, past xenoovs."""
+    text = json.dumps([store.database.value, *operations])
+    said = subprocess.run(
+        ["ovsdb-client", "transact", store.files.remote, text], check=True, capture_output=True, text=True
+    )
+    answers: list[dict[str, object]] = json.loads(said.stdout)
+    return answers
+
+
+def test_a_new_store_has_generation_0_and_nothing_else(client: StoreClient) -> None:
+    view = first_view(client)
+    assert (view.name, view.format, view.generation, view.intent) == ("test", FORMAT, 0, 0)
+    assert (view.services, view.dpus, view.overrides, view.intents) == ({}, {}, {}, {})
+    assert client.connection.is_connected
+    assert client.connection.is_leader
+
+
+def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: StoreServer) -> None:
+    dns, dpu = service("dns", "a", "b", "c", "d"), Dpu("dpu1", frozenset({"x", "y"}), "rack7", 1, is_out=True)
+    changes = Changes({"dns": dns}, {"dpu1": dpu}, {("dns", "a"): OVERRIDE}, {1: INTENT}, intent=1, ack=ACK_THIS)
+    assert client.commit(0, changes) is Outcome.COMMITTED
+    view = first_view(client)
+    assert (view.generation, view.intent, view.ack) == (1, 1, 1)
+    assert view.services == {"dns": replace(dns, generation=1)}
+    assert (view.dpus, view.overrides) == ({"dpu1": dpu}, {("dns", "a"): OVERRIDE})
+    assert view.intents == {1: INTENT}
+    with StoreClient(store.files.remote) as reader:
+        assert first_view(reader) == replace(view, intents={})
+
+
+def test_rows_are_changed_and_removed(client: StoreClient) -> None:
+    changes = Changes({"dns": service("dns", "a"), "web": service("web", "a")}, intents={1: INTENT})
+    assert client.commit(0, changes) is Outcome.COMMITTED
+    is_current = replace(INTENT, state=IntentState.CURRENT)
+    dns = service("dns", "a", "b")
+    assert client.commit(1, Changes({"dns": dns, "web": None}, intents={1: is_current})) is Outcome.COMMITTED
+    view = first_view(client)
+    assert view.services == {"dns": replace(dns, generation=2)}
+    assert view.intents == {1: is_current}
+
+
+def test_a_service_gets_its_first_blocks_after_it_had_none(client: StoreClient) -> None:
+    empty = replace(service("dns", "a"), active=Blocks(), home=Blocks())
+    assert client.commit(0, Changes({"dns": empty})) is Outcome.COMMITTED
+    assert client.commit(1, Changes({"dns": service("dns", "a", "b")})) is Outcome.COMMITTED
+    assert first_view(client).services["dns"].active == service("dns", "a", "b").active
+
+
+def test_a_service_can_take_the_claim_of_one_that_goes(client: StoreClient) -> None:
+    assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+    heir = replace(service("dns2", "a"), claim=service("dns", "a").claim)
+    assert client.commit(1, Changes({"dns2": heir, "dns": None})) is Outcome.COMMITTED
+    assert set(first_view(client).services) == {"dns2"}
+
+
+def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, tmp_path: Path) -> None:
+    owners = [f"b{number}" for number in range(16)]
+    assert client.commit(0, Changes({"dns": service("dns", *owners)})) is Outcome.COMMITTED
+    proxy = Proxy(tmp_path / "proxy", store.files.socket)
+    try:
+        with StoreClient(proxy.remote) as reader:
+            first_view(reader)
+            before = len(proxy.said)
+            moved = service("dns", *["b7", *owners[1:]])
+            change = replace(service("dns", *owners), active=moved.active)
+            assert client.commit(1, Changes({"dns": change})) is Outcome.COMMITTED
+            wait_generation(reader, 2)
+            notice = proxy.said[before:].decode()
+    finally:
+        proxy.close()
+    assert '"blocks":["map",[["0x0/4","b7"]]]' in notice
+    assert notice.count("0x") == 1
+    assert len(notice) < 400
+
+
+def test_the_second_of_two_writers_is_refused(client: StoreClient, store: StoreServer) -> None:
+    with StoreClient(store.files.remote, with_intents=True) as other:
+        first_view(other)
+        assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+        assert other.commit(0, Changes({"dns": service("dns", "b")})) is Outcome.REFUSED
+        assert first_view(other).services["dns"].active.owners == {"a"}
+
+
+def test_of_racing_writers_one_gets_each_generation(store: StoreServer) -> None:
+    outcomes = dict[str, list[tuple[int, Outcome]]]()
+
+    def write(name: str) -> None:
+        outcomes[name] = []
+        with StoreClient(store.files.remote, with_intents=True) as writer:
+            for _ in range(40):
+                generation = first_view(writer).generation
+                outcome = writer.commit(generation, Changes({name: service(name, f"g{generation}")}))
+                outcomes[name].append((generation, outcome))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = [outcome for found in outcomes.values() for _, outcome in found]
+    assert len(told) == 120
+    assert set(told) <= {Outcome.COMMITTED, Outcome.REFUSED}
+    won = sorted(
+        generation for found in outcomes.values() for generation, outcome in found if outcome.value == "committed"
+    )
+    assert won == list(range(len(won))), "each generation was made once, without gap"
+    with StoreClient(store.files.remote) as reader:
+        view = first_view(reader)
+    assert view.generation == len(won)
+    for name, found in outcomes.items():
+        last = max(generation for generation, outcome in found if outcome is Outcome.COMMITTED)
+        assert view.services[name].active.owners == {f"g{last}"}
+
+
+def test_the_store_refuses_what_its_constraints_forbid(client: StoreClient, store: StoreServer) -> None:
+    assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+    twin = replace(service("dns2", "a"), claim="udp dns")
+    with pytest.raises(StoreRejected, match=r'identical values \("udp dns"\) for index on column "claim"'):
+        client.commit(1, Changes({"dns2": twin}))
+    with pytest.raises(StoreRejected, match="wave"):
+        client.commit(1, Changes(dpus={"d": Dpu("d", frozenset(), wave=7)}))
+    assert first_view(client).generation == 1
+    second = transact(store, {"op": "insert", "table": "Fleet", "row": {"name": "x", "format": 1}})
+    assert second[-1]["error"] == "constraint violation"
+    state = transact(store, {"op": "insert", "table": "Intent", "row": {"number": 1, "state": "done"}})
+    assert state[-1]["error"] == "constraint violation"
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "row", "message"),
+    [
+        (
+            "Service",
+            "dns",
+            {"blocks": ["map", [["0x4/2", "a"]]]},
+            r"table Service, row dns, column blocks: .*4.* 2 bits",
+        ),
+        ("Service", "dns", {"blocks": ["map", [["3/2", "a"]]]}, r"column blocks: '3/2' is no block"),
+        ("Service", "dns", {"planned": ["map", [["0x0/0", "a"], ["0x1/1", "b"]]]}, "column planned: blocks overlap"),
+        ("Service", "dns", {"blocks": ["map", [["0x0/0", ""]]]}, "column blocks: block 0x0/0 has no backend"),
+        ("Service", "dns", {"config": "{"}, "row dns, column config"),
+        ("Override", "dns", {"weight": "1e999999999"}, "table Override, row dns/a, column weight: '1e999999999' is no"),
+    ],
+)
+def test_a_bad_row_is_named_and_the_last_good_view_stays(
+    client: StoreClient, store: StoreServer, table: str, where: str, row: dict[str, object], message: str
+) -> None:
+    dns = service("dns", "a", "b")
+    assert client.commit(0, Changes({"dns": dns}, overrides={("dns", "a"): OVERRIDE})) is Outcome.COMMITTED
+    good, column = first_view(client), "service" if table == "Override" else "name"
+    transact(store, {"op": "update", "table": table, "where": [[column, "==", where]], "row": row})
+    eventually(lambda: client.connection.problem != "", "the problem is told")
+    assert client.connection.is_connected
+    with pytest.raises(StoreMalformed, match=message):
+        client.commit(1, Changes())
+    assert client.view() is good
+    (key,) = row
+    repaired = {"config": dns.config, "weight": "7/2"}.get(key, ["map", [["0x0/1", "a"], ["0x1/1", "b"]]])
+    transact(store, {"op": "update", "table": table, "where": [[column, "==", where]], "row": {key: repaired}})
+    eventually(lambda: client.connection.problem == "", "the repair is seen")
+    assert client.commit(1, Changes()) is Outcome.COMMITTED
+
+
+def test_a_store_of_a_newer_format_is_not_read(client: StoreClient, store: StoreServer) -> None:
+    transact(store, {"op": "update", "table": "Fleet", "where": [], "row": {"format": FORMAT + 1}})
+    eventually(lambda: "update xenoovs" in client.connection.problem, "the format is told")
+    assert first_view(client).format == FORMAT
+
+
+def test_text_that_ovsdb_cannot_hold_is_refused_and_the_client_goes_on(client: StoreClient) -> None:
+    for text in ("a\0b", "\ud800"):
+        with pytest.raises(StoreRejected, match="text"):
+            client.commit(0, Changes(intents={1: replace(INTENT, text=text)}))
+    assert client.commit(0, Changes(intents={1: replace(INTENT, text='é \U0001f600 " \\ \n')})) is Outcome.COMMITTED
+    assert first_view(client).intents[1].text == 'é \U0001f600 " \\ \n'
+
+
+def test_a_dead_server_is_told_and_an_attempt_sends_nothing(tmp_path: Path) -> None:
+    with StoreClient(f"unix:{tmp_path}/none.sock", with_intents=True) as client:
+        with pytest.raises(StoreUnreachable, match=r"none\.sock: No such file or directory"):
+            client.commit(0, Changes(), timeout_s=0.5)
+        assert client.view() is None
+        assert not client.connection.is_connected
+        assert "No such file" in client.connection.reason
+
+
+@pytest.mark.parametrize(
+    "remotes", ["", "tcp:host", "unix:relative", "ptcp:6640", "ssl:127.0.0.1:6640", "tcp:a:1,,tcp:b:2"]
+)
+def test_remotes_of_another_form_are_refused(remotes: str) -> None:
+    with pytest.raises(StoreError, match=r"expected unix:/PATH|TLS needs"):
+        StoreClient(remotes)
+
+
+def test_a_client_tells_since_when_it_is_lost_and_returns(store: StoreServer) -> None:
+    told = list[bool]()
+    with StoreClient(store.files.remote, with_intents=True) as client:
+        client._on_change = lambda: told.append(client.connection.is_connected)
+        view, connected_s = first_view(client), client.connection.since_s
+        store.kill()
+        eventually(lambda: not client.connection.is_connected, "the loss")
+        assert client.connection.reason
+        assert client.connection.since_s >= connected_s
+        assert client.view() is view
+        store.start()
+        eventually(lambda: client.connection.is_connected, "the return")
+        assert told[-1]
+        assert False in told
+        assert client.commit(0, Changes(ack=ACK_THIS)) is Outcome.COMMITTED
+
+
+def test_a_writer_goes_on_over_lost_connections(store: StoreServer, tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path / "proxy", store.files.socket)
+    is_over = threading.Event()
+
+    def cut() -> None:
+        while not is_over.wait(0.05):
+            proxy.cut()
+
+    try:
+        with StoreClient(proxy.remote, with_intents=True) as client:
+            first_view(client)
+            cutter = threading.Thread(target=cut)
+            cutter.start()
+            committed = 0
+            end_s = time.monotonic() + 60
+            while committed < 20 and time.monotonic() < end_s:
+                outcome = client.commit(committed, Changes({"dns": service("dns", f"g{committed}")}), timeout_s=60)
+                assert outcome is Outcome.COMMITTED, "nobody else writes"
+                committed += 1
+            is_over.set()
+            cutter.join()
+            assert committed == 20
+            view = wait_generation(client, 20)
+            assert (view.generation, view.services["dns"].active.owners) == (20, {"g19"})
+    finally:
+        is_over.set()
+        proxy.close()
+
+
+def test_a_reconnect_gets_only_the_difference(tmp_path: Path) -> None:
+    # History of transactions is kept by clusters and relays (ovsdb-server(7), 4.1.15), of one server too.
+    with running_cluster(tmp_path, size=1) as (server,), StoreClient(server.files.remote, with_intents=True) as writer:
+        first_view(writer)
+        names = [f"s{number}" for number in range(50)]
+        many = {name: service(name, "a", "b", "c", "d") for name in names}
+        assert writer.commit(0, Changes(many)) is Outcome.COMMITTED
+        proxy = Proxy(tmp_path / "proxy", server.files.socket)
+        try:
+            with StoreClient(proxy.remote) as reader:
+                first_view(reader)
+                first, lost_s = len(proxy.said), reader.connection.since_s
+                proxy.cut()
+                assert writer.commit(1, Changes({"s7": service("s7", "x")})) is Outcome.COMMITTED
+                view = wait_generation(reader, 2)
+                assert reader.connection.since_s >= lost_s
+                again = proxy.said[first:].decode()
+        finally:
+            proxy.close()
+        assert view.services["s7"].active.owners == {"x"}
+        assert '"result":[true,' in again, "found"
+        assert '"s8"' not in again
+        assert len(again) < first
+
+
+def test_a_row_that_went_while_a_client_was_away_is_gone(tmp_path: Path) -> None:
+    # A server without a cluster keeps no history: it sends everything again.
+    with running_store(tmp_path) as store, StoreClient(store.files.remote, with_intents=True) as writer:
+        first_view(writer)
+        assert writer.commit(0, Changes({n: service(n, "a") for n in ("dns", "web")})) is Outcome.COMMITTED
+        proxy = Proxy(tmp_path / "proxy", store.files.socket)
+        try:
+            with StoreClient(proxy.remote) as reader:
+                first_view(reader)
+                proxy.cut()
+                assert writer.commit(1, Changes({"web": None})) is Outcome.COMMITTED
+                assert set(wait_generation(reader, 2).services) == {"dns"}
+        finally:
+            proxy.close()
+
+
+def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -> None:
+    with (
+        running_store(tmp_path, Database.STATES) as store,
+        DpuStatusReader(store.files.remote) as reader,
+        DpuStatusClient(store.files.remote) as one,
+        DpuStatusClient(store.files.remote) as two,
+    ):
+        status = DpuStatus(
+            "dpu1",
+            "1.2",
+            1,
+            5,
+            7,
+            6,
+            "no port",
+            {"dns": "ab"},
+            8,
+            {"HW": 3},
+            frozenset({"x"}),
+            is_fit=False,
+            clock_us=9,
+        )
+        one.put(status)
+        two.put(DpuStatus("dpu2"))
+        eventually(lambda: len(reader.statuses() or {}) == 2, "both rows")
+        assert reader.statuses() == {"dpu1": status, "dpu2": DpuStatus("dpu2")}
+        store.kill()
+        later = replace(status, applied=8, drift={}, error="")
+        one.put(later)
+        eventually(lambda: not one.connection.is_connected and one.written is None, "the loss")
+        store.start()
+        eventually(lambda: (reader.statuses() or {}).get("dpu1") == later, "the newer row after the return")
+        transact(store, {"op": "delete", "table": "Dpu_State", "where": []})
+        eventually(lambda: reader.statuses() == {}, "no rows")
+        one.put(replace(later, applied=9))
+        eventually(lambda: set(reader.statuses() or {}) == {"dpu1"}, "the row is made again")
+
+
+def test_a_refused_status_is_told_and_a_later_one_is_written(tmp_path: Path) -> None:
+    with (
+        running_store(tmp_path, Database.STATES) as store,
+        DpuStatusReader(store.files.remote) as reader,
+        DpuStatusClient(store.files.remote) as client,
+    ):
+        client.put(DpuStatus("dpu1", clock_us=-7))
+        eventually(lambda: "-7" in client.connection.problem, "the refusal")
+        client.put(DpuStatus("dpu1", clock_us=7))
+        eventually(lambda: "dpu1" in (reader.statuses() or {}), "the good row")
+        eventually(lambda: client.connection.problem == "", "no refusal any more")
+
+
+def test_init_leaves_existing_files_alone_and_nothing_half_made(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    directory.mkdir()
+    state = files_of(directory, Database.STATES).database
+    state.write_text("mine")
+    with pytest.raises(StoreError, match=r"xenoovs_state\.db exists already and stays"):
+        create_databases(directory, name="test")
+    assert [file.name for file in directory.iterdir()] == ["xenoovs_state.db"]
+    assert state.read_text() == "mine"
+    with pytest.raises(StoreError, match="cannot be created"):
+        create_databases(tmp_path / "other", name="n" * 129)
+    assert not (tmp_path / "other").exists()
+
+
+def test_servers_start_once_and_stop(tmp_path: Path) -> None:
+    create_databases(tmp_path / "s", name="test")
+    files = files_of(tmp_path / "s", Database.FLEET)
+    try:
+        assert start_server(files) == ""
+        assert files.socket.stat().st_mode & 0o777 == 0o600
+        assert files.directory.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(StoreError, match="runs already"):
+            start_server(files)
+    finally:
+        assert stop_server(files)
+    assert not stop_server(files)
+    with pytest.raises(StoreError, match="does not exist; create it with `xenoovs fleet init`"):
+        start_server(files_of(tmp_path / "none", Database.FLEET))

@@ -1,0 +1,187 @@
+"""`xenoovs fleet init`, `server` and `relay`: the servers of a fleet's store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from xenoovs.cli.output import echo
+from xenoovs.errors import StoreError, StoreUnreachable
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import (
+    Listen,
+    ServerFiles,
+    create_databases,
+    files_of,
+    parse_listen,
+    parse_server,
+    server_state,
+    start_server,
+    stop_server,
+)
+
+_DIRECTORY = Path("/var/lib/xenoovs/fleet")
+_RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
+_READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
+
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def _directory_option(default: Path) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--directory",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        default=default,
+        show_default=True,
+        help="Directory of the files on this host.",
+    )
+
+
+@click.command("init")
+@click.option("--name", metavar="NAME", default="fleet", show_default=True, help="Name of the fleet.")
+@click.option(
+    "--servers",
+    metavar="A,B,C",
+    default="",
+    help="Addresses of all servers of the cluster, each with :PORT if that is not 6641.  [default: one server alone]",
+)
+@click.option("--local", metavar="ADDRESS", default="", help="Which of --servers this host is.")
+@_directory_option(_DIRECTORY)
+def init_command(*, directory: Path, name: str, servers: str, local: str) -> None:
+    """Create the two databases of a fleet on this host; start them with `fleet server`.
+
+    Without --servers they stand alone. With it they are a cluster: run the command on each host with the same --servers
+    and its own --local. The first server makes the cluster, so start that one first; the other ones join it. A cluster
+    of three goes on without any one of them.
+
+    Servers talk to each other on the ports 6641 and 6651 without TLS: let nobody else reach these ports.
+
+    \b
+    Example:
+      xenoovs fleet init --servers 192.0.2.1,192.0.2.2,192.0.2.3 --local 192.0.2.1
+    """
+    if not 0 < len(name) <= 128:
+        raise click.UsageError("--name: use 1 to 128 characters, such as fleet1.")
+    members = [parse_server(part) for part in servers.split(",")] if servers else []
+    if len({(member.host, member.port) for member in members}) < len(members):
+        raise click.UsageError(f"--servers {servers}: a server is listed twice.")
+    if bool(members) != bool(local):
+        raise click.UsageError("--servers and --local belong together: --local is the one of them that this host is.")
+    here = parse_server(local) if local else None
+    if here is not None and here not in members:
+        raise click.UsageError(f"--local {local} is none of --servers {servers}.")
+    number = 0 if here is None else members.index(here)
+    create_databases(directory, name=name, servers=members, local=number)
+    kind = "stand-alone" if not members else "first of the cluster" if number == 0 else "joins when it is started"
+    echo(f"created the databases of fleet {name} in {directory} ({kind}); start them with `xenoovs fleet server`")
+
+
+@click.command("server")
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    default=_READERS,
+    show_default=True,
+    help="Where relays and agents read the services. Nobody can write there.",
+)
+@click.option(
+    "--listen-states",
+    metavar="ADDRESS:PORT",
+    default=_STATES,
+    show_default=True,
+    help="Where agents report. Whoever reaches this port can write reports in the name of every DPU.",
+)
+@click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
+@_directory_option(_DIRECTORY)
+def server_command(*, directory: Path, listen: str, listen_states: str, stop: bool) -> int:
+    """Start the two servers of this host in the background, or stop them with --stop.
+
+    Controllers and commands use unix sockets in --directory, which nobody but their owner can open.
+
+    \b
+    Example:
+      xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
+    """
+    files = {database: files_of(directory, database) for database in Database}
+    if stop:
+        return _stop(*files.values())
+    ports = {
+        Database.FLEET: parse_listen(listen, is_read_only=True),
+        Database.STATES: parse_listen(listen_states, is_read_only=False),
+    }
+    started = list[ServerFiles]()
+    try:
+        waiting = dict[Database, str]()
+        for database, found in files.items():
+            reason = start_server(found, [ports[database]])
+            started.append(found)
+            if reason:
+                waiting[database] = reason
+    except StoreError:
+        for found in started:
+            stop_server(found)
+        raise
+    for database, found in files.items():
+        _tell(found, database, ports[database], waiting.get(database, ""))
+    return 2 if waiting else 0
+
+
+@click.command("relay")
+@click.option(
+    "--from",
+    "source",
+    metavar="REMOTES",
+    default="",
+    help="Servers to read from, such as tcp:192.0.2.1:6661,tcp:192.0.2.2:6661.",
+)
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", default=_RELAYED, show_default=True, help="Where agents read the services."
+)
+@click.option("--stop", is_flag=True, help="Stop the relay.")
+@_directory_option(_RELAY_DIRECTORY)
+def relay_command(*, directory: Path, source: str, listen: str, stop: bool) -> int:
+    """Start a relay in the background, or stop it with --stop.
+
+    A relay reads the services from the servers and tells them to agents, so that many agents do not slow the servers
+    down. One serves 500 agents; run two at least. Nobody can write at its port.
+
+    \b
+    Example:
+      xenoovs fleet relay --from tcp:192.0.2.1:6661,tcp:192.0.2.2:6661 --listen 192.0.2.9:6662
+    """
+    files = ServerFiles(directory.absolute(), "relay")
+    if stop:
+        return _stop(files)
+    if not source:
+        raise click.UsageError("--from is missing: name the servers, such as --from tcp:192.0.2.1:6661.")
+    port = parse_listen(listen, is_read_only=True)
+    reason = start_server(files, [port], source=source)
+    _tell(files, Database.FLEET, port, reason)
+    return 2 if reason else 0
+
+
+def _stop(*files: ServerFiles) -> int:
+    for each in files:
+        echo(f"stopped {each.name}" if stop_server(each) else f"{each.name} was not running")
+    return 0
+
+
+def _tell(files: ServerFiles, database: Database, port: Listen, waiting: str) -> None:
+    if waiting:
+        echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
+        return
+    role = ""
+    try:
+        state = server_state(files.remote, database)
+        role = {"standalone": "", "relay": ""}.get(state.model, ", leader" if state.is_leader else ", follower")
+    except StoreUnreachable as error:
+        role = f", but: {error.reason}"
+    echo(f"{files.name} serves at {port.remote} and {files.remote}{role}")
+    if not port.is_local:
+        access = "read" if port.is_read_only else "write"
+        echo(f"  note: without TLS, whoever reaches {port.remote} can {access}; let only DPUs and relays reach it")
