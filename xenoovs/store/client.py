@@ -31,6 +31,7 @@ from xenoovs.store.rows import (
     Operation,
     StoredRow,
     Table,
+    atom,
     fleet_columns,
     fleet_view,
     operations,
@@ -470,9 +471,10 @@ class StoreClient(_Reading):
 
     def _send(self, replica: Replica, attempt: _Attempt) -> None:
         made = operations(self._fleet_uuid, attempt.expected, attempt.changes, self._rows, commit_id=attempt.commit_id)
+        comment = atom(attempt.comment)
         transaction = Transaction(replica)
-        if attempt.comment:
-            transaction.add_comment(attempt.comment)
+        if comment:
+            transaction.add_comment(comment)
         for operation in made:
             transaction.add_op(operation)
         attempt.sent_on.add(replica.session.number)

@@ -171,7 +171,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         """Why the copy is not current; an empty text: it is."""
         if self.is_current:
             return self._complaint
-        if self.session.is_connected:
+        if self.session.is_connected and self._monitor_request_id is not None:
             return f"{self.session.remote}: database {self._database} is not sent; if this lasts, its schema differs"
         return self.session.reason
 

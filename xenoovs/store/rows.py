@@ -14,7 +14,7 @@ from fractions import Fraction
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
-from xenoovs.errors import StoreMalformed
+from xenoovs.errors import StoreMalformed, StoreRejected
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,
@@ -39,6 +39,7 @@ Operation = dict[str, Any]
 _Value = TypeVar("_Value")
 _Part = TypeVar("_Part")
 
+_FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
 _WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
 
 
@@ -336,10 +337,15 @@ def _json(row: Row) -> dict[str, Any]:
 
 
 def atom(value: object) -> object:
-    """Return a value of a column as JSON (RFC 7047, 5.1)."""
+    """Return a value of a column as JSON (RFC 7047, 5.1). Raises StoreRejected for text that it cannot hold."""
     if isinstance(value, Mapping):
-        return ["map", [[key, each] for key, each in value.items()]]
-    return ["set", sorted(value)] if isinstance(value, frozenset) else value
+        return ["map", [[atom(key), atom(each)] for key, each in value.items()]]
+    if isinstance(value, frozenset):
+        return ["set", [atom(each) for each in sorted(value)]]
+    # A server closes the connection at the first of them (RFC 7047, 3.1, <string>).
+    if isinstance(value, str) and _FORBIDDEN.search(value):
+        raise StoreRejected(reason=f"{value[:40]!r} is text with a zero or half a character of UTF-16")
+    return value
 
 
 def status_operations(status: DpuStatus, *, is_new: bool) -> list[Operation]:

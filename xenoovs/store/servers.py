@@ -187,7 +187,7 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
             file.unlink(missing_ok=True)
         with suppress(OSError):
             directory.rmdir()
-        if isinstance(error, CommandFailed):
+        if isinstance(error, (CommandFailed, StoreError)):
             raise StoreError(f"the databases in {directory} cannot be created: {error}") from None
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
@@ -218,7 +218,7 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
     said = run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout
     errors = [each for each in json.loads(said) if each is not None and "error" in each]
     if errors:
-        raise StoreError(f"{file}: {errors[0].get('details') or errors[0]['error']}")
+        raise StoreError(errors[0].get("details") or errors[0]["error"])
 
 
 # Processes.

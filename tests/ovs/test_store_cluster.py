@@ -1,0 +1,209 @@
+"""The store as a cluster of three with relays: servers die under writes, are cut off, and come back."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.ovs.stores import (
+    StoreServer,
+    first_view,
+    leader_of,
+    running_cluster,
+    running_relay,
+    service,
+    wait_generation,
+)
+from tests.patience import eventually
+from xenoovs.errors import StoreRejected, StoreUnreachable
+from xenoovs.store.client import Outcome, StoreClient
+from xenoovs.store.view import Changes
+
+pytestmark = pytest.mark.ovs
+
+KILLS = 5
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[list[StoreServer]]:
+    with running_cluster(tmp_path) as servers:
+        yield servers
+
+
+def leader(servers: Sequence[StoreServer]) -> StoreServer:
+    eventually(lambda: leader_of(servers) is not None, "a leader")
+    found = leader_of(servers)
+    assert found is not None
+    return found
+
+
+def remotes(servers: Sequence[StoreServer]) -> str:
+    """The unix sockets: a client goes on with another server when one dies."""
+    return ",".join(server.files.remote for server in servers)
+
+
+def test_one_server_leads_and_every_client_sees_all(cluster: list[StoreServer]) -> None:
+    with StoreClient(remotes(cluster), with_intents=True) as writer:
+        first_view(writer)
+        assert writer.commit(0, Changes({"dns": service("dns", "a", "b")})) is Outcome.COMMITTED
+    states = [server.state() for server in cluster]
+    assert sorted(state.is_leader for state in states if state is not None) == [False, False, True]
+    for server in cluster:
+        with StoreClient(server.files.remote) as reader:
+            assert set(wait_generation(reader, 1).services) == {"dns"}
+            eventually(lambda: reader.connection.is_leader == (server is leader_of(cluster)), "who leads")  # noqa: B023
+
+
+def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(cluster: list[StoreServer]) -> None:
+    """Each transaction changes two services, so that half of one would show."""
+    outcomes = dict[int, list[tuple[str, Outcome]]]()
+    is_over = threading.Event()
+
+    def write(name: str) -> None:
+        with StoreClient(remotes(cluster), with_intents=True) as writer:
+            first_view(writer)
+            while not is_over.is_set():
+                generation = first_view(writer).generation
+                mark = f"{name}{generation}"
+                changes = Changes({each: service(each, mark) for each in ("dns", "web")})
+                with suppress(StoreUnreachable):
+                    outcome = writer.commit(generation, changes, timeout_s=3)
+                    outcomes.setdefault(generation, []).append((mark, outcome))
+
+    with ThreadPoolExecutor(2) as pool, StoreClient(remotes(cluster)) as reader:
+        first_view(reader)
+        writers = [pool.submit(write, name) for name in ("one", "two")]
+        try:
+            for _ in range(KILLS):
+                # Writes go on before the next leader dies, and so after the last one died.
+                seen = first_view(reader).generation
+                wait_generation(reader, seen + 5)
+                killed = leader(cluster)
+                killed.kill()
+                wait_generation(reader, first_view(reader).generation + 1)
+                killed.start(wait=False)
+                eventually(killed.serves, "the killed server is back")
+        finally:
+            is_over.set()
+        for written in writers:
+            written.result()
+    views = list[object]()
+    newest = 0
+    for server in cluster:
+        with StoreClient(server.files.remote, with_intents=True) as each:
+            view = first_view(each)
+            newest = max(newest, view.generation)
+            view = wait_generation(each, newest)
+            views.append(view)
+    committed = {g: [m for m, o in found if o is Outcome.COMMITTED] for g, found in outcomes.items()}
+    unknown = {g: [m for m, o in found if o is Outcome.UNKNOWN] for g, found in outcomes.items()}
+    for generation in range(newest):
+        won, perhaps = committed.get(generation, []), unknown.get(generation, [])
+        assert len(won) == 1 or (not won and perhaps), f"generation {generation + 1} was made once"
+    assert not any(found for generation, found in committed.items() if generation >= newest), "none lost"
+    with StoreClient(remotes(cluster)) as reader:
+        final = wait_generation(reader, newest)
+    marks = {name: next(iter(final.services[name].active.owners)) for name in ("dns", "web")}
+    assert marks["dns"] == marks["web"], "none half"
+    last = committed.get(newest - 1) or unknown[newest - 1]
+    assert marks["dns"] in last
+    assert all(view == views[0] for view in views)
+
+
+def test_without_a_majority_nothing_is_written_and_readers_are_told(cluster: list[StoreServer]) -> None:
+    first, *others = [leader(cluster), *(server for server in cluster if server is not leader(cluster))]
+    with StoreClient(first.files.remote, with_intents=True) as client:
+        first_view(client)
+        for server in others:
+            server.kill()
+        outcome: object
+        try:
+            outcome = client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=1)
+        except StoreUnreachable:
+            outcome = Outcome.UNKNOWN
+        assert outcome is Outcome.UNKNOWN
+        eventually(lambda: not client.connection.is_connected, "the client leaves a server without its cluster")
+        eventually(lambda: "cut off from its cluster" in client.connection.reason, "why")
+        assert client.view() is not None
+        for server in others:
+            server.start(wait=False)
+        eventually(lambda: client.connection.is_connected, "the return")
+        # What had no answer may have come true by now, or not; a new attempt from the newest view decides.
+        eventually(lambda: client.commit(first_view(client).generation, Changes()) is Outcome.COMMITTED, "a write")
+
+
+def test_a_stopped_leader_is_left_by_probes_of_the_cluster_and_catches_up(cluster: list[StoreServer]) -> None:
+    stopped = leader(cluster)
+    rest = [server for server in cluster if server is not stopped]
+    stopped.signal(signal.SIGSTOP)
+    try:
+        eventually(lambda: leader_of(rest) is not None, "another leader")
+        with StoreClient(remotes(rest), with_intents=True) as client:
+            first_view(client)
+            assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
+    finally:
+        stopped.signal(signal.SIGCONT)
+    with StoreClient(stopped.files.remote) as late:
+        assert set(wait_generation(late, 1).services) == {"dns"}
+
+
+def test_a_relay_tells_all_and_takes_no_writes(cluster: list[StoreServer], tmp_path: Path) -> None:
+    source = ",".join(server.remote for server in cluster)
+    with running_relay(tmp_path, source) as relay, StoreClient(remotes(cluster), with_intents=True) as writer:
+        first_view(writer)
+        with StoreClient(relay.remote, with_intents=True) as reader:
+            first_view(reader)
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+            wait_generation(reader, 1)
+            with pytest.raises(StoreRejected, match="not allowed"):
+                reader.commit(1, Changes({"dns": None}))
+    with StoreClient(cluster[0].remote, with_intents=True) as stranger:
+        wait_generation(stranger, 1)
+        with pytest.raises(StoreRejected, match="not allowed"):
+            stranger.commit(1, Changes({"dns": None}))
+
+
+def test_a_relay_that_restarts_tells_what_came_meanwhile(cluster: list[StoreServer], tmp_path: Path) -> None:
+    source = ",".join(server.remote for server in cluster)
+    with running_relay(tmp_path, source) as relay, StoreClient(remotes(cluster), with_intents=True) as writer:
+        first_view(writer)
+        with StoreClient(relay.remote) as reader:
+            first_view(reader)
+            relay.kill()
+            eventually(lambda: not reader.connection.is_connected, "the loss of the relay")
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+            relay.start()
+            assert set(wait_generation(reader, 1).services) == {"dns"}
+
+
+def test_a_relay_without_its_source_is_left(tmp_path: Path) -> None:
+    with (
+        running_cluster(tmp_path, size=1) as (server,),
+        running_relay(tmp_path, server.remote) as relay,
+        StoreClient(relay.remote) as reader,
+    ):
+        good = first_view(reader)
+        server.kill()
+        # After 30 s (RELAY_MAX_RECONNECTION_MS of ovsdb/relay.c); until then it may come back unnoticed.
+        eventually(lambda: "lost its source" in reader.connection.reason, "a relay without a source serves nobody")
+        assert not reader.connection.is_connected
+        assert reader.view() is good
+        server.start(wait=False)
+        eventually(lambda: reader.connection.is_connected, "the source is back")
+        assert reader.view() == good
+
+
+def test_a_client_passes_over_a_dead_server(cluster: list[StoreServer]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        dead = f"tcp:127.0.0.1:{reserved.getsockname()[1]}"
+    with StoreClient(f"{dead},{remotes(cluster)}", with_intents=True) as client:
+        first_view(client)
+        assert client.connection.remote != dead
+        assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
