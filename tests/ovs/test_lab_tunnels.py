@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import CommandLine
 from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of_blocks, remains, running_lab
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
@@ -193,3 +194,18 @@ def test_nothing_is_left_of_a_lab_with_tunnels_that_is_killed(step: str, tmp_pat
     assert down(name, directory=tmp_path).anything
     assert remains(name, tmp_path) == NOTHING
     assert links() == before
+
+
+def test_the_first_steps_of_the_how_to_page(xenoovs: CommandLine, tmp_path: Path) -> None:
+    """Its config, and its figures of the traffic."""
+    page = (Path(__file__).parents[2] / "docs/how-to/tunnels.md").read_text()
+    file, name = tmp_path / "my.yaml", lab_name("first")
+    file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    try:
+        assert xenoovs("lab", "up", file, "--lab", name).status == 0
+        port = xenoovs("tunnels", file, "--lab", name).out
+        assert port.replace(name, "first") in page
+        assert xenoovs("apply", file, "--lab", name, "--yes").status == 0
+        assert xenoovs("lab", "traffic", "--lab", name).out.strip() in page
+    finally:
+        xenoovs("lab", "down", "--lab", name)
