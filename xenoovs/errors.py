@@ -749,6 +749,14 @@ class StoredServiceUnusable(XenoovsError):
         )
 
 
+class FleetCacheUnusable(XenoovsError):
+    """The file with the last view of a fleet's store cannot be used."""
+
+    def __init__(self, *, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path} cannot be used: {reason}; the agent waits for the store")
+
+
 class FleetRefused(XenoovsError):
     """A request that a fleet cannot follow; nothing was written."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from time import gmtime, strftime
 
 from xenoovs.agent.rows import hw_share
 from xenoovs.agent.snapshot import AnnouncementView, Override, PathState, ServiceView, Snapshot
@@ -35,8 +36,12 @@ def on_backups(service: ServiceView) -> tuple[str, ...]:
 
 def is_as_desired(snapshot: Snapshot) -> bool:
     """Return whether the newest config is on the bridge, its ports are up, and all backends with clients answer."""
-    return not any(how == "bad" for _, how in (*troubles(snapshot), headline(snapshot))) and not (
-        snapshot.config_problem or snapshot.candidate or snapshot.pending_flow_mods or snapshot.last_round_s is None
+    return (
+        not any(how == "bad" for _, how in (*troubles(snapshot), headline(snapshot)))
+        and not (
+            snapshot.config_problem or snapshot.candidate or snapshot.pending_flow_mods or snapshot.last_round_s is None
+        )
+        and not any(_about_fleet(snapshot))
     )
 
 
@@ -62,6 +67,8 @@ def headline(snapshot: Snapshot) -> Notice:
         return "paths are failed or unknown", "warn"
     if snapshot.probes_late_s:
         return "health checks are late", "warn"
+    if any(_about_fleet(snapshot)):
+        return "fleet is not followed", "warn"
     if snapshot.is_paused:
         return "paused", "warn"
     if snapshot.config_problem:
@@ -100,6 +107,7 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
     if snapshot.probes_late_s:
         late = duration(snapshot.probes_late_s)
         yield f"health checks are {late} late: backends that go down or come up are noticed that much later", "warn"
+    yield from _about_fleet(snapshot)
     yield from _about_config(snapshot)
     if snapshot.is_paused:
         count = snapshot.pending_flow_mods
@@ -244,6 +252,19 @@ def _about_paths(snapshot: Snapshot) -> Iterator[Notice]:
 
 def _announced(view: AnnouncementView) -> str:
     return view.vip if view.peers is None else f"{view.vip} to {counted(view.peers, 'neighbor')}"
+
+
+def _about_fleet(snapshot: Snapshot) -> Iterator[Notice]:
+    fleet = snapshot.fleet
+    if fleet is None:
+        return
+    stays = f"generation {fleet.generation} stays in use"
+    if fleet.lost_since_s is not None:
+        since = f"{strftime('%H:%M:%S', gmtime(fleet.lost_since_s))} UTC"
+        lost = duration(snapshot.now_s - fleet.lost_since_s)
+        yield f"store lost since {since} ({lost}): {fleet.problem}; {stays}", "warn"
+    elif fleet.problem:
+        yield f"the store is not followed: {fleet.problem}; {stays}", "warn"
 
 
 def _about_config(snapshot: Snapshot) -> Iterator[Notice]:

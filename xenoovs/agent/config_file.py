@@ -17,8 +17,9 @@ from xenoovs.config.load import check_bridges, parse_config, split_config
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, XenoovsError
 from xenoovs.model.balancer import Balancer
+from xenoovs.store.view import FleetView
 
-_DIGEST_DIGITS = 12
+DIGEST_DIGITS = 12
 ConfigParser = Callable[[bytes, ConfigSources], Balancer]
 """Returns the config in a text, with what it includes from the sources."""
 
@@ -30,11 +31,13 @@ class ConfigVersion:
     Attributes:
         digest: The start of the SHA-256 of its text, with that of the files that it includes.
         stored: What the store of a fleet has decided for it.
+        view: The view of the store that both are from; None: the config is a file alone.
     """
 
     balancer: Balancer
     digest: str
     stored: Stored = field(default_factory=dict)
+    view: FleetView | None = None
 
 
 def _parse(text: bytes, sources: ConfigSources) -> Balancer:
@@ -129,7 +132,7 @@ class ConfigFile:
     @property
     def _digest(self) -> str:
         """The digest of what was read last."""
-        return self._sources.digest[:_DIGEST_DIGITS]
+        return self._sources.digest[:DIGEST_DIGITS]
 
     def _read(self) -> ConfigVersion:
         """Raises ConfigError, ConfigUnreadable."""

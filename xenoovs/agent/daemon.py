@@ -29,7 +29,15 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import AnnouncementView, LazySnapshot, PortView, RemoteView, Runtime, Snapshot
+from xenoovs.agent.snapshot import (
+    AnnouncementView,
+    FleetMembership,
+    LazySnapshot,
+    PortView,
+    RemoteView,
+    Runtime,
+    Snapshot,
+)
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import (
     AdvertisedRefused,
@@ -132,6 +140,8 @@ class Agent:
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
+        fleet: Returns what is known of the fleet that this agent belongs to; None: it belongs to none.
+        check_override: Raises RequestRefused while overrides are none of this agent's business.
         mover: Chooses the paths of tunnels; None: it was not started.
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
@@ -165,6 +175,8 @@ class Agent:
         self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
         self.ports_problem: Callable[[], str] = lambda: ""
         self.announcements: Callable[[], tuple[AnnouncementView, ...]] = tuple
+        self.fleet: Callable[[], FleetMembership | None] = lambda: None
+        self.check_override: Callable[[], None] = lambda: None
         self.mover: Mover | None = None
         self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
@@ -277,10 +289,11 @@ class Agent:
 
         Raises:
             RequestRefused: There is no such backend, or the overrides could not be saved, or another controller is
-                master. Nothing changes.
+                master, or the store of a fleet decides. Nothing changes.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
         """
         self.check_request()
+        self.check_override()
         async with self._change():
             names = await self.reloader.override(*requests)
         return names, await self.next_round()

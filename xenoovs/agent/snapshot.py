@@ -532,6 +532,25 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetMembership:
+    """What an agent knows of its fleet.
+
+    Attributes:
+        dpu: The name of this DPU.
+        generation: That of the store whose services and blocks are in use.
+        newest: The newest generation that this agent has read.
+        lost_since_s: When the connection to the store was lost; null while there is one.
+        problem: Why the store is not followed; empty while it is.
+    """
+
+    dpu: str
+    generation: int
+    newest: int
+    lost_since_s: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The agent and its bridge at one moment. Counters count from the start of the agent.
 
@@ -565,6 +584,7 @@ class Snapshot:
         announcements: The VIPs that are to be announced; empty without `announce` in the config.
         remotes: The remotes of tunnels; empty without `tunnels` with probes in the config.
         are_moves_paused: Whether blocks of remotes stay on their paths.
+        fleet: The fleet that this agent belongs to; null: none.
     """
 
     bridge: str
@@ -596,6 +616,7 @@ class Snapshot:
     announcements: tuple[AnnouncementView, ...] = ()
     remotes: tuple[RemoteView, ...] = ()
     are_moves_paused: bool = False
+    fleet: FleetMembership | None = None
 
 
 @dataclass(frozen=True, slots=True)

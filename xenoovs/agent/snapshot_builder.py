@@ -191,6 +191,7 @@ def _without_services(agent: Agent) -> Snapshot:
         announcements=agent.announcements(),
         remotes=agent.remotes(),
         are_moves_paused=agent.state.runtime.are_moves_paused,
+        fleet=agent.fleet(),
     )
 
 

@@ -36,6 +36,9 @@ class Options:
     offload_interval_s: float
     metrics_blocks: bool
     allow_exec: bool
+    fleet: str | None
+    fleet_state: str | None
+    dpu: str | None
 
     def check(self) -> None:
         """Check options that exclude or need each other. Raises click.UsageError."""
@@ -48,6 +51,20 @@ class Options:
             raise click.UsageError("--token-file goes with --api, --web or --xenoflow-api.")
         if self.tls_cert and not is_served and self.via != "controller":
             raise click.UsageError("--tls-cert and --tls-key go with --api, --web, --xenoflow-api or --via controller.")
+        self._check_fleet()
+
+    def _check_fleet(self) -> None:
+        if self.fleet is None:
+            if self.fleet_state is not None or self.dpu is not None:
+                raise click.UsageError("--fleet-state and --dpu go with --fleet.")
+            return
+        if len(self.configs) > 1:
+            raise click.UsageError("An agent of a fleet has one bridge: give one FILE, and start an agent for each.")
+        if self.once or self.confirm_s is not None:
+            option = "--once" if self.once else "--confirm"
+            raise click.UsageError(
+                f"{option} does not go with --fleet: the store decides, also after this agent ended."
+            )
 
     def check_several(self, bridges: int) -> None:
         """Check options that are for one bridge. Raises click.UsageError."""
@@ -118,6 +135,18 @@ class Options:
     show_default=True,
     help="Interval of datapath dumps for the page and the metrics; dumps take at most half a percent of the time.",
 )
+@click.option(
+    "--fleet",
+    metavar="REMOTES",
+    help="Install the services and blocks of the fleet's store at REMOTES, such as unix:/run/xenoovs/fleet.sock or "
+    "tcp:192.0.2.1:6662, divided by commas; FILE then has no services.",
+)
+@click.option(
+    "--fleet-state",
+    metavar="REMOTES",
+    help="With --fleet: report what is installed to the database of states at REMOTES.",
+)
+@click.option("--dpu", metavar="NAME", help="With --fleet: the name of this DPU; left out: the name of the host.")
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @via_options
 def agent_command(**given: Any) -> None:
@@ -130,6 +159,9 @@ def agent_command(**given: Any) -> None:
     Reads the config again when the file changes, or on SIGHUP. A config that a bridge cannot take is reported, and the
     last good one stays in use. The bridges are those of the start: restart it to add or remove one. SIGTERM ends the
     agent; the flows stay. Events are logged to stderr.
+
+    With --fleet the agent decides nothing: it installs the blocks of the fleet's store, exactly. Without the store it
+    keeps what it has, also after a reboot, and `xenoovs status` says so.
 
     `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -53,6 +54,9 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.switch.vswitchd import find_process, same_namespace
 
+if TYPE_CHECKING:
+    from xenoovs.cli.agent_fleet import JoinedFleet
+
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredBridge:
@@ -74,6 +78,7 @@ def configured_bridges(
     datapath_id: int | None = None,
     is_controller: bool,
     lab: str | None = None,
+    fleet: ConfigFile | None = None,
 ) -> tuple[ConfiguredBridge, ...]:
     """Read the configs of one process: all of their bridges, or the one that --bridge names.
 
@@ -83,6 +88,7 @@ def configured_bridges(
         datapath_id: The value of --datapath-id.
         is_controller: Whether bridges connect to this process, also from other hosts.
         lab: The lab whose Open vSwitch this is.
+        fleet: The config of a member of a fleet, in place of those of the files.
 
     Raises:
         click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
@@ -91,7 +97,7 @@ def configured_bridges(
         raise click.UsageError("--bridge is for one FILE.")
     # By OpenFlow, a config that names another bridge later is refused by the controller.
     is_bound = len(files) > 1 and not is_controller
-    configs = [config for file in files for config in _configs(file, lab, is_bound=is_bound)]
+    configs = [config for file in files for config in _configs(file, lab, is_bound=is_bound)] if not fleet else [fleet]
     if datapath_id is not None and len(configs) > 1:
         raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
     bridges = []
@@ -176,15 +182,29 @@ def run(options: Options, control: Control | None) -> None:
     switch = connect(options.db, options.lab)
     datapath_id = None if control is None else control.datapath_id
     is_controller = control is not None
-    bridges = configured_bridges(
-        options.configs, switch, datapath_id=datapath_id, is_controller=is_controller, lab=options.lab
-    )
-    options.check_several(len(bridges))
-    for bridge in bridges:
-        _check_programs(bridge.config.balancer, options)
-    is_shared = control is not None and control.redundant
-    with open_sockets(options, local_places(switch, options), bridges, is_shared=is_shared) as opened:
-        asyncio.run(_run_agents(opened, switch, options, control))
+    is_shared, places = control is not None and control.redundant, local_places(switch, options)
+    with ExitStack() as stack:
+        fleet = None if options.fleet is None else stack.enter_context(_joined_fleet(options, places))
+        bridges = configured_bridges(
+            options.configs,
+            switch,
+            datapath_id=datapath_id,
+            is_controller=is_controller,
+            lab=options.lab,
+            fleet=None if fleet is None else fleet.config,
+        )
+        options.check_several(len(bridges))
+        for bridge in bridges:
+            _check_programs(bridge.config.balancer, options)
+        opened = stack.enter_context(open_sockets(options, places, bridges, is_shared=is_shared))
+        asyncio.run(_run_agents(opened, switch, options, control, fleet))
+
+
+def _joined_fleet(options: Options, places: AgentPaths | None) -> AbstractContextManager[JoinedFleet]:
+    # Imported here: only members of a fleet need the library `ovs`.
+    from xenoovs.cli.agent_fleet import joined_fleet
+
+    return joined_fleet(options, places)
 
 
 def _check_programs(balancer: Balancer, options: Options) -> None:
@@ -202,11 +222,19 @@ def _check_programs(balancer: Balancer, options: Options) -> None:
             )
 
 
-async def _run_agents(opened: AllOpened, switch: ManagementSwitch, options: Options, control: Control | None) -> None:
+async def _run_agents(
+    opened: AllOpened,
+    switch: ManagementSwitch,
+    options: Options,
+    control: Control | None,
+    fleet: JoinedFleet | None = None,
+) -> None:
     bridges = tuple(agent.bridge.uplinks for agent in opened.agents)
     with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
         agents = await make_agents(opened, reach, switch, options)
         handle_signals(asyncio.get_running_loop(), tuple(agents.values()))
+        if fleet is not None:
+            fleet.attach(*agents.values())
         beside = serve_together(opened, agents, options)
         await run_together(agents, once=options.once, beside=beside)
 

@@ -114,10 +114,10 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
     if len(parts) == 2:
         _show_weight(where, parts[0], parts[1], output=output)
         return None
-    return change(where, output, "weight", {**backend_request(parts[:2], for_s), "weight": _parse(parts[2])})
+    return change(where, output, "weight", {**backend_request(parts[:2], for_s), "weight": parse_weight(parts[2])})
 
 
-def _parse(text: str) -> Fraction:
+def parse_weight(text: str) -> Fraction:
     from xenoovs.config import values
     from xenoovs.config.values import parse_plain_scalar
 

@@ -93,6 +93,9 @@ GROUPS = {
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
     },
+    "Run a fleet": {
+        "fleet": "Run many DPUs with the same blocks, from one store.",
+    },
     "Lab and shell": {
         "lab": "Run a whole test network on this machine, without a NIC.",
         "completion": "Print the completion script of a shell.",

@@ -189,7 +189,7 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
     return {
         "xenoovs": __version__,
         "at": datetime.now(timezone.utc).replace(microsecond=0),
-        "user": _storable(_user()),
+        "user": _storable(user_name()),
         "bridge": change.bridge,
         "partial": partial,
         "config": SavedConfig(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
@@ -314,7 +314,7 @@ def _storable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()[:_MAX_TEXT]
 
 
-def _user() -> str:
+def user_name() -> str:
     """Return who runs the command; behind sudo, who called it."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name

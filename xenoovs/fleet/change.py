@@ -111,8 +111,18 @@ def next_change(view: FleetView) -> FleetChange:
     except XenoovsError as problem:
         if intent.state is IntentState.CURRENT:
             raise
-        refused = replace(intent, state=IntentState.REFUSED, comment=f"refused: {problem}"[:_MAX_REASON])
-        return FleetChange(Changes(intents={intent.number: refused}))
+        return FleetChange(_refused(intent, problem))
+
+
+def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
+    """Return the changes that refuse the newest intent, which the store rejects; None: it is in use already."""
+    intent = newest_intent(view)
+    return None if intent is None or intent.state is IntentState.CURRENT else _refused(intent, problem)
+
+
+def _refused(intent: Intent, problem: XenoovsError) -> Changes:
+    state, comment = IntentState.REFUSED, f"refused: {problem}"[:_MAX_REASON]
+    return Changes(intents={intent.number: replace(intent, state=state, comment=comment)})
 
 
 def with_intent(view: FleetView, text: str, balancer: Balancer) -> FleetChange:

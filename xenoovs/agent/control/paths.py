@@ -44,6 +44,10 @@ class AgentPaths:
     def runtime(self, bridge: str) -> Path:
         return self.state / f"{bridge}.json"
 
+    def fleet(self, bridge: str) -> Path:
+        """Return the file with the last view of the store of a fleet."""
+        return self.state / f"{bridge}.fleet"
+
     def history(self, bridge: str) -> Path:
         """Return the directory of what commands have applied."""
         return self.state / f"{bridge}.history"

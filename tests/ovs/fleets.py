@@ -1,0 +1,135 @@
+"""A store with its controller, and DPUs: each an Open vSwitch of its own with an agent."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.command_line import CommandLine, Said, start
+from tests.ovs.dummy import DummyBridge, running_dummy_ovs
+from tests.patience import eventually
+from xenoovs.agent.control.paths import answers
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+
+LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
+
+
+@dataclass
+class FleetDpu:
+    """A DPU: a bridge and the command line of its agent."""
+
+    name: str
+    bridge: DummyBridge
+    config: Path
+    store: FleetServers
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def socket(self) -> Path:
+        return self.bridge.ovs.directory / "xenoovs" / "ovsbr1.sock"
+
+    @property
+    def cache(self) -> Path:
+        return self.bridge.ovs.directory / "xenoovs" / "ovsbr1.fleet"
+
+    def start(self) -> None:
+        remotes = ["--fleet", self.store.remote(Database.FLEET), "--fleet-state", self.store.remote(Database.STATES)]
+        self.process = start("agent", self.config, "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name)
+
+    def stop(self) -> str:
+        """End the agent; return its log."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        _, log = self.process.communicate()
+        self.process = None
+        return log
+
+    def kill(self) -> None:
+        _kill(self.process)
+
+    def answers(self) -> bool:
+        return answers(self.socket)
+
+    def flows(self) -> list[str]:
+        return sorted(self.bridge.dump_flows())
+
+    def blocks(self) -> list[str]:
+        """The flows that split clients, without what DPUs have of their own."""
+        lines = (line for line in self.flows() if "table=1" in line)
+        return sorted(re.sub(r"cookie=[^,]*, |duration=[^,]*, ", "", line) for line in lines)
+
+
+@dataclass
+class FleetServers:
+    """The directory of a store on this host, and its DPUs."""
+
+    directory: Path
+    xenoovs: CommandLine
+    dpus: list[FleetDpu] = field(default_factory=list)
+    controller: subprocess.Popen[str] | None = None
+
+    def remote(self, database: Database) -> str:
+        return files_of(self.directory, database).remote
+
+    def fleet(self, command: str, *arguments: object) -> Said:
+        return self.xenoovs("fleet", command, *arguments, "--directory", self.directory)
+
+    def start(self) -> None:
+        for database in Database:
+            assert start_server(files_of(self.directory, database)) == ""
+
+    def stop(self) -> None:
+        for database in Database:
+            stop_server(files_of(self.directory, database))
+
+    def start_controller(self) -> None:
+        self.controller = start("fleet", "serve", "--directory", self.directory)
+
+    def end_controller(self) -> str:
+        assert self.controller is not None
+        self.controller.send_signal(signal.SIGTERM)
+        _, log = self.controller.communicate()
+        self.controller = None
+        return log
+
+    def is_well(self) -> bool:
+        return self.fleet("status").status == 0
+
+
+@contextmanager
+def running_fleet(directory: Path, xenoovs: CommandLine, *, dpus: int = 2) -> Iterator[FleetServers]:
+    """A fleet with a controller and agents that run, and no config yet."""
+    with ExitStack() as stack:
+        store = FleetServers(directory / "store", xenoovs)
+        create_databases(store.directory, name="test")
+        stack.callback(store.stop)
+        store.start()
+        store.start_controller()
+        stack.callback(lambda: _kill(store.controller))
+        for number in range(1, dpus + 1):
+            ovs = stack.enter_context(running_dummy_ovs(directory / f"d{number}"))
+            bridge = stack.enter_context(ovs.bridge(ports=("p0", "p1", "p2")))
+            config = directory / f"dpu{number}.yaml"
+            config.write_text(LOCAL)
+            dpu = FleetDpu(f"dpu{number}", bridge, config, store)
+            store.dpus.append(dpu)
+            stack.callback(dpu.kill)
+            assert store.fleet("add-dpu", dpu.name).status == 0
+            dpu.start()
+        yield store
+
+
+def _kill(process: subprocess.Popen[str] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_agents(store: FleetServers) -> None:
+    eventually(lambda: all(dpu.answers() for dpu in store.dpus), "the sockets of the agents")

@@ -1,0 +1,195 @@
+"""Two DPUs, each with an Open vSwitch of its own, and their store: what is applied, and what its loss leaves alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.patience import eventually
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import files_of
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30, egress: hosts}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "services.yaml"
+    path.write_text(SMALL_CONFIG)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, xenoovs: CommandLine, config: Path) -> Iterator[FleetServers]:
+    """A fleet of two DPUs that have SMALL_CONFIG."""
+    with running_fleet(tmp_path, xenoovs) as made:
+        assert "applied by 2 of 2 DPUs" in apply(made, config)
+        wait_for_agents(made)
+        yield made
+
+
+def apply(store: FleetServers, config: Path) -> str:
+    said = store.fleet("apply", config, "--now", "--yes")
+    assert said.status == 0, said.out + said.err
+    return said.out
+
+
+def status_of(dpu: FleetDpu) -> str:
+    return dpu.store.xenoovs("status", "--db", dpu.bridge.ovs.db).out
+
+
+def states(store: FleetServers) -> dict[str, str]:
+    dpus = json.loads(store.fleet("status", "-o", "json").out)["dpus"]
+    return {dpu["name"]: dpu["state"] for dpu in dpus}
+
+
+def transact(store: FleetServers, *operations: object) -> list[dict[str, Any]]:
+    """Change rows as no xenoovs would."""
+    files = files_of(store.directory, Database.FLEET)
+    asked = json.dumps([Database.FLEET.value, *operations])
+    answer: list[dict[str, Any]] = json.loads(run(["ovsdb-client", "transact", files.remote, asked]).stdout)
+    assert not any("error" in each for each in answer), answer
+    return answer
+
+
+def select(store: FleetServers, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = transact(store, {"op": "select", "table": table, "where": []})[0]["rows"]
+    return rows
+
+
+def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: FleetServers, config: Path) -> None:
+    one, two = store.dpus
+    assert one.blocks() == two.blocks()
+    assert len(one.blocks()) == 5
+    assert (store.fleet("plan", config).status, "nothing to do" in apply(store, config)) == (0, True)
+
+    config.write_text(MORE)
+    planned = store.fleet("plan", config)
+    assert planned.status == 2
+    assert planned.out.splitlines()[1].split() == ["dns", "changed", "8", "23.44%"]
+    apply(store, config)
+    assert one.blocks() == two.blocks()
+    assert sum("output:p2" in line for line in one.blocks()) > 0
+    assert states(store) == {"dpu1": "applied", "dpu2": "applied"}
+
+    before = one.blocks()
+    assert store.fleet("drain", "dns", "fips2").status == 0
+    assert one.blocks() == two.blocks() != before
+    assert not any("02:00:5e:10:00:02" in line for line in one.blocks())
+    assert "dns/fips2 is drained for" in store.fleet("status").out
+    assert store.fleet("undrain", "dns", "fips2").status == 0
+    assert any("02:00:5e:10:00:02" in line for line in one.blocks())
+
+    assert store.fleet("rollback", "--yes").status == 0
+    assert one.blocks() == two.blocks()
+    assert not any("output:p2" in line for line in one.blocks())
+    rows = store.fleet("history").out.splitlines()[1:]
+    assert [line.split()[:2] for line in rows] == [["3", "current"], ["2", "past"], ["1", "past"]]
+    assert "rollback to 1" in rows[0]
+
+
+def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: FleetServers, config: Path) -> None:
+    one, two = store.dpus
+    flows = one.flows()
+    eventually(two.cache.exists, "the saved view")
+    assert two.cache.stat().st_mode & 0o777 == 0o600
+    store.stop()
+    for dpu in store.dpus:
+        eventually(lambda dpu=dpu: "store lost since" in status_of(dpu), "the loss")  # type: ignore[misc]
+        assert store.xenoovs("status", "--db", dpu.bridge.ovs.db).status == 2
+    assert store.fleet("status").status == 1
+
+    two.stop()
+    two.bridge.add_flows("delete\n")
+    assert two.flows() == []
+    two.start()
+    eventually(lambda: two.flows() == flows, "the flows of the saved view")
+    eventually(lambda: "store lost since" in status_of(two), "the loss")
+    assert one.flows() == flows
+
+    store.start()
+    eventually(store.is_well, "the store")
+    eventually(lambda: "store lost" not in status_of(one) + status_of(two), "the agents at the store")
+    config.write_text(MORE)
+    apply(store, config)
+    assert one.blocks() == two.blocks()
+
+
+def test_a_damaged_view_is_not_used(store: FleetServers) -> None:
+    one, two = store.dpus
+    flows = two.flows()
+    eventually(two.cache.exists, "the saved view")
+    store.stop()
+    two.stop()
+    two.cache.write_bytes(two.cache.read_bytes().replace(b"fips2", b"fips9"))
+    two.start()
+    # It waits for the store, and leaves the flows as they are.
+    store.start()
+    eventually(two.answers, "the store")
+    assert "its checksum is wrong" in two.stop()
+    assert two.flows() == flows == one.flows()
+
+
+def test_a_dpu_that_lacks_a_port_keeps_what_it_has_and_says_why(store: FleetServers, config: Path) -> None:
+    one, two = store.dpus
+    two.config.write_text(two.config.read_text().replace("hosts: p2", "hosts: p9"))
+    before = two.blocks()
+    config.write_text(MORE)
+    said = store.fleet("apply", config, "--now", "--yes", "--timeout", "1s")
+    assert (said.status, "applied by 1 of 2 DPUs" in said.out) == (2, True)
+    assert "dpu2: " in said.err
+    assert "p9" in said.err
+    assert (two.blocks(), one.blocks() == before) == (before, False)
+    assert states(store) == {"dpu1": "applied", "dpu2": "failed"}
+    two.config.write_text(two.config.read_text().replace("hosts: p9", "hosts: p2"))
+    eventually(store.is_well, "the port")
+    assert one.blocks() == two.blocks()
+
+
+def test_commands_of_one_dpu_are_refused_and_external_changes_are_reverted(store: FleetServers) -> None:
+    one, two = store.dpus
+    flows = one.flows()
+    said = store.xenoovs("drain", "dns", "fips2", "--db", one.bridge.ovs.db)
+    assert (said.status, "xenoovs fleet drain SERVICE BACKEND" in said.err) == (1, True)
+    # A pause stays local, and what the bridge has instead shows as drift.
+    assert store.xenoovs("pause", "--db", two.bridge.ovs.db).status == 0
+    assert store.fleet("drain", "dns", "fips2", "--timeout", "1s").status == 2
+    eventually(lambda: states(store) == {"dpu1": "applied", "dpu2": "drifted"}, "the drift")
+    assert two.flows() == flows
+    assert store.xenoovs("resume", "--db", two.bridge.ovs.db).status == 0
+    eventually(store.is_well, "the end of the drift")
+    assert one.blocks() == two.blocks()
+
+
+def test_hostile_rows_change_no_flow(store: FleetServers) -> None:
+    one, two = store.dpus
+    flows = one.flows(), two.flows()
+    (before,) = select(store, "Service")
+    store.end_controller()
+    rows: tuple[dict[str, object], ...] = (
+        {"config": "{"},
+        {"config": '{"name":"dns","backends":[{"name":"\\u001b[2Jx","weight":1}]}'},
+        {"config": json.dumps({"name": "dns", "weights": {"from": "/etc/shadow"}, "backends": [{"name": "a"}]})},
+        {"blocks": ["map", [["0x0/0", "\u001b]0;x\u0007"]]]},
+        {"blocks": ["map", [["../../etc", "fips2"]]]},
+        {"blocks": ["map", []]},
+    )
+    for row in rows:
+        for written in (row, {key: before[key] for key in row}):
+            raised = {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]}
+            transact(store, {"op": "update", "table": "Service", "where": [], "row": written}, raised)
+            wanted = 2 if written is row else 0
+            for dpu in store.dpus:
+                db = ("--db", dpu.bridge.ovs.db)
+                eventually(lambda: store.xenoovs("status", *db).status == wanted, f"{written} at {dpu.name}")  # noqa: B023
+                assert "\x1b]0" not in status_of(dpu)
+            assert (one.flows(), two.flows()) == flows

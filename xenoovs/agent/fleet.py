@@ -1,0 +1,183 @@
+"""The membership of an agent in a fleet: it follows the store, keeps the last view, and reports what it has done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from random import uniform
+from typing import TYPE_CHECKING
+
+from xenoovs import __version__
+from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.log import info, warn
+from xenoovs.agent.snapshot import FleetMembership
+from xenoovs.agent.state import RuntimeChanged
+from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
+from xenoovs.fleet.services import digest
+from xenoovs.model.balancer import service_ids
+from xenoovs.store.view import FORMAT, DpuStatus, FleetView
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+    from xenoovs.store.client import DpuStatusClient, StoreClient
+
+SEEN_S, _SEEN_JITTER = 60.0, 0.1
+"""Between two reports without news; of 1,000 DPUs that is 17 transactions a second."""
+_READ_BACK_S = 10.0
+"""Between two readings of the flows while this agent changes nothing, as in a pause."""
+_MAX_ERROR = 1000
+"""Characters of an error that are reported; `xenoovs status` on the DPU has all of it."""
+
+
+class FleetMember:
+    """Connects an agent with the store of its fleet. Its methods are for the event loop of the agent."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        config: FleetConfig,
+        name: str,
+        store: StoreClient,
+        states: DpuStatusClient | None,
+        cache: FleetCache,
+    ) -> None:
+        """Make the agent a member. Local overrides end: the store decides about weights.
+
+        Args:
+            name: Of this DPU.
+            states: Where it reports; None: nowhere.
+            cache: Where the last view survives a restart.
+        """
+        self._agent, self._config, self._name = agent, config, name
+        self._store, self._states, self._cache = store, states, cache
+        self._saved: FleetView | None = None
+        self._status = DpuStatus(name, version=__version__, format=FORMAT)
+        self._older: FleetView | None = None
+        self._is_lost = False
+        self._rounded = asyncio.Event()
+        self._drift_s, self._drift_generation = 0.0, -1
+        agent.fleet, agent.check_override = self.membership, self._refuse_override
+        agent.round_listeners.append(self._rounded.set)
+        agent.add_task(self._run)
+        runtime = agent.state.runtime
+        if runtime.overrides:
+            names = [f"{each.service}/{each.backend}" for each in runtime.overrides]
+            warn("overrides of this DPU have ended; the store of the fleet decides", backends=first_names(names))
+            agent.store.dispatch(RuntimeChanged(replace(runtime, overrides=())))
+
+    def changed(self) -> None:
+        """Take the newest view, or notice that the store is lost."""
+        connection, view = self._store.connection, self._store.view()
+        if connection.is_connected == self._is_lost:
+            self._is_lost = not connection.is_connected
+            if self._is_lost:
+                warn("store lost; what is installed stays", reason=connection.reason)
+            else:
+                info("store connected", remote=connection.remote)
+        if view is None or view is self._config.newest or not view.intent:
+            return
+        if view.generation < self._generation:
+            if self._older is None:
+                warn("the store is older than what is in use, which stays", generation=view.generation)
+            self._older = view
+            return
+        self._older, self._config.newest = None, view
+        self._agent.request_round()
+
+    def membership(self) -> FleetMembership:
+        """Return what `status` shows."""
+        connection = self._store.connection
+        problem = connection.problem if connection.is_connected else connection.reason
+        if self._older is not None and connection.is_connected:
+            problem = (
+                f"its generation {self._older.generation} is older than that in use; if a backup was restored, "
+                f"remove {self._cache.path} and restart the agent"
+            )
+        lost_since_s = None if connection.is_connected else connection.since_s
+        return FleetMembership(self._name, self._generation, self._config.newest.generation, lost_since_s, problem)
+
+    @property
+    def _generation(self) -> int:
+        """The generation in use."""
+        view = self._config.good.view
+        return 0 if view is None else view.generation
+
+    def _refuse_override(self) -> None:
+        raise RequestRefused(
+            f"this is DPU {self._name} of a fleet, whose store decides about weights; for all DPUs: `xenoovs fleet "
+            "drain SERVICE BACKEND`, `undrain` or `weight`",
+            status=409,
+            code="in_fleet",
+        )
+
+    async def _run(self) -> None:
+        """Save and report after every round, and now and then without one."""
+        self.changed()
+        while True:
+            # Before the report: a round that ends meanwhile is reported next.
+            self._rounded.clear()
+            await self._save()
+            await self._report()
+            try:
+                await asyncio.wait_for(
+                    self._rounded.wait(),
+                    SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER),  # noqa: S311
+                )
+            except asyncio.TimeoutError:
+                self._status = replace(self._status, seen_ms=0)
+
+    async def _save(self) -> None:
+        """Save the view in use, once the bridge has it."""
+        view = self._config.good.view
+        if view is None or view is self._saved or self._agent.report.last_error:
+            return
+        try:
+            await asyncio.to_thread(self._cache.save, view)
+            self._saved = view
+        except OSError as error:
+            reason = error.strerror or error
+            warn("the view of the store cannot be saved; after a reboot this DPU waits for the store", reason=reason)
+
+    async def _report(self) -> None:
+        if self._states is None:
+            return
+        agent, report, before = self._agent, self._agent.report, self._status
+        problems = [str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
+        error = "; ".join(dict.fromkeys(filter(None, problems)))[:_MAX_ERROR]
+        is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
+        generation = self._generation if is_right else before.applied
+        now_ms = int(time.time() * 1000)
+        status = replace(
+            before,
+            applied=generation,
+            applied_ms=now_ms if generation != before.applied else before.applied_ms,
+            error=error,
+            drift=await self._drift(agent),
+        )
+        if status != before or not before.seen_ms:
+            self._status = replace(status, seen_ms=now_ms)
+            self._states.put(self._status)
+
+    async def _drift(self, agent: Agent) -> dict[str, str]:
+        """Return the digests of services whose flows say something else than the store."""
+        good, now_s = self._config.good, time.monotonic()
+        before = dict(self._status.drift)
+        is_quiet = not (before or agent.report.held) and bool(self._status.seen_ms)
+        if self._drift_generation == self._generation and (
+            is_quiet or (before and agent.report.held and now_s < self._drift_s)
+        ):
+            return before
+        try:
+            decided = dict((await asyncio.to_thread(agent.engine.decision, good.balancer))[0].services)
+        except (SwitchError, ParseError):
+            # The round that fails for the same reason is reported.
+            return before
+        self._drift_s, self._drift_generation = now_s + _READ_BACK_S, self._generation
+        ids = service_ids(service.claim for service in good.balancer.services)
+        found = {
+            service.name: "" if ids[service.claim] not in decided else digest(service.name, decided[ids[service.claim]])
+            for service in good.balancer.services
+        }
+        return {name: read for name, read in found.items() if read != digest(name, good.stored[name])}

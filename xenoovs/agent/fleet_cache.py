@@ -1,0 +1,90 @@
+"""The last view of a fleet's store in a file, so that a DPU that boots without the store forwards."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+from xenoovs.agent.runtime_file import replace_file
+from xenoovs.errors import FleetCacheUnusable
+from xenoovs.store.view import FORMAT, FleetView, StoredService, blocks_from_map, blocks_to_map
+
+_MAX_SIZE_BYTES = 64 * 1024 * 1024
+"""A thousand services of 16 blocks are 1.5 MB."""
+
+
+class FleetCache:
+    """The file: the SHA-256 of the rest on its first line, then JSON; mode 0600, replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> FleetView | None:
+        """Return the view that was saved; None: there is none. Raises FleetCacheUnusable."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(_MAX_SIZE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FleetCacheUnusable(path=str(self.path), reason=error.strerror or str(error)) from None
+        checksum, _, document = data.partition(b"\n")
+        if sha256(document).hexdigest().encode() != checksum:
+            raise FleetCacheUnusable(path=str(self.path), reason="its checksum is wrong")
+        try:
+            return _parse(json.loads(document))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise FleetCacheUnusable(path=str(self.path), reason="it is of another version of xenoovs") from None
+
+    def save(self, view: FleetView) -> None:
+        """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
+        document = json.dumps(_document(view), separators=(",", ":")).encode()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self.path, sha256(document).hexdigest().encode() + b"\n" + document)
+
+
+def _document(view: FleetView) -> dict[str, object]:
+    services = [
+        {
+            "name": each.name,
+            "groups": sorted(each.groups),
+            "config": each.config,
+            "claim": each.claim,
+            "generation": each.generation,
+            "active": blocks_to_map(each.active),
+            "home": blocks_to_map(each.home),
+        }
+        for each in view.services.values()
+    ]
+    return {
+        "format": FORMAT,
+        "name": view.name,
+        "generation": view.generation,
+        "intent": view.intent,
+        "services": services,
+    }
+
+
+def _parse(document: dict[str, object]) -> FleetView:
+    """Return the view of a document with the right checksum. Raises what a document of another form raises."""
+    if document["format"] != FORMAT:
+        raise ValueError(document["format"])
+    services = {each["name"]: _service(**each) for each in document["services"]}  # type: ignore[attr-defined]
+    return FleetView(
+        str(document["name"]), FORMAT, int(str(document["generation"])), int(str(document["intent"])), 0, services
+    )
+
+
+def _service(
+    *,
+    name: str,
+    groups: list[str],
+    config: str,
+    claim: str,
+    generation: int,
+    active: dict[str, str],
+    home: dict[str, str],
+) -> StoredService:
+    blocks = blocks_from_map(active), blocks_from_map(home)
+    return StoredService(name, frozenset(groups), config, claim, generation, *blocks)

@@ -1,0 +1,48 @@
+"""The config of an agent in a fleet: the file of its DPU, joined with the services and blocks of one view of the store.
+
+Both are taken together, so a change of the store is one change of the bridge.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
+from xenoovs.fleet.services import config_and_decisions
+from xenoovs.store.view import FleetView
+
+
+class FleetConfig(ConfigFile):
+    """A file without services, which come from the store.
+
+    Attributes:
+        newest: The view that the next `poll` takes.
+    """
+
+    def __init__(self, path: Path, view: FleetView) -> None:
+        """Read the file, with the services of a view.
+
+        Raises:
+            ConfigError, ConfigUnreadable, StoredServiceUnusable.
+        """
+        self.newest = self._taken = view
+        super().__init__(path)
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether the file has changed since the last `poll`, or there is another view."""
+        return self.newest is not self._taken or super().is_touched
+
+    @property
+    def _digest(self) -> str:
+        view = self._taken
+        rows = "".join(f"{name} {view.services[name].generation}\n" for name in sorted(view.services))
+        return sha256(f"{self._sources.digest}\n{view.generation}\n{rows}".encode()).hexdigest()[:DIGEST_DIGITS]
+
+    def _read(self) -> ConfigVersion:
+        self._taken = view = self.newest
+        balancer, stored = config_and_decisions(
+            view.services.values(), self._sources.read(self.path), file=str(self.path), sources=self._sources
+        )
+        return ConfigVersion(balancer, self._digest, stored, view)

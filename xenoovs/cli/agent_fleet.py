@@ -1,0 +1,116 @@
+"""`xenoovs agent --fleet`: the connections with the store of a fleet, and the config that an agent begins with."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xenoovs.agent.control.paths import AgentPaths
+from xenoovs.agent.fleet import FleetMember
+from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.log import info, warn
+from xenoovs.cli.via import wake
+from xenoovs.config.fleet import join
+from xenoovs.config.include import ConfigSources
+from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
+from xenoovs.store.client import DpuStatusClient, StoreClient
+from xenoovs.store.view import FleetView
+
+if TYPE_CHECKING:
+    from xenoovs.agent.daemon import Agent
+    from xenoovs.cli.agent import Options
+
+_PATIENCE_S = 2.0
+"""How long the store may take before the log says that the agent waits for it."""
+
+
+class _Notice:
+    """Calls nothing until an agent runs: the connections begin earlier."""
+
+    def __init__(self) -> None:
+        self.call: Callable[[], None] = lambda: None
+
+    def __call__(self) -> None:
+        self.call()
+
+
+@dataclass(slots=True)
+class JoinedFleet:
+    """The connections of an agent that is not running yet.
+
+    Attributes:
+        config: What it begins with.
+        name: Of the DPU.
+    """
+
+    config: FleetConfig
+    name: str
+    store: StoreClient
+    states: DpuStatusClient | None
+    cache: FleetCache
+    notice: _Notice = field(default_factory=_Notice)
+
+    def attach(self, agent: Agent) -> None:
+        """Make an agent with this config a member, within its event loop."""
+        loop = asyncio.get_running_loop()
+        member = FleetMember(agent, self.config, self.name, self.store, self.states, self.cache)
+        self.notice.call = lambda: wake(loop, member.changed)
+
+
+@contextmanager
+def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[JoinedFleet]:
+    """Connect with the store. Without a usable cached view, wait for the first one, for as long as it takes.
+
+    Raises:
+        ConfigError, ConfigUnreadable, StoreError.
+    """
+    assert options.fleet is not None  # noqa: S101  # or nothing is to be joined
+    (path,) = options.configs
+    sources = ConfigSources(path)
+    local = join(sources.read(path), {}, file=str(path), sources=sources)
+    assert places is not None  # noqa: S101  # as without --once
+    cache, notice = FleetCache(places.fleet(local.uplinks.label)), _Notice()
+    with ExitStack() as stack:
+        store = stack.enter_context(StoreClient(options.fleet, on_change=notice))
+        states = None if options.fleet_state is None else stack.enter_context(DpuStatusClient(options.fleet_state))
+        name = options.dpu or socket.gethostname()
+        config = _cached(cache, path) or _first(store, path, options.fleet)
+        yield JoinedFleet(config, name, store, states, cache, notice)
+
+
+def _cached(cache: FleetCache, path: Path) -> FleetConfig | None:
+    try:
+        view = cache.load()
+        if view is None:
+            return None
+        config = FleetConfig(path, view)
+    except (ConfigError, FleetCacheUnusable, StoredServiceUnusable) as problem:
+        warn("the saved view of the store is not used", reason=str(problem))
+        return None
+    info("begins with the saved view of the store", generation=view.generation, file=cache.path)
+    return config
+
+
+def _first(store: StoreClient, path: Path, remotes: str) -> FleetConfig:
+    """Return the config with the first view of the store that can be used."""
+    view: FleetView | None = None
+    shown = ""
+    while True:
+        view = store.wait_changed(view, timeout_s=_PATIENCE_S)
+        reason = store.connection.reason or store.connection.problem or "it has not answered yet"
+        if view is not None:
+            try:
+                if view.intent:
+                    return FleetConfig(path, view)
+                reason = "the fleet has no config yet: `xenoovs fleet apply FILE --now`"
+            except (ConfigError, StoredServiceUnusable) as problem:
+                reason = str(problem)
+        if reason != shown:
+            shown = reason
+            warn("waiting for the store; the flows of the bridge stay", remotes=remotes, reason=reason)

@@ -1,0 +1,152 @@
+"""What the commands about a fleet share: where its store is, its newest view, and changes of it."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from xenoovs.cli.options import duration
+from xenoovs.errors import FleetRefused, StoreUnreachable
+from xenoovs.fleet.change import next_change
+from xenoovs.store.client import DpuStatusReader, Outcome, StoreClient
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import files_of
+from xenoovs.store.view import Changes, DpuStatus, FleetView
+
+DIRECTORY = Path("/var/lib/xenoovs/fleet")
+CONNECT_S = 5.0
+_SETTLE_S = 15.0
+"""How long a controller may take to write what was asked for."""
+_POLL_S = 0.05
+_ATTEMPTS = 10
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+directory_option = click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    default=DIRECTORY,
+    show_default=True,
+    help="Directory of the store's servers on this host.",
+)
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=duration,
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="How long to wait for the DPUs.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStore:
+    """The two databases of a fleet, while connected.
+
+    Attributes:
+        fleet: Of services and blocks.
+        states: Of what DPUs report.
+    """
+
+    fleet: StoreClient
+    states: DpuStatusReader
+
+    def view(self) -> FleetView:
+        """Return the newest view. Raises StoreUnreachable."""
+        view = self.fleet.wait_changed(None, timeout_s=CONNECT_S)
+        if view is None or not self.fleet.connection.is_connected:
+            connection = self.fleet.connection
+            raise StoreUnreachable(remotes=self.remote, reason=connection.reason or connection.problem or "no answer")
+        return view
+
+    @property
+    def remote(self) -> str:
+        return self.fleet.connection.remote or "the host's socket (--directory names another one)"
+
+    def statuses(self) -> Mapping[str, DpuStatus] | None:
+        """Return what DPUs report; None: the database of states does not answer."""
+        end_s = time.monotonic() + CONNECT_S
+        while (found := self.states.statuses()) is None and time.monotonic() < end_s:
+            time.sleep(_POLL_S)
+        return found if self.states.connection.is_connected else None
+
+    def change(self, compute: Callable[[FleetView], Changes]) -> FleetView:
+        """Write what a function computes from the newest view; anew while others were first. Return the view after.
+
+        Raises:
+            StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
+        """
+        for _ in range(_ATTEMPTS):
+            view = self.view()
+            match self.fleet.commit(view.generation, compute(view)):
+                case Outcome.COMMITTED:
+                    return self.view()
+                case Outcome.UNKNOWN:
+                    raise StoreUnreachable(
+                        remotes=self.remote,
+                        reason="the connection was lost before the answer, so the change may be written or not; look "
+                        "with `xenoovs fleet status`",
+                    )
+                case Outcome.REFUSED:
+                    time.sleep(_POLL_S)
+        raise FleetRefused("others change the fleet all the time; nothing was written: try again")
+
+    def settled(self) -> FleetView:
+        """Wait until a controller has written what the view asks for. Raises FleetRefused: none did."""
+        end_s, view = time.monotonic() + _SETTLE_S, self.view()
+        while not next_change(view).is_empty:
+            if time.monotonic() > end_s:
+                raise FleetRefused(
+                    "the change is in the store, but no controller has decided about it: start one with `xenoovs fleet "
+                    "serve`; DPUs keep what they have until then"
+                )
+            view = self.fleet.wait_changed(view, timeout_s=_POLL_S) or view
+        return view
+
+    def lacking(self, view: FleetView, *, timeout_s: float) -> dict[str, str]:
+        """Wait until all DPUs have applied a generation. Return those that have not, each with a reason."""
+        end_s = time.monotonic() + timeout_s
+        while True:
+            statuses = self.statuses()
+            lacking = {name: _reason(view, (statuses or {}).get(name)) for name in sorted(view.dpus)}
+            lacking = {name: reason for name, reason in lacking.items() if reason}
+            if not lacking or time.monotonic() > end_s:
+                return lacking
+            time.sleep(_POLL_S)
+
+
+def _reason(view: FleetView, status: DpuStatus | None) -> str:
+    if status is None:
+        return "has not reported yet"
+    if status.applied >= view.generation:
+        return ""
+    return status.error or f"has generation {status.applied}"
+
+
+@contextmanager
+def fleet_store(directory: Path) -> Iterator[FleetStore]:
+    """Connect with both databases of this host, for the time of a `with`."""
+    with ExitStack() as stack:
+        remotes = [files_of(directory, database).remote for database in (Database.FLEET, Database.STATES)]
+        fleet = stack.enter_context(StoreClient(remotes[0], with_intents=True))
+        yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])))
+
+
+def on_fleet(command: Command) -> Command:
+    """Add --directory, and call a command with the `store` there."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, directory: Path, **options: Any) -> object:
+        with fleet_store(directory) as store:
+            return command(*arguments, store=store, **options)
+
+    return directory_option(cast(Command, run))

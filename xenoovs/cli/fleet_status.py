@@ -1,0 +1,230 @@
+"""`xenoovs fleet status` and `history`: who has which generation, and which configs the fleet had."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+import click
+
+from xenoovs.cli.fleet_client import FleetStore, on_fleet
+from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+from xenoovs.cli.options import OutputFormat, output_option
+from xenoovs.cli.output import echo, print_table
+from xenoovs.display import decimal, duration, printable
+from xenoovs.errors import counted, first_names
+from xenoovs.fleet.change import next_change
+from xenoovs.store.view import DpuStatus, FleetView
+
+SILENT_S = 180.0
+"""Three reports that did not come."""
+
+
+class DpuState(Enum):
+    """How a DPU stands to the newest generation."""
+
+    APPLIED = "applied"
+    BEHIND = "behind"
+    FAILED = "failed"
+    DRIFTED = "drifted"
+    SILENT = "silent"
+    UNKNOWN = "never reported"
+    STRANGER = "not of the fleet"
+
+
+_COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class DpuRow:
+    """A DPU in the list.
+
+    Attributes:
+        seen_s: Since its last report; None: there is none.
+    """
+
+    name: str
+    state: DpuState
+    status: DpuStatus
+    seen_s: float | None
+
+    @property
+    def note(self) -> str:
+        """What is wrong, in words."""
+        drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
+            sorted(self.status.drift), most=3
+        )
+        return "; ".join(filter(None, (self.status.error, drift if self.status.drift else "")))
+
+
+def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
+    """Return the DPUs of the fleet by name, then those that report without being of it."""
+    rows = []
+    for name in (*sorted(view.dpus), *sorted(statuses.keys() - view.dpus.keys())):
+        status = statuses.get(name)
+        seen_s = None if status is None else max(0.0, now_s - status.seen_ms / 1000)
+        rows.append(DpuRow(name, _state(view, name, status, seen_s), status or DpuStatus(name), seen_s))
+    return rows
+
+
+def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float | None) -> DpuState:
+    if name not in view.dpus:
+        return DpuState.STRANGER
+    if status is None or seen_s is None:
+        return DpuState.UNKNOWN
+    if seen_s > SILENT_S:
+        return DpuState.SILENT
+    if status.error:
+        return DpuState.FAILED
+    if status.drift:
+        return DpuState.DRIFTED
+    return DpuState.APPLIED if status.applied >= view.generation else DpuState.BEHIND
+
+
+@click.command("status")
+@output_option
+@on_fleet
+def status_command(*, output: OutputFormat, store: FleetStore) -> int:
+    """Show the generation of the fleet, its overrides, and which DPUs have applied it.
+
+    A DPU is `behind` with an older generation, `failed` with an error, `drifted` where its flows say something else
+    than the store, and `silent` three minutes after its last report.
+
+    Exit status 0: every DPU has the newest generation, 2: something differs.
+    """
+    view, statuses = store.view(), store.statuses()
+    rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
+    problems = _problems(view, statuses)
+    output.show(
+        lambda: _document(store, view, rows, problems),
+        lambda: _show(store, view, rows, problems),
+    )
+    is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
+    return EXIT_OK if is_well else EXIT_DIFFERS
+
+
+def _problems(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
+    problems = []
+    if statuses is None:
+        problems.append("the database of states does not answer: what DPUs have is not known")
+    change = next_change(view)
+    if not change.is_empty:
+        problems.append("no controller has decided about the newest change: is `xenoovs fleet serve` running?")
+    problems += [str(problem) for problem in change.unusable]
+    return problems
+
+
+@click.command("history")
+@output_option
+@on_fleet
+def history_command(*, output: OutputFormat, store: FleetStore) -> None:
+    """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them."""
+    intents = sorted(store.view().intents.values(), key=lambda each: -each.number)
+    output.show(
+        lambda: {
+            "intents": [
+                {
+                    "number": each.number,
+                    "state": each.state.value,
+                    "created_ms": each.created_ms,
+                    "author": each.author,
+                    "comment": each.comment,
+                    "digest": each.digest,
+                }
+                for each in intents
+            ]
+        },
+        lambda: print_table(
+            ["NUMBER", "STATE", "WHEN", "WHO", "COMMENT"],
+            [
+                [
+                    str(each.number),
+                    each.state.value,
+                    _time(each.created_ms),
+                    printable(each.author),
+                    printable(each.comment),
+                ]
+                for each in intents
+            ],
+            right=(0,),
+        ),
+    )
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return "-"
+
+
+def _show(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list[str]) -> None:
+    connection = store.fleet.connection
+    role = "leads" if connection.is_leader else "follows"
+    counts = Counter(row.state for row in rows)
+    echo(
+        f"fleet {view.name}: generation {view.generation}, config {view.intent or 'none'}, "
+        f"{counted(len(view.services), 'service')}; server {connection.remote} {role}"
+    )
+    if counts:
+        echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
+    if rows:
+        echo()
+        print_table(
+            ["DPU", "STATE", "GENERATION", "SEEN", "VERSION", "NOTE"],
+            [
+                [
+                    printable(row.name),
+                    click.style(row.state.value, fg=_COLOURS.get(row.state, "red")),
+                    str(row.status.applied or "-"),
+                    duration(row.seen_s),
+                    printable(row.status.version) or "-",
+                    printable(row.note),
+                ]
+                for row in rows
+            ],
+            right=(2, 3),
+        )
+    if problems or view.overrides:
+        echo()
+    for problem in problems:
+        echo(click.style(printable(problem), fg="red"))
+    for (service, backend), one in sorted(view.overrides.items()):
+        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
+        since = duration(time.time() - one.since_ms / 1000)
+        echo(
+            f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
+            f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
+        )
+
+
+def _document(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list[str]) -> dict[str, object]:
+    connection = store.fleet.connection
+    return {
+        "fleet": view.name,
+        "generation": view.generation,
+        "intent": view.intent,
+        "services": len(view.services),
+        "server": {"remote": connection.remote, "leads": connection.is_leader},
+        "dpus": [
+            {
+                "name": row.name,
+                "state": row.state.name.lower(),
+                "applied": row.status.applied,
+                "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
+                "version": row.status.version,
+                "error": row.status.error,
+                "drift": dict(row.status.drift),
+            }
+            for row in rows
+        ],
+        "overrides": [
+            {"service": one.service, "backend": one.backend, "weight": float(one.weight), "author": one.author}
+            for _, one in sorted(view.overrides.items())
+        ],
+        "problems": problems,
+    }
