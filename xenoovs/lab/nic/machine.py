@@ -18,7 +18,7 @@ from pathlib import Path
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
-from xenoovs.switch.process import missing_programs, run
+from xenoovs.switch.process import missing_programs, run, try_run
 
 COMPILER = "gcc-12"
 """The compiler of Debian's kernel 6.1, as modules need it."""
@@ -149,6 +149,13 @@ _ESWITCH = _HERE / "eswitch"
 # What the guest needs for the host's files, and for the ports to the host.
 _BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console")
 
+# Programs that the guest has in its memory. Opening one and its libraries among the host's files is 20 to 90 requests
+# of 9p: a third of what starting it costs.
+_LOCAL = (
+    *("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-appctl", "ovs-ofctl", "ovs-dpctl"),
+    *("ip", "tc", "ethtool", "devlink", "sh", "cat", "tee"),
+)
+
 
 def build_module(kernel: GuestKernel) -> Path:
     """Return `eswitch.ko`, built if its source has changed. Raises LabError with the message of the compiler."""
@@ -171,7 +178,7 @@ def build_module(kernel: GuestKernel) -> Path:
 
 
 def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
-    """Build a ram disk of busybox, a few modules and `guest/init.sh`, as a newc archive in `directory`.
+    """Build a ram disk of busybox, a few modules, `guest/init.sh` and `_LOCAL`, as a newc archive in `directory`.
 
     Args:
         start: The script that the guest executes once it has the host's files.
@@ -188,11 +195,28 @@ def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
     for module in modules:
         shutil.copy(module, tree / "modules")
     (tree / "modules" / "order").write_text("".join(f"{module.name}\n" for module in modules))
+    for file in _local_files():
+        copy = tree / "upper" / file.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    # Each path of a library goes through /lib or /lib64, and 9p reads a link anew each time.
+    for link in filter(Path.is_symlink, Path("/").iterdir()):
+        shutil.copy(link, tree / "upper", follow_symlinks=False)
     names = "".join(f"{path.relative_to(tree)}\n" for path in sorted(tree.rglob("*")))
     archive = directory / "initrd.cpio"
     run(["env", f"--chdir={tree}", "busybox", "cpio", "-o", "-H", "newc", "-F", str(archive)], stdin=names)
     shutil.rmtree(tree)
     return archive
+
+
+def _local_files() -> set[Path]:
+    """Return the files of the programs in `_LOCAL` that are here, and of their libraries (ldd(1))."""
+    programs = [path for path in map(shutil.which, _LOCAL) if path]
+    # The status is 1 where one of them is a static program.
+    libraries = re.findall(r"(/\S+) \(0x", try_run(["ldd", *programs]).stdout)
+    # A directory of the scratch layer would hide a link to one, as /lib is.
+    files = (Path(name) for name in (*programs, *libraries, "/etc/ld.so.cache"))
+    return {file.parent.resolve() / file.name for file in files}
 
 
 _MEMORY_MIB = 2048

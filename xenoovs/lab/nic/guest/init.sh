@@ -8,7 +8,8 @@ $bb mount -t devtmpfs devtmpfs /dev
 while read -r module; do $bb insmod "/modules/$module"; done </modules/order
 $bb mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 host /host
 $bb mount -t tmpfs tmpfs /top
-$bb mkdir /top/upper /top/work
+$bb mkdir /top/work
+$bb cp -a /upper /top/upper
 $bb mount -t overlay -o lowerdir=/host,upperdir=/top/upper,workdir=/top/work overlay /new
 $bb mount -t tmpfs -o mode=755 tmpfs /new/run
 $bb cp /start /new/run/start
