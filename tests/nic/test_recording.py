@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def boots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualMachin
         booted.append(VirtualMachine(tmp_path))
         yield booted[-1]
 
-    def lines(_machine: VirtualMachine, _module: str, *, stdin: str) -> Iterator[str]:
-        for scenario in json.loads(stdin)["scenarios"]:
+    def lines(_machine: VirtualMachine, _module: str, _job: str, *, stdin: Iterable[str]) -> Iterator[str]:
+        for scenario in stdin:
             if scenario == "other_actions":
                 raise LabError("the virtual machine has ended")
             yield json.dumps({"scenario": scenario})
@@ -41,7 +41,10 @@ def boots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualMachin
     return booted
 
 
-def test_a_part_that_ends_its_machine_fails_alone(boots: list[VirtualMachine], tmp_path: Path) -> None:
+def test_a_part_that_ends_its_machine_fails_alone(
+    boots: list[VirtualMachine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(vm, "_MACHINES", 1)
     with vm.Recording(PARTS, tmp_path / "records") as recording:
         records = {part: recording.record(part) for part in PARTS}
     assert records["accepted"] == {"scenario": "accepted"}
@@ -60,3 +63,22 @@ def test_without_a_machine_that_boots_all_parts_fail(
     with vm.Recording(PARTS, tmp_path / "records") as recording:
         errors = {recording.record(part)["error"] for part in PARTS}
     assert errors == {"BootError: the virtual machine does not answer"}
+
+
+def test_while_one_machine_records_a_long_part_the_other_records_all_others(
+    boots: list[VirtualMachine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recordings: list[vm.Recording] = []
+
+    def lines(_machine: VirtualMachine, _module: str, _job: str, *, stdin: Iterable[str]) -> Iterator[str]:
+        for scenario in stdin:
+            if scenario == "accepted":
+                for part in PARTS[1:]:
+                    recordings[0].record(part)
+            yield json.dumps({"scenario": scenario})
+
+    monkeypatch.setattr(vm, "_lines", lines)
+    recordings.append(vm.Recording(PARTS, tmp_path / "records"))
+    with recordings[0]:
+        assert [recordings[0].record(part)["scenario"] for part in PARTS] == list(PARTS)
+    assert len(boots) == 2

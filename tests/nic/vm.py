@@ -1,7 +1,7 @@
 """Boots two virtual machines with the emulated NIC and brings back the record of each part as soon as it is complete.
 
 `python -m tests.nic.vm [PART ...]` does it (all parts by default) and prints where the records are; as root. A part is
-a scenario, `lab` or `hardware`.
+a scenario, `lab`, `demo` or `hardware`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 from tests.machines import prepare
+from tests.nic.demo import Demo
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.nic.call import conversation
+from xenoovs.lab.nic.call import Call
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.switch.process import run
 
-LAB, HARDWARE = "lab", "hardware"
-PARTS = (LAB, HARDWARE, *SCENARIOS)
+LAB, DEMO, HARDWARE = "lab", "demo", "hardware"
+PARTS = (LAB, DEMO, HARDWARE, *SCENARIOS)
+"""In the order in which they are begun: those that last longest first."""
 
 _REPOSITORY = Path(__file__).parents[2]
 _BALANCERS = Path(__file__).parent / "balancers"
-# Scenarios of the machine that runs after the lab, and has the hardware suite too: as many as make both end together.
-_SECOND_SHARE = 6
+_MACHINES = 2
 # A part takes 10 to 100 s on two idle cores. When one exceeds this it fails, and the others continue in a new machine.
 _PART_TIMEOUT_S = 1800.0
 _BOOT_TIMEOUT_S = 1800.0
@@ -58,14 +59,10 @@ class Recording:
         """`directory` is made; each record is also written there, as PART.json."""
         self._directory = directory
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
-        self._stopped = Event()
+        self._waiting = deque(self._records)
         self._stack = ExitStack()
-        self._running: list[VirtualMachine | LabStory] = []
-        scenarios = [part for part in self._records if part in SCENARIOS]
-        second = scenarios[-_SECOND_SHARE:]
-        first = [part for part in scenarios if part not in second]
-        others = [part for part in self._records if part not in SCENARIOS]
-        self._workers = [Thread(target=self._work, args=(deque(share),)) for share in (first, [*others, *second])]
+        self._running: list[VirtualMachine | LabStory | Demo] = []
+        self._workers = [Thread(target=self._work) for _ in range(_MACHINES)]
 
     def __enter__(self) -> Recording:
         self._directory.mkdir(parents=True)
@@ -79,7 +76,7 @@ class Recording:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+        self._waiting.clear()
         for each in self._running:
             each.kill()
         for worker in self._workers:
@@ -90,38 +87,60 @@ class Recording:
         """Return the record of a part when it is complete; it has the key `error` when the part failed."""
         return self._records[part].result()
 
-    def _work(self, parts: deque[str]) -> None:
-        while parts and not self._stopped.is_set():
+    def _work(self) -> None:
+        """Record one part after the other, until none waits. `current`: what this thread records, at most one part."""
+        current = deque[str]()
+        while self._take(current):
             try:
-                if parts[0] == LAB:
-                    self._finish(parts, self._lab_record())
+                if current[0] == LAB:
+                    self._finish(current, self._lab_record())
+                elif current[0] == DEMO:
+                    self._finish(current, self._demo_record())
                 else:
-                    self._use_machine(parts)
+                    self._use_machine(current)
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
-                # The machine is killed as soon as the last record has come. Without one that boots nothing can go on.
-                failed = len(parts) if isinstance(error, BootError) else min(1, len(parts))
-                for _ in range(failed):
-                    self._finish(parts, {"error": f"{type(error).__name__}: {error}"})
-        while parts:
-            self._finish(parts, {"error": "the recording was stopped"})
+                # After an error of a machine that has recorded all there is nothing to fail.
+                while current:
+                    self._finish(current, {"error": f"{type(error).__name__}: {error}"})
+                    # Without a machine that boots nothing can go on.
+                    if isinstance(error, BootError):
+                        self._take(current)
 
-    def _use_machine(self, parts: deque[str]) -> None:
+    def _take(self, current: deque[str]) -> bool:
+        """Begin the next part; return whether there is one."""
+        # The other thread may take the last one.
+        with suppress(IndexError):
+            current.append(self._waiting.popleft())
+        return bool(current)
+
+    def _use_machine(self, current: deque[str]) -> None:
+        """Record the current part, and in the same machine all scenarios that wait."""
         with self._booted() as machine:
             module = str(build_module(unpacked_kernel()))
-            if parts[0] == HARDWARE:
+            if current[0] == HARDWARE:
                 [line] = _lines(machine, "tests.nic.guest.hardware", module)
-                self._finish(parts, json.loads(line))
-            if not parts:
-                return
+                self._finish(current, json.loads(line))
+                if not self._take(current):
+                    return
             programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
-            job = {"module": module, "scenarios": list(parts), "programs": programs}
-            for line in _lines(machine, "tests.nic.guest.main", stdin=json.dumps(job)):
-                self._finish(parts, json.loads(line))
+            job = json.dumps({"module": module, "programs": programs})
+            for line in _lines(machine, "tests.nic.guest.main", job, stdin=self._scenarios(current)):
+                self._finish(current, json.loads(line))
+
+    def _scenarios(self, current: deque[str]) -> Iterator[str]:
+        """Yield the current part, and, as soon as one is finished, the next."""
+        while current or self._take(current):
+            yield current[0]
 
     def _lab_record(self) -> Record:
         story = LabStory(self._new_directory())
         self._running.append(story)
         return story.record(read_template("quickstart"))
+
+    def _demo_record(self) -> Record:
+        demo = Demo()
+        self._running.append(demo)
+        return demo.record()
 
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
@@ -140,8 +159,8 @@ class Recording:
     def _new_directory(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self._scratch))
 
-    def _finish(self, parts: deque[str], record: Record) -> None:
-        part = parts.popleft()
+    def _finish(self, current: deque[str], record: Record) -> None:
+        part = current.popleft()
         (self._directory / f"{part}.json").write_text(json.dumps(record))
         self._records[part].set_result(record)
 
@@ -156,19 +175,34 @@ def record_all(parts: Collection[str], directory: Path) -> dict[str, Record]:
     return records
 
 
-def _lines(machine: VirtualMachine, module: str, *arguments: str, stdin: str = "") -> Iterator[str]:
-    """The lines that a Python module prints in the guest, each as soon as it is complete."""
-    command = GuestCommand(("python", "-m", module, *arguments), str(_REPOSITORY))
+def _lines(machine: VirtualMachine, module: str, *arguments: str, stdin: Iterable[str] = ()) -> Iterator[str]:
+    """The lines that a Python module prints in the guest, each as soon as it is complete.
+
+    It is given the first line of `stdin` at the start, and another one after each that it has printed.
+    """
+    command, lines = GuestCommand(("python", "-m", module, *arguments), str(_REPOSITORY)), iter(stdin)
     output, errors = b"", b""
-    for kind, payload in conversation(machine, command, stdin=stdin, timeout_s=_PART_TIMEOUT_S):
-        if kind is FrameKind.OUTPUT:
-            *lines, output = (output + payload).split(b"\n")
-            yield from (line.decode() for line in lines)
-        elif kind is FrameKind.ERROR:
-            errors += payload
-            sys.stderr.write(payload.decode(errors="replace"))
-        elif payload != b"0":
-            raise CommandFailed(argv=command.argv, exit_code=int(payload), stdout="", stderr=errors.decode())
+    with Call(machine) as call:
+        call.begin(command)
+        _send(call, next(lines, None))
+        for kind, payload in call.answers(command, timeout_s=_PART_TIMEOUT_S):
+            if kind is FrameKind.OUTPUT:
+                *complete, output = (output + payload).split(b"\n")
+                for line in complete:
+                    yield line.decode()
+                    _send(call, next(lines, None))
+            elif kind is FrameKind.ERROR:
+                errors += payload
+                sys.stderr.write(payload.decode(errors="replace"))
+            elif payload != b"0":
+                raise CommandFailed(argv=command.argv, exit_code=int(payload), stdout="", stderr=errors.decode())
+
+
+def _send(call: Call, line: str | None) -> None:
+    if line is None:
+        call.send(FrameKind.END_OF_INPUT)
+    else:
+        call.send(FrameKind.INPUT, f"{line}\n".encode())
 
 
 def _compile(config: Path) -> str:

@@ -1,4 +1,4 @@
-"""Runs scenarios in the guest, one after the other: names and programs from stdin, a line of JSON each on stdout."""
+"""Runs scenarios in the guest, one after the other: a name a line from stdin, a line of JSON each on stdout."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from xenoovs.switch.process import run
 
 def main() -> None:
     """Print the record of each scenario as soon as it is complete."""
-    job = json.loads(sys.stdin.read())
+    job = json.loads(sys.argv[1])
     wires = load_nic(job["module"])
     wait_for_cores()
-    for name in job["scenarios"]:
-        print(json.dumps(asdict(_run(name, wires, job))), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(asdict(_run(line.strip(), wires, job))), flush=True)
     unload_nic(wires)
 
 

@@ -65,6 +65,21 @@ class Call:
         # Frames may have come together with the one that began.
         return list(self._frames.feed(b"")) or list(self._frames.feed(self._receive(timeout_s)))
 
+    def answers(self, command: GuestCommand, *, timeout_s: float) -> Iterator[tuple[FrameKind, bytes]]:
+        """Yield what the guest sends until the end of the command; the last is EXIT with its status.
+
+        Raises LabError when the guest ends meanwhile, CommandTimeout after `timeout_s` of silence.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if time.monotonic() > deadline:
+                raise CommandTimeout(argv=command.argv, timeout_s=timeout_s)
+            for kind, payload in self.read():
+                yield kind, payload
+                if kind is FrameKind.EXIT:
+                    return
+                deadline = time.monotonic() + timeout_s
+
     def _receive(self, timeout_s: float) -> bytes:
         # Neither end may wait for the other to read first.
         readable, writable, _ = select.select([self._socket], [self._socket] if self._unsent else [], [], timeout_s)
@@ -141,15 +156,7 @@ def conversation(
         call.begin(command, timeout_s=begin_timeout_s)
         call.send(FrameKind.INPUT, stdin.encode())
         call.send(FrameKind.END_OF_INPUT)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            if time.monotonic() > deadline:
-                raise CommandTimeout(argv=command.argv, timeout_s=timeout_s)
-            for kind, payload in call.read():
-                yield kind, payload
-                if kind is FrameKind.EXIT:
-                    return
-                deadline = time.monotonic() + timeout_s
+        yield from call.answers(command, timeout_s=timeout_s)
 
 
 # A command in the guest with the terminal or the streams of this process.
