@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import sys
 from pathlib import Path
 
@@ -45,6 +46,8 @@ _PARTS = {
 
 def main() -> None:
     """Run all parts, or those named on the command line."""
+    # As installed: a process that has to compile the source first takes twice the time.
+    compileall.compile_dir(Path(__file__).resolve().parents[2] / "xenoovs", quiet=1)
     print(f"{'MEASURED':<66}  {'VALUE':>12}  {'BOUND':>12}")
     for name, rows in _PARTS.items():
         if len(sys.argv) > 1 and name not in sys.argv[1:]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from xenoovs.config.schema import (
     TUNNEL_FORMS,
@@ -297,11 +297,12 @@ def _services(listed: Value, wrong: list[KeyPath]) -> tuple[tuple[tuple[int, Ser
 
 def _tunnels(listed: Value, wrong: Set[str | int]) -> tuple[AnyTunnel, ...]:
     """The tunnels without a mistake."""
+    from pydantic import TypeAdapter
+
     trees = listed if isinstance(listed, list) else []
-    return tuple((i, _TUNNEL.validate_python(tree)) for i, tree in enumerate(trees) if i not in wrong)
-
-
-_TUNNEL: TypeAdapter[HostTunnelConfig | SwitchTunnelConfig] = TypeAdapter(TunnelConfig)
+    # Built here, so that a config without mistakes does not wait for it.
+    form: TypeAdapter[HostTunnelConfig | SwitchTunnelConfig] = TypeAdapter(TunnelConfig)
+    return tuple((i, form.validate_python(tree)) for i, tree in enumerate(trees) if i not in wrong)
 
 
 def _without_paths(value: Value, keys: Set[KeyPath], path: KeyPath) -> Value:

@@ -72,3 +72,10 @@ def test_doctor_imports_nothing_that_only_fixes() -> None:
     modules = modules_of("doctor", "--help")
     assert "xenoovs.verify.doctor.examine" in modules
     assert not modules & {"xenoovs.lab.lab", "xenoovs.switch.planned_restart", *OF_WHY}
+
+
+def test_a_check_of_a_right_config_prepares_no_form_of_tunnels() -> None:
+    """The form that sorts out wrong tunnels was built at import; each command with a config waited for it."""
+    code = "import pydantic, xenoovs.config.build; print('pydantic.type_adapter' in __import__('sys').modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
