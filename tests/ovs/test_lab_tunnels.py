@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
 from xenoovs.errors import LabError
+from xenoovs.lab import underlay
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import down
@@ -24,6 +26,7 @@ from xenoovs.lab.status import lab_status
 from xenoovs.lab.topology import plan_topology
 from xenoovs.lab.traffic import LabReport, Load, send
 from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
 
@@ -143,6 +146,32 @@ def test_a_backend_behind_a_tunnel_fails_alone(lab: Lab, how: Failure, name: str
     # A link that comes up forgets its neighbours: the first question may get no answer.
     eventually(lambda: lab_status(lab).state == "up", "a lab whose machines all work")
     assert_exact(send(lab, BALANCER, load=Load(clients=64, packets=1400)), BALANCER)
+
+
+def test_an_open_vswitch_in_front_of_a_backend_has_the_flows_of_receive(
+    xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the kernel cannot end the tunnel. The flows let every packet pass before."""
+    monkeypatch.setattr(underlay, "_add_kernel_devices", lambda *_: False)
+    text = f"{_HEAD}{_tunnels('shared')}services:\n{_service(1, 'vxlan', 'switch')}{_service(2, 'geneve', 'direct')}"
+    balancer, file = load_text(text), tmp_path / "my.yaml"
+    file.write_text(text)
+    with running_lab("receive", balancer, tmp_path) as lab:
+        install(lab, balancer)
+        for name in ("vxlan-switch-a", "geneve-direct-a"):
+            machine = find_machine(lab, name)
+            (end,) = machine.ends
+            options = ("--host-port", end.interface, "--uplink", "LOCAL", "-o", "json")
+            wanted = json.loads(xenoovs("receive", file, name, *options).out)["flows"]
+            ovs = underlay.machine_ovs(lab, machine)
+            argv = ["ovs-ofctl", "--names", "dump-flows", f"unix:{ovs.directory}/br-tun.mgmt"]
+            lines = [line for line in run(argv, env=ovs.env).stdout.splitlines() if "priority=" in line]
+            assert {_from_priority(line) for line in lines} == {_from_priority(line) for line in wanted}
+        assert_exact(send(lab, balancer, load=Load(clients=64, packets=1400)), balancer)
+
+
+def _from_priority(line: str) -> str:
+    return line.partition("priority=")[2]
 
 
 _LARGEST = """

@@ -242,7 +242,9 @@ class LabBuilder:
         vips = (f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}" for vip in machine.addresses)
         families = (*machine.addresses, *machine.nets)
         underlay = self.topology.underlay
-        dev = "eth0" if underlay is None or not machine.ends else add_tunnel_ends(self.lab, machine, underlay)
+        dev = "eth0"
+        if underlay is not None and machine.ends:
+            dev = add_tunnel_ends(self.lab, machine, underlay, self.balancer)
         routes = _route_lines(dev, machine.gateway_mac, nets=machine.nets, families=families)
         self.netns.batch((*vips, *routes, *self._probe_lines(machine, dev)), namespace=machine.namespace)
         for is_ipv6 in (False, True):

@@ -7,7 +7,9 @@ Open vSwitch of the machine's own does it, as that of a DPU in front of a server
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from xenoovs.compile.receive import Receiver, receiver_of
 from xenoovs.errors import CommandFailed
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
@@ -20,8 +22,10 @@ from xenoovs.lab.topology import (
     MachineTunnelEnd,
     Underlay,
 )
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.switch_tunnel import TunnelPorts
+from xenoovs.model.balancer import Balancer, Returns
+from xenoovs.model.switch_tunnel import TunnelPorts, remote_end_of
+from xenoovs.openflow.flow import LOCAL
+from xenoovs.openflow.text import render_flow_to_send
 
 UNDERLAY_BRIDGE = f"{RESERVED_PREFIX}br-ul"
 """The bridge with UNDERLAY and the local addresses, where Open vSwitch encapsulates packets in userspace: it sends them
@@ -73,12 +77,12 @@ def machine_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
     return PrivateOvs(lab.directory / machine.label, lab.marks)
 
 
-def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay) -> str:
+def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay, balancer: Balancer) -> str:
     """Make the ends of a machine's tunnels. Return the device that has its outer address."""
     netns = LabNetns(lab.marks)
     device = "eth0"
     if not _add_kernel_devices(netns, machine):
-        ovs = _start_ovs(lab, machine)
+        ovs = _start_ovs(lab, machine, balancer)
         for local in {end.local for end in machine.ends}:
             ovs.appctl("tnl/neigh/set", _MACHINE_BRIDGE, local, underlay.mac)
         device = _MACHINE_BRIDGE
@@ -127,7 +131,8 @@ def _kernel_line(end: MachineTunnelEnd) -> str:
             return f"{device} type gretap local {end.remote} remote {end.local} key {end.key}"
 
 
-def _start_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
+def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
+    """Start the Open vSwitch of a machine, with the ports and flows that `xenoovs receive` prints for a DPU."""
     ovs = machine_ovs(lab, machine)
     # Else the kernel would find outer packets addressed to itself at this cable too.
     cable = f"link set dev eth0 address {_CABLE_PREFIX}{machine.mac[2:]}"
@@ -136,17 +141,33 @@ def _start_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
     ovs.add_bridge(_MACHINE_BRIDGE, ["eth0"], datapath=Datapath.USERSPACE, secure=False)
     ovs.vsctl("set", "bridge", _MACHINE_BRIDGE, f"other_config:hwaddr={machine.mac}")
     ovs.add_bridge(_ENDS_BRIDGE, [], datapath=Datapath.USERSPACE)
-    for number, end in enumerate(machine.ends, start=1):
-        port = f"end{number}"
-        options = [f"type={end.type}", f"options:remote_ip={end.local}", f"options:key={end.key}"]
-        if end.dst_port:
-            options.append(f"options:dst_port={end.dst_port}")
+    for end in machine.ends:
         ovs.vsctl(
-            *("add-port", _ENDS_BRIDGE, port, "--", "set", "interface", port, *options, "--"),
             *("add-port", _ENDS_BRIDGE, end.interface, "--", "set", "interface", end.interface),
             *("type=internal", f'mac="{end.mac}"'),
         )
-        ovs.add_flows(
-            _ENDS_BRIDGE, [f"in_port={port},actions={end.interface}", f"in_port={end.interface},actions={port}"]
-        )
+    receivers = tuple(_receivers(machine, balancer))
+    for port in {port.name: port for receiver in receivers for port in receiver.ports}.values():
+        _, *words = port.command(_ENDS_BRIDGE)
+        ovs.vsctl(*words)
+    ovs.add_flows(_ENDS_BRIDGE, [render_flow_to_send(flow) for receiver in receivers for flow in receiver.flows])
     return ovs
+
+
+def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
+    """Yield what `xenoovs receive` prints for each backend at the remote of a machine.
+
+    Direct answers leave by a cable of the machine, so that no packet meets the flows that would send them by LOCAL.
+    They come first: where services share a VIP and a backend, those of `return: switch` replace them.
+    """
+    interfaces = {(end.type, end.key, end.dst_port): end.interface for end in machine.ends}
+    for service in sorted(balancer.services, key=lambda service: service.returns is Returns.SWITCH):
+        for backend in service.backends:
+            end = remote_end_of(backend.next_hop, balancer.switch_tunnels)
+            if end is None or str(end.remote) != machine.outer_address:
+                continue
+            alone = replace(balancer, services=(replace(service, backends=(backend,)),))
+            host_port = interfaces[end.tunnel.type.value, end.key, end.tunnel.dst_port]
+            found = receiver_of(alone, backend.name, host_port=host_port, uplink=LOCAL)
+            if found is not None:
+                yield found
