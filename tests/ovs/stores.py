@@ -150,11 +150,11 @@ def service(name: str, *owners: str) -> StoredService:
 
 
 class Proxy:
-    """Passes connections on to a unix socket, notes what the server says, and cuts them."""
+    """Passes connections on to a unix socket, notes what client (`asked`) and server say, and cuts them."""
 
     def __init__(self, path: Path, target: Path) -> None:
         self.path, self._target = path, target
-        self.said = b""
+        self.asked = self.said = b""
         self._sockets = list[socket.socket]()
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -188,13 +188,15 @@ class Proxy:
                 server.connect(str(self._target))
                 with self._lock:
                     self._sockets += [client, server]
-                threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
-                threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+                threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket, is_noted: bool) -> None:
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if is_noted:
+                if source.getsockname() == str(self.path):
+                    self.asked += data
+                else:
                     self.said += data
                 sink.sendall(data)
         for each in (source, sink):

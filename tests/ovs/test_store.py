@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -114,6 +117,37 @@ def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, t
     assert '"blocks":["map",[["0x0/4","b7"]]]' in notice
     assert notice.count("0x") == 1
     assert len(notice) < 400
+
+
+_READ = """
+import sys
+from xenoovs.store.client import StoreClient
+with StoreClient(sys.argv[1]) as client:
+    print(client.wait_changed(None, timeout_s=90).name)
+"""
+
+
+def test_monitor_requests_of_two_processes_are_equal_and_have_no_conditions(store: StoreServer, tmp_path: Path) -> None:
+    """Servers make the text of a notice once for all monitors that are equal."""
+    monitors = list[bytes]()
+    for seed in ("1", "2"):
+        proxy = Proxy(tmp_path / f"proxy{seed}", store.files.socket)
+        try:
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            argv = [sys.executable, "-c", _READ, proxy.remote]
+            said = subprocess.run(argv, check=True, capture_output=True, text=True, env=environment)
+        finally:
+            proxy.close()
+        assert said.stdout == "test\n"
+        assert said.stderr == ""
+        asked = re.search(
+            rb'"monitor_cond_since","params":\["xenoovs","[-0-9a-f]{36}",(.*?),"[-0-9a-f]{36}"\]', proxy.asked
+        )
+        assert asked is not None, proxy.asked
+        monitors.append(asked[1])
+    assert monitors[0] == monitors[1]
+    assert b"where" not in monitors[0]
+    assert b"blocks" in monitors[0]
 
 
 def test_the_second_of_two_writers_is_refused(client: StoreClient, store: StoreServer) -> None:
