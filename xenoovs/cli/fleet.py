@@ -11,6 +11,9 @@ from xenoovs.cli.main import GuessingGroup
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
+    "init": ("fleet_servers", "Create the databases of a fleet on this host."),
+    "server": ("fleet_servers", "Start or stop the servers of the store on this host."),
+    "relay": ("fleet_servers", "Start or stop a relay, which serves many agents."),
     "plan": ("fleet_change", "Show what apply would change, and how many clients move."),
     "apply": ("fleet_change", "Give a config to all DPUs."),
     "status": ("fleet_status", "Show the generation, and which DPUs have it."),
@@ -58,7 +61,9 @@ def fleet_command() -> None:
     --fleet install exactly these. The commands run on the host of the store.
 
     \b
-    Example, after the store was set up:
+    Example:
+      xenoovs fleet init
+      xenoovs fleet server
       xenoovs fleet add-dpu dpu1
       xenoovs fleet apply services.yaml --now
       xenoovs fleet status

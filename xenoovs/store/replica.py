@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-with warnings.catch_warnings():
-    # Where os-ken is installed, `ovs.poller` imports eventlet, which warns of its age on stderr.
-    warnings.simplefilter("ignore")
-    import ovs.poller
+from xenoovs.errors import StoreError
+
+try:
+    with warnings.catch_warnings():
+        # Where os-ken is installed, `ovs.poller` imports eventlet, which warns of its age on stderr.
+        warnings.simplefilter("ignore")
+        import ovs.poller
+except ModuleNotFoundError:
+    raise StoreError("a fleet needs the Python library `ovs`; install `xenoovs[fleet]`") from None
 
 import ovs.db.idl
 import ovs.jsonrpc
 import ovs.stream
 
-from xenoovs.errors import StoreError
 from xenoovs.store.rows import COMMIT_ID, FLEET, Database, Row, monitored_schema
 
 PROBE_INTERVAL_MS = 60_000

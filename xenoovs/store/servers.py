@@ -6,9 +6,11 @@ All files of a host are in one directory that only its owner may enter.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
+from xenoovs.store.replica import parse_remotes
 from xenoovs.store.rows import FLEET, Database, schema_text
 from xenoovs.store.view import FORMAT
 from xenoovs.switch.process import run, try_run
@@ -35,6 +38,8 @@ _LOCAL_REMOTES = "db:Local_Config,Config,connections"
 _SERVER = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
 _LISTEN = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
 _STEP_S = 0.05
+JOIN_PATIENCE_S = 30.0
+"""How long a server is waited for that joins its cluster, or asks for the newest rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +281,7 @@ def _make_local(files: ServerFiles, listen: Sequence[Listen]) -> None:
         made.replace(files.local)
 
 
-def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "", patience_s: float = 30) -> str:
+def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "") -> str:
     """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
 
     Raises:
@@ -284,19 +289,22 @@ def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: s
     """
     if is_running(files):
         raise StoreError(f"{files.name} runs already (see {files.pid}); stop it with --stop")
+    for port in listen:
+        _check_free(port)
     if source:
+        parse_remotes(source, None)
         files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not files.database.exists():
         raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
     files.socket.unlink(missing_ok=True)
     try:
-        run([*server_command(files, listen, source=source), "--detach"], timeout_s=patience_s)
+        run([*server_command(files, listen, source=source), "--detach"])
     except CommandFailed as error:
         raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
     files.socket.chmod(0o600)
     database = Database.STATES if files.name == Database.STATES.value else Database.FLEET
-    end_s = time.monotonic() + patience_s
+    end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
         try:
             state = server_state(files.remote, database)
@@ -308,6 +316,19 @@ def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: s
         if time.monotonic() > end_s or not is_running(files):
             return reason
         time.sleep(_STEP_S)
+
+
+def _check_free(port: Listen) -> None:
+    """Raises StoreError for a port that cannot be used: ovsdb-server would only log it, and serve without."""
+    family = socket.AF_INET6 if port.host.startswith("[") else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((port.host.strip("[]"), port.port))
+            trial.listen()
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror or error}"
+        raise StoreError(f"{port.remote} {reason}; choose another address or port") from None
 
 
 def is_running(files: ServerFiles) -> bool:

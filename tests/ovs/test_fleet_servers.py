@@ -1,0 +1,129 @@
+"""`fleet init`, `fleet server` and `fleet relay`: from nothing to a store that serves, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, Said
+from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
+from xenoovs.store.client import Outcome, StoreClient
+from xenoovs.store.rows import Database
+from xenoovs.store.servers import ServerFiles, files_of, stop_server
+from xenoovs.store.view import Changes
+
+pytestmark = pytest.mark.ovs
+
+Fleet = Callable[..., Said]
+NETWORK = 240
+
+
+@pytest.fixture
+def fleet(xenoovs: CommandLine) -> Iterator[Fleet]:
+    """Runs `xenoovs fleet COMMAND --directory DIRECTORY`; what it starts ends with the test."""
+    with ExitStack() as stack:
+
+        def run(command: str, directory: Path, *options: object) -> Said:
+            for name in (*(database.value for database in Database), "relay"):
+                stack.callback(stop_server, ServerFiles(directory, name))
+            return xenoovs("fleet", command, *options, "--directory", directory)
+
+        yield run
+
+
+def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -> None:
+    directory, host = tmp_path / "store", loopback(1, NETWORK)
+    ports = ("--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+    made = fleet("init", directory, "--name", "edge")
+    assert (made.status, made.err) == (0, "")
+    assert "created the databases of fleet edge" in made.out
+    again = fleet("init", directory)
+    assert again.status == 1
+    assert "xenoovs.db exists already and stays as it is" in again.err
+    started = fleet("server", directory, *ports)
+    assert (started.status, started.err) == (0, "")
+    assert f"xenoovs serves at tcp:{host}:6661" in started.out
+    assert f"xenoovs_state serves at tcp:{host}:6663" in started.out
+    assert "note" not in started.out, "a loopback address is reached by nobody else"
+    relay = fleet("relay", tmp_path / "relay", "--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
+    assert (relay.status, relay.err) == (0, "")
+    with StoreClient(files_of(directory, Database.FLEET).remote, with_intents=True) as writer:
+        assert first_view(writer).name == "edge"
+        assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+        with StoreClient(f"tcp:{host}:6662") as reader:
+            assert set(wait_generation(reader, 1).services) == {"dns"}
+    twice = fleet("server", directory, *ports)
+    assert twice.status == 1
+    assert "runs already" in twice.err
+    assert fleet("relay", tmp_path / "relay", "--stop").out == "stopped relay\n"
+    assert fleet("server", directory, "--stop").out == "stopped xenoovs\nstopped xenoovs_state\n"
+    assert "xenoovs was not running" in fleet("server", directory, "--stop").out
+
+
+def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: Path) -> None:
+    hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
+    directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]
+    for host, directory in zip(hosts, directories, strict=True):
+        assert fleet("init", directory, "--servers", ",".join(hosts), "--local", host).status == 0
+    for host, directory in zip(hosts, directories, strict=True):
+        started = fleet("server", directory, "--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+        assert (started.status, started.err) == (0, ""), started.out
+    servers = [StoreServer(files_of(directory, Database.FLEET)) for directory in directories]
+    states = [state for server in servers if (state := server.state()) is not None]
+    assert sorted(state.is_leader for state in states) == [False, False, True]
+    (leading,) = (number for number, state in enumerate(states) if state.is_leader)
+    assert "stopped xenoovs\n" in fleet("server", directories[leading], "--stop").out
+    remotes = ",".join(server.files.remote for number, server in enumerate(servers) if number != leading)
+    with StoreClient(remotes, with_intents=True) as writer:
+        first_view(writer)
+        assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
+
+
+def test_a_server_that_cannot_join_is_told(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (loopback(number, NETWORK + 2) for number in (1, 2))
+    directory = tmp_path / "s2"
+    monkeypatch.setattr("xenoovs.store.servers.JOIN_PATIENCE_S", 1.0)
+    assert fleet("init", directory, "--servers", f"{first},{second}", "--local", second).status == 0
+    started = fleet("server", directory, "--listen", f"{second}:6661", "--listen-states", f"{second}:6663")
+    assert started.status == 2
+    assert "xenoovs runs but does not serve yet: it has not joined its cluster yet" in started.out
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("init", ["--servers", "192.0.2.1,192.0.2.2"], "--servers and --local belong together"),
+        ("init", ["--servers", "192.0.2.1", "--local", "192.0.2.9"], "--local 192.0.2.9 is none of --servers"),
+        ("init", ["--servers", "192.0.2.1,192.0.2.1", "--local", "192.0.2.1"], "a server is listed twice"),
+        ("init", ["--servers", "192.0.2.1:70000", "--local", "x"], "'192.0.2.1:70000' is no server"),
+        ("init", ["--name", ""], "--name: use 1 to 128 characters"),
+        ("server", [], "xenoovs.db does not exist; create it with `xenoovs fleet init`"),
+        ("server", ["--listen", "6661"], "'6661' is no port to listen at: expected ADDRESS:PORT"),
+        ("relay", [], "--from is missing"),
+        ("relay", ["--from", "nowhere"], "'nowhere': expected unix:/PATH, tcp:ADDRESS:PORT"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_makes_nothing(
+    fleet: Fleet, tmp_path: Path, command: str, options: list[str], message: str
+) -> None:
+    said = fleet(command, tmp_path / "d", *options)
+    assert said.status in (1, 64)
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_port_in_use_is_told_and_nothing_stays_running(fleet: Fleet, tmp_path: Path) -> None:
+    host = loopback(1, NETWORK + 3)
+    one, two = tmp_path / "one", tmp_path / "two"
+    for directory in (one, two):
+        assert fleet("init", directory).status == 0
+    ports = ("--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+    assert fleet("server", one, *ports).status == 0
+    said = fleet("server", two, *ports)
+    assert said.status == 1
+    assert f"tcp:{host}:6661 is in use" in said.err
+    assert fleet("server", two, "--stop").out == "xenoovs was not running\nxenoovs_state was not running\n"
