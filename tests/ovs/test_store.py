@@ -150,6 +150,14 @@ def test_monitor_requests_of_two_processes_are_equal_and_have_no_conditions(stor
     assert b"blocks" in monitors[0]
 
 
+def test_a_transaction_larger_than_the_buffers_of_a_socket_is_written(client: StoreClient) -> None:
+    """`select.poll` in the loop of `ovs` forgot that the rest was to be sent."""
+    owners = [f"backend{number}" for number in range(16)]
+    many = {f"s{number}": service(f"s{number}", *owners) for number in range(1000)}
+    assert client.commit(0, Changes(many), timeout_s=PATIENCE_S) is Outcome.COMMITTED
+    assert len(first_view(client).services) == 1000
+
+
 def test_the_second_of_two_writers_is_refused(client: StoreClient, store: StoreServer) -> None:
     with StoreClient(store.files.remote, with_intents=True) as other:
         first_view(other)

@@ -37,8 +37,27 @@ _REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0
 
 Poller, Message, Transaction = ovs.poller.Poller, ovs.jsonrpc.Message, ovs.db.idl.Transaction
 
-# select(2) fails for descriptors above 1023; the comment beside this name in ovs/poller.py allows the exchange.
-ovs.poller.SelectPoll = select.poll
+
+class _Poll:
+    """poll(2) in place of select(2) of `ovs.poller`, which fails for descriptors above 1023."""
+
+    def __init__(self) -> None:
+        self._events = dict[int, int]()
+
+    def register(self, fd: Any, events: int) -> None:
+        """Wait for events too. In place of `select.poll`, which forgets that a descriptor waits to write."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        self._events[number] = self._events.get(number, 0) | events
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        """Return the descriptors with their events, after `timeout_ms` none; below 0: wait for ever."""
+        poll = select.poll()
+        for number, events in self._events.items():
+            poll.register(number, events)
+        return poll.poll(timeout_ms)
+
+
+ovs.poller.SelectPoll = _Poll
 
 
 @dataclass(frozen=True, slots=True)
