@@ -21,8 +21,19 @@ PRELOADED = (
         "xenoovs.lab.lifecycle",
     ),
     *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.management"),
+    *("xenoovs.switch.port_counters", "xenoovs.cli.saved", "xenoovs.agent.runtime_file"),
 )
 """What commands import when they run."""
 
+
+def read_first_config() -> None:
+    """Import what configs need, and let pydantic build its validators; each command would do both again."""
+    from xenoovs.config.load import parse_config
+    from xenoovs.config.templates import read_template
+
+    parse_config(read_template("quickstart").encode(), file="quickstart", for_lab=True)
+
+
 if __name__ == "__main__":
+    read_first_config()
     run_guest(sys.argv[1], modules=PRELOADED, commands={"xenoovs": run})

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ class GuestCommand:
     token: str = field(default_factory=token_hex)
 
 
+@cache
 def _command_adapter() -> TypeAdapter[GuestCommand]:
     # Imported here: commands that have --lab would wait for it in their --help.
     from pydantic import TypeAdapter
