@@ -15,7 +15,7 @@ from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile,
 from xenoovs.compile.program import compile_onto
 from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
-from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.errors import ParseError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
@@ -209,9 +209,10 @@ def find_recorded(
     log = None if recorded.log is None else read_text(recorded.log)
     logged = None if log is None else logged_version(log)
     version = logged if recorded.version is None else render_version(recorded.version)
+    hints = Hints()
     with open_dump(recorded.dump) as lines:
         depends = Counter[str]()
-        megaflows = _judged_without_m(_read_whole(lines, unparsed), version, depends)
+        megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), version, depends)
         selection = select_candidates(
             megaflows,
             find_block=index.find,
@@ -225,6 +226,7 @@ def find_recorded(
         *lines.remarks(),
         *undecided,
         *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
+        *((MAYBE_FILTERED,) if selection.in_hardware and hints.all_offloaded and not lines.is_complete else ()),
         *((recorded_remark("why"),) if selection.in_hardware else ()),
     )
     if not selection.candidates:

@@ -332,6 +332,12 @@ _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000
 
 
+MAYBE_FILTERED = (
+    "every megaflow of this dump is offloaded; if it was made with type=offloaded or a filter, it lacks "
+    "megaflows in software: make it with `ovs-appctl dpctl/dump-flows -m`"
+)
+
+
 @dataclass(slots=True)
 class Hints:
     """Collects remarks from lines on their way to the parser.
@@ -384,10 +390,7 @@ class Hints:
     def remarks(self, *, is_filtered: bool) -> Iterator[str]:
         """Yield remarks, the most important first. `is_filtered`: the dump may lack megaflows in software."""
         if is_filtered:
-            yield (
-                "every megaflow of this dump is offloaded; if it was made with type=offloaded or a filter, it lacks "
-                "megaflows in software: make it with `ovs-appctl dpctl/dump-flows -m`"
-            )
+            yield MAYBE_FILTERED
         if self.dummies:
             yield (
                 f"{counted(self.dummies, 'megaflow')} of the dummy offload provider, which simulates a NIC in tests of "
