@@ -11,6 +11,7 @@ from xenoovs.lab.nic.machine import PROGRAMS, build_module, unpacked_kernel
 from xenoovs.switch.process import missing_programs, run
 
 SYSTEMD = "/lib/systemd/systemd"
+IPSEC_MONITOR = "/usr/share/openvswitch/scripts/ovs-monitor-ipsec"
 
 
 def prepare() -> None:
@@ -21,6 +22,9 @@ def prepare() -> None:
         packages.add("systemd")
     if not list(Path("/usr/lib").glob("python3*/ensurepip")):
         packages.add("python3-venv")
+    # ovs-monitor-ipsec(8) starts the IKE daemon, in the machine alone.
+    if not Path(IPSEC_MONITOR).exists() or missing_programs(["ipsec"]):
+        packages |= {"openvswitch-ipsec", "strongswan-starter"}
     if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)]

@@ -277,6 +277,15 @@ class Bench:
         self.wires[port] = nic.add_veth(port)
         self._veths.append(port)
 
+    def plug_in(self, device: str) -> None:
+        """Send and receive at `DEVICE-w` in the namespace of the wire ends too, as the port `device`."""
+        nic.set_up_silent(f"{device}-w")
+        self.wires[device] = Wire(nic.WIRE_NETNS, f"{device}-w")
+
+    def unplug(self, device: str) -> None:
+        """End what `plug_in` has begun."""
+        self.wires.pop(device).close()
+
     def configure(self, *settings: str) -> None:
         """Set other_config of Open_vSwitch (`key=value`) while OVS runs."""
         self.ovs.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))

@@ -39,8 +39,13 @@ def unload_nic(wires: Mapping[str, Wire]) -> None:
 
 
 def plug_in(device: str) -> None:
-    """Move a device to the wire ends' namespace and set it up, silent: without IPv6 it sends nothing by itself."""
+    """Move a device to the wire ends' namespace and set it up."""
     run(["ip", "link", "set", device, "netns", WIRE_NETNS])
+    set_up_silent(device)
+
+
+def set_up_silent(device: str) -> None:
+    """Set a device of the wire ends' namespace up; without IPv6 it sends nothing by itself."""
     quiet = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
     run(["ip", "netns", "exec", WIRE_NETNS, "tee", quiet], stdin="1")
     run(["ip", "-n", WIRE_NETNS, "link", "set", device, "up"])

@@ -82,7 +82,7 @@ def tunnel_paths(bench: Bench) -> None:
 
 
 # What IPsec needs of the kernel; without drbg, seqiv cannot begin.
-_IPSEC_MODULES = ("xfrm_user", "esp4", "esp4_offload", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
+IPSEC_MODULES = ("xfrm_user", "esp4", "esp4_offload", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
 _ESP = "proto esp reqid 7 mode transport"
 _CIPHER = f"aead rfc4106(gcm(aes)) 0x{bytes(range(20)).hex()} 128"
 ESP_PACKETS = 20
@@ -91,7 +91,7 @@ ESP_PACKETS = 20
 def tunnel_ipsec(bench: Bench) -> None:
     """An IPsec policy covers a tunnel: the NIC refuses it, or does not know; and ESP comes for a rule that it holds."""
     remote = REMOTES["geneve"]
-    run(["modprobe", "-a", *_IPSEC_MODULES])
+    run(["modprobe", "-a", *IPSEC_MODULES])
     nic.ip_batch(_policy(LOCAL, remote))
     bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
     bench.prime(kind=OF_CLIENTS)

@@ -1,0 +1,136 @@
+"""A tunnel that Open vSwitch's own monitor of IPsec encrypts: strongSwan at both ends, ESP on the cable."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.machines import IPSEC_MONITOR
+from tests.nic.guest import nic
+from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.frames import GENEVE_PORT, REMOTES, VIP, Kind
+from tests.nic.guest.ovs import BRIDGE
+from tests.nic.guest.scenarios.tunnels import IPSEC_MODULES, OF_CLIENTS
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.switch.process import run, try_run
+
+_KEY_FILE, _SECRET = Path("/run/psk"), "swordfish"
+"""As balancers/esp.yaml has it."""
+_REMOTE = REMOTES["geneve"]
+_PEER = Path("/var/lib/peer")
+"""Not below /run: the IKE daemon of the peer has a /run of its own."""
+HOST = "host"
+"""Port of the peer's bridge towards the server."""
+OF_SERVER = Kind(destination=CLIENTS[0], port=4000, source_port=80, protocol="tcp")
+
+
+def tunnel_esp(bench: Bench) -> None:
+    """The key from a file, made ports, policies, SAs with the first packet; then the key is taken away."""
+    run(["modprobe", "-a", *IPSEC_MODULES])
+    _KEY_FILE.write_text(_SECRET)
+    _KEY_FILE.chmod(0o600)
+    bench.begin(ports=("p0", "pf0hpf"))
+    nic.set_up_uplink()
+    # The other end answers ARP by itself.
+    nic.ip_batch(f"neigh del {_REMOTE} dev {nic.UPLINK}", f"link set {nic.UPLINK} mtu 2000")
+    bench.xenoovs("doctor", "esp", "--fix", "--yes")
+    bench.xenoovs("apply", "esp", "--yes")
+    with ExitStack() as stack:
+        peer = stack.enter_context(_peer(bench))
+        stack.enter_context(_monitors(bench.ovs, peer))
+        bench.wait_until(lambda: all(map(_has_policy, ("", nic.WIRE_NETNS))), "both ends have a policy")
+        # The first packets are lost: by them the IKE daemons ask for SAs, a pair for each way.
+        bench.send(kind=OF_CLIENTS)
+        bench.send([VIP], kind=OF_SERVER, port=HOST)
+        bench.wait_until(lambda: all(map(_has_associations, ("", nic.WIRE_NETNS))), "both ends have all SAs")
+        bench.purge()
+        bench.prime(kind=OF_CLIENTS)
+        bench.prime([VIP], kind=OF_SERVER, port=HOST)
+        with bench.between_samples(lambda: _use(bench)):
+            bench.xenoovs("verify-offload", "esp", "--output", "json")
+        bench.xenoovs("doctor", "esp", "--output", "json")
+        port = bench.ovs.vsctl("--bare", "--columns=name", "find", "Interface", "type=geneve").strip()
+        bench.ovs.vsctl("remove", "Interface", port, "options", "psk")
+        bench.wait_until(lambda: not _has_policy(""), "the policy is gone with the key")
+        bench.send(kind=OF_CLIENTS)
+        bench.xenoovs("doctor", "esp", "--output", "json")
+        bench.xenoovs("apply", "esp", "--yes")
+
+
+def _use(bench: Bench) -> None:
+    bench.send(packets_each=5, kind=OF_CLIENTS)
+    bench.send([VIP], packets_each=40, kind=OF_SERVER, port=HOST)
+
+
+@contextmanager
+def _peer(bench: Bench) -> Iterator[PrivateOvs]:
+    """The DPU of the server: an Open vSwitch in the namespace of the wire ends, with the flows of `receive`."""
+    wire = nic.WIRE_NETNS
+    nic.ip_batch(
+        f"addr add {_REMOTE}/24 dev {nic.UPLINK}-w",
+        f"link set {nic.UPLINK}-w mtu 2000",
+        "link set lo up",
+        f"link add {HOST} type veth peer name {HOST}-w",
+        f"link set {HOST} up",
+        netns=wire,
+    )
+    ovs = start_private_ovs(_PEER, datapath=Datapath.KERNEL, netns=wire)
+    try:
+        ovs.add_bridge(BRIDGE, [HOST], datapath=Datapath.KERNEL)
+        bench.plug_in(HOST)
+        commands = bench.xenoovs("receive", "esp", "b1", "--host-port", HOST).stdout
+        run(["sh", "-e"], stdin=commands, env=ovs.env, timeout_s=300.0)
+        port = ovs.vsctl("--bare", "--columns=name", "find", "Interface", "type=geneve").strip()
+        ovs.vsctl("set", "Interface", port, f"options:psk={_SECRET}")
+        yield ovs
+    finally:
+        ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=300.0)
+        stop_private_ovs(ovs)
+        try_run(["ip", "netns", "exec", wire, "ovs-dpctl", "del-dp", "ovs-system"])
+        bench.unplug(HOST)
+        back = (f"addr flush dev {nic.UPLINK}-w", f"link set {nic.UPLINK}-w mtu 1500", "link set lo down")
+        nic.ip_batch(f"link del {HOST}", *back, netns=wire)
+        nic.ip_batch(f"link set {nic.UPLINK} mtu 1500")
+
+
+@contextmanager
+def _monitors(ours: PrivateOvs, peer: PrivateOvs) -> Iterator[None]:
+    """ovs-monitor-ipsec(8) of both ends; each starts an IKE daemon with files of its own."""
+    apart = "mount -t tmpfs tmpfs /run; for file in ipsec.conf ipsec.secrets; do cp /etc/$file /run; "
+    apart += 'mount --bind /run/$file /etc/$file; done; exec "$@"'
+    inside = ["ip", "netns", "exec", nic.WIRE_NETNS, "sh", "-ec", apart, "sh"]
+    started = [_start(ours, []), _start(peer, inside)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait()
+        try_run(["ipsec", "stop"])
+        pids = run(["ip", "netns", "pids", nic.WIRE_NETNS]).stdout.split()
+        charons = [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in ("starter", "charon")]
+        try_run(["kill", *charons])
+        for netns in ("", nic.WIRE_NETNS):
+            nic.ip_batch("xfrm policy flush", "xfrm state flush", netns=netns)
+
+
+def _start(ovs: PrivateOvs, inside: list[str]) -> subprocess.Popen[bytes]:
+    argv = [*inside, IPSEC_MONITOR, ovs.db, "--ike-daemon=strongswan", f"--log-file={ovs.directory}/monitor.log"]
+    log = (ovs.directory / "monitor.out").open("wb")
+    return subprocess.Popen(argv, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **ovs.env}, stdout=log, stderr=log)
+
+
+def _has_policy(netns: str) -> bool:
+    """Whether a policy covers what this end sends to the port of Geneve."""
+    return f"dport {GENEVE_PORT}" in _xfrm(netns, "policy", "list", "dir", "out")
+
+
+def _has_associations(netns: str) -> bool:
+    """Whether there are keys for what leaves to the port of Geneve and for what leaves from it, each way."""
+    return _xfrm(netns, "state", "list").count("aead") == 4
+
+
+def _xfrm(netns: str, *words: str) -> str:
+    return run(["ip", *(["-n", netns] if netns else []), "xfrm", *words]).stdout
