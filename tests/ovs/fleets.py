@@ -14,7 +14,7 @@ from tests.command_line import CommandLine, Said, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import eventually
 from xenoovs.agent.control.paths import answers
-from xenoovs.store.rows import Database
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
@@ -39,7 +39,12 @@ class FleetDpu:
         return self.bridge.ovs.directory / "xenoovs" / "ovsbr1.fleet"
 
     def start(self) -> None:
-        remotes = ["--fleet", self.store.remote(Database.FLEET), "--fleet-state", self.store.remote(Database.STATES)]
+        remotes = [
+            "--fleet",
+            self.store.remote(StoreDatabase.FLEET),
+            "--fleet-state",
+            self.store.remote(StoreDatabase.STATES),
+        ]
         self.process = start("agent", self.config, "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name)
 
     def stop(self) -> str:
@@ -74,18 +79,18 @@ class FleetServers:
     dpus: list[FleetDpu] = field(default_factory=list)
     controller: subprocess.Popen[str] | None = None
 
-    def remote(self, database: Database) -> str:
+    def remote(self, database: StoreDatabase) -> str:
         return files_of(self.directory, database).remote
 
     def fleet(self, command: str, *arguments: object) -> Said:
         return self.xenoovs("fleet", command, *arguments, "--directory", self.directory)
 
     def start(self) -> None:
-        for database in Database:
+        for database in StoreDatabase:
             assert start_server(files_of(self.directory, database)) == ""
 
     def stop(self) -> None:
-        for database in Database:
+        for database in StoreDatabase:
             stop_server(files_of(self.directory, database))
 
     def start_controller(self) -> None:

@@ -18,12 +18,12 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreUnreachable
 from xenoovs.partition.block import Block
 from xenoovs.store.client import StoreClient
-from xenoovs.store.rows import Database
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import (
-    Listen,
     RaftServer,
     ServerFiles,
     ServerState,
+    StorePort,
     create_databases,
     files_of,
     server_command,
@@ -44,8 +44,8 @@ class StoreServer:
     """One ovsdb-server in the foreground."""
 
     files: ServerFiles
-    database: Database = Database.FLEET
-    listen: Sequence[Listen] = ()
+    database: StoreDatabase = StoreDatabase.FLEET
+    listen: Sequence[StorePort] = ()
     source: str = ""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -81,7 +81,7 @@ class StoreServer:
 
 
 @contextmanager
-def running_store(directory: Path, database: Database = Database.FLEET) -> Iterator[StoreServer]:
+def running_store(directory: Path, database: StoreDatabase = StoreDatabase.FLEET) -> Iterator[StoreServer]:
     """A server without a cluster."""
     create_databases(directory / "store", name="test")
     server = StoreServer(files_of(directory / "store", database), database)
@@ -94,7 +94,7 @@ def running_store(directory: Path, database: Database = Database.FLEET) -> Itera
 
 @contextmanager
 def running_cluster(
-    directory: Path, *, size: int = 3, database: Database = Database.FLEET
+    directory: Path, *, size: int = 3, database: StoreDatabase = StoreDatabase.FLEET
 ) -> Iterator[list[StoreServer]]:
     """A cluster of servers, each with a read-only port for relays."""
     network = next(_NETWORKS)
@@ -103,7 +103,7 @@ def running_cluster(
         servers = list[StoreServer]()
         for number, member in enumerate(members):
             create_databases(directory / f"s{number}", name="test", servers=members, local=number)
-            ports = [Listen(member.host, 6661, is_read_only=database is Database.FLEET)]
+            ports = [StorePort(member.host, 6661, is_read_only=database is StoreDatabase.FLEET)]
             server = StoreServer(files_of(directory / f"s{number}", database), database, ports)
             stack.callback(server.kill)
             server.start()
@@ -114,7 +114,7 @@ def running_cluster(
 @contextmanager
 def running_relay(directory: Path, source: str) -> Iterator[StoreServer]:
     (directory / "relay").mkdir(mode=0o700)
-    port = Listen(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
+    port = StorePort(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
     relay = StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
     relay.start()
     try:

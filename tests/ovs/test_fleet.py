@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
 from tests.patience import eventually
-from xenoovs.store.rows import Database
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.switch.process import run
 
@@ -54,8 +54,8 @@ def states(store: FleetServers) -> dict[str, str]:
 
 def transact(store: FleetServers, *operations: object) -> list[dict[str, Any]]:
     """Change rows as no xenoovs would."""
-    files = files_of(store.directory, Database.FLEET)
-    asked = json.dumps([Database.FLEET.value, *operations])
+    files = files_of(store.directory, StoreDatabase.FLEET)
+    asked = json.dumps([StoreDatabase.FLEET.value, *operations])
     answer: list[dict[str, Any]] = json.loads(run(["ovsdb-client", "transact", files.remote, asked]).stdout)
     assert not any("error" in each for each in answer), answer
     return answer

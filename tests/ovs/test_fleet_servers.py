@@ -10,8 +10,8 @@ import pytest
 
 from tests.command_line import CommandLine, Said
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
-from xenoovs.store.client import Outcome, StoreClient
-from xenoovs.store.rows import Database
+from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, stop_server
 from xenoovs.store.view import Changes
 
@@ -27,7 +27,7 @@ def fleet(xenoovs: CommandLine) -> Iterator[Fleet]:
     with ExitStack() as stack:
 
         def run(command: str, directory: Path, *options: object) -> Said:
-            for name in (*(database.value for database in Database), "relay"):
+            for name in (*(database.value for database in StoreDatabase), "relay"):
                 stack.callback(stop_server, ServerFiles(directory, name))
             return xenoovs("fleet", command, *options, "--directory", directory)
 
@@ -50,9 +50,9 @@ def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -
     assert "note" not in started.out, "a loopback address is reached by nobody else"
     relay = fleet("relay", tmp_path / "relay", "--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
     assert (relay.status, relay.err) == (0, "")
-    with StoreClient(files_of(directory, Database.FLEET).remote, with_intents=True) as writer:
+    with StoreClient(files_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as writer:
         assert first_view(writer).name == "edge"
-        assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+        assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
         with StoreClient(f"tcp:{host}:6662") as reader:
             assert set(wait_generation(reader, 1).services) == {"dns"}
     twice = fleet("server", directory, *ports)
@@ -71,7 +71,7 @@ def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: P
     for host, directory in zip(hosts, directories, strict=True):
         started = fleet("server", directory, "--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
         assert (started.status, started.err) == (0, ""), started.out
-    servers = [StoreServer(files_of(directory, Database.FLEET)) for directory in directories]
+    servers = [StoreServer(files_of(directory, StoreDatabase.FLEET)) for directory in directories]
     states = [state for server in servers if (state := server.state()) is not None]
     assert sorted(state.is_leader for state in states) == [False, False, True]
     (leading,) = (number for number, state in enumerate(states) if state.is_leader)
@@ -79,7 +79,7 @@ def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: P
     remotes = ",".join(server.files.remote for number, server in enumerate(servers) if number != leading)
     with StoreClient(remotes, with_intents=True) as writer:
         first_view(writer)
-        assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
+        assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
 
 
 def test_a_server_that_cannot_join_is_told(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,15 +19,15 @@ from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, ru
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreError, StoreMalformed, StoreRejected, StoreUnreachable
-from xenoovs.store.client import DpuStatusClient, DpuStatusReader, Outcome, StoreClient
-from xenoovs.store.rows import Database
+from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
-from xenoovs.store.view import ACK_THIS, FORMAT, Changes, Dpu, DpuStatus, Intent, IntentState, Override
+from xenoovs.store.view import ACK_THIS, FORMAT, Changes, Dpu, DpuStatus, FleetOverride, Intent, IntentState
 
 pytestmark = pytest.mark.ovs
 
 INTENT = Intent(1, "services: []\n", "0f" * 32, "ada", "first", 1_700_000_000_000, IntentState.STAGED)
-OVERRIDE = Override("dns", "a", Fraction(7, 2), Fraction(70), "ada", 1_700_000_000_000)
+OVERRIDE = FleetOverride("dns", "a", Fraction(7, 2), Fraction(70), "ada", 1_700_000_000_000)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_new_store_has_generation_0_and_nothing_else(client: StoreClient) -> N
 def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: StoreServer) -> None:
     dns, dpu = service("dns", "a", "b", "c", "d"), Dpu("dpu1", frozenset({"x", "y"}), "rack7", 1, is_out=True)
     changes = Changes({"dns": dns}, {"dpu1": dpu}, {("dns", "a"): OVERRIDE}, {1: INTENT}, intent=1, ack=ACK_THIS)
-    assert client.commit(0, changes) is Outcome.COMMITTED
+    assert client.commit(0, changes) is CommitOutcome.COMMITTED
     view = first_view(client)
     assert (view.generation, view.intent, view.ack) == (1, 1, 1)
     assert view.services == {"dns": replace(dns, generation=1)}
@@ -76,10 +76,10 @@ def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: St
 
 def test_rows_are_changed_and_removed(client: StoreClient) -> None:
     changes = Changes({"dns": service("dns", "a"), "web": service("web", "a")}, intents={1: INTENT})
-    assert client.commit(0, changes) is Outcome.COMMITTED
+    assert client.commit(0, changes) is CommitOutcome.COMMITTED
     is_current = replace(INTENT, state=IntentState.CURRENT)
     dns = service("dns", "a", "b")
-    assert client.commit(1, Changes({"dns": dns, "web": None}, intents={1: is_current})) is Outcome.COMMITTED
+    assert client.commit(1, Changes({"dns": dns, "web": None}, intents={1: is_current})) is CommitOutcome.COMMITTED
     view = first_view(client)
     assert view.services == {"dns": replace(dns, generation=2)}
     assert view.intents == {1: is_current}
@@ -87,21 +87,21 @@ def test_rows_are_changed_and_removed(client: StoreClient) -> None:
 
 def test_a_service_gets_its_first_blocks_after_it_had_none(client: StoreClient) -> None:
     empty = replace(service("dns", "a"), active=Blocks(), home=Blocks())
-    assert client.commit(0, Changes({"dns": empty})) is Outcome.COMMITTED
-    assert client.commit(1, Changes({"dns": service("dns", "a", "b")})) is Outcome.COMMITTED
+    assert client.commit(0, Changes({"dns": empty})) is CommitOutcome.COMMITTED
+    assert client.commit(1, Changes({"dns": service("dns", "a", "b")})) is CommitOutcome.COMMITTED
     assert first_view(client).services["dns"].active == service("dns", "a", "b").active
 
 
 def test_a_service_can_take_the_claim_of_one_that_goes(client: StoreClient) -> None:
-    assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+    assert client.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
     heir = replace(service("dns2", "a"), claim=service("dns", "a").claim)
-    assert client.commit(1, Changes({"dns2": heir, "dns": None})) is Outcome.COMMITTED
+    assert client.commit(1, Changes({"dns2": heir, "dns": None})) is CommitOutcome.COMMITTED
     assert set(first_view(client).services) == {"dns2"}
 
 
 def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, tmp_path: Path) -> None:
     owners = [f"b{number}" for number in range(16)]
-    assert client.commit(0, Changes({"dns": service("dns", *owners)})) is Outcome.COMMITTED
+    assert client.commit(0, Changes({"dns": service("dns", *owners)})) is CommitOutcome.COMMITTED
     proxy = Proxy(tmp_path / "proxy", store.files.socket)
     try:
         with StoreClient(proxy.remote) as reader:
@@ -109,7 +109,7 @@ def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, t
             before = len(proxy.said)
             moved = service("dns", *["b7", *owners[1:]])
             change = replace(service("dns", *owners), active=moved.active)
-            assert client.commit(1, Changes({"dns": change})) is Outcome.COMMITTED
+            assert client.commit(1, Changes({"dns": change})) is CommitOutcome.COMMITTED
             wait_generation(reader, 2)
             notice = proxy.said[before:].decode()
     finally:
@@ -154,20 +154,20 @@ def test_a_transaction_larger_than_the_buffers_of_a_socket_is_written(client: St
     """`select.poll` in the loop of `ovs` forgot that the rest was to be sent."""
     owners = [f"backend{number}" for number in range(16)]
     many = {f"s{number}": service(f"s{number}", *owners) for number in range(1000)}
-    assert client.commit(0, Changes(many), timeout_s=PATIENCE_S) is Outcome.COMMITTED
+    assert client.commit(0, Changes(many), timeout_s=PATIENCE_S) is CommitOutcome.COMMITTED
     assert len(first_view(client).services) == 1000
 
 
 def test_the_second_of_two_writers_is_refused(client: StoreClient, store: StoreServer) -> None:
     with StoreClient(store.files.remote, with_intents=True) as other:
         first_view(other)
-        assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
-        assert other.commit(0, Changes({"dns": service("dns", "b")})) is Outcome.REFUSED
+        assert client.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+        assert other.commit(0, Changes({"dns": service("dns", "b")})) is CommitOutcome.REFUSED
         assert first_view(other).services["dns"].active.owners == {"a"}
 
 
 def test_of_racing_writers_one_gets_each_generation(store: StoreServer) -> None:
-    outcomes = dict[str, list[tuple[int, Outcome]]]()
+    outcomes = dict[str, list[tuple[int, CommitOutcome]]]()
 
     def write(name: str) -> None:
         outcomes[name] = []
@@ -184,7 +184,7 @@ def test_of_racing_writers_one_gets_each_generation(store: StoreServer) -> None:
         thread.join()
     told = [outcome for found in outcomes.values() for _, outcome in found]
     assert len(told) == 120
-    assert set(told) <= {Outcome.COMMITTED, Outcome.REFUSED}
+    assert set(told) <= {CommitOutcome.COMMITTED, CommitOutcome.REFUSED}
     won = sorted(
         generation for found in outcomes.values() for generation, outcome in found if outcome.value == "committed"
     )
@@ -193,12 +193,12 @@ def test_of_racing_writers_one_gets_each_generation(store: StoreServer) -> None:
         view = first_view(reader)
     assert view.generation == len(won)
     for name, found in outcomes.items():
-        last = max(generation for generation, outcome in found if outcome is Outcome.COMMITTED)
+        last = max(generation for generation, outcome in found if outcome is CommitOutcome.COMMITTED)
         assert view.services[name].active.owners == {f"g{last}"}
 
 
 def test_the_store_refuses_what_its_constraints_forbid(client: StoreClient, store: StoreServer) -> None:
-    assert client.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+    assert client.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
     twin = replace(service("dns2", "a"), claim="udp dns")
     with pytest.raises(StoreRejected, match=r'identical values \("udp dns"\) for index on column "claim"'):
         client.commit(1, Changes({"dns2": twin}))
@@ -231,7 +231,7 @@ def test_a_bad_row_is_named_and_the_last_good_view_stays(
     client: StoreClient, store: StoreServer, table: str, where: str, row: dict[str, object], message: str
 ) -> None:
     dns = service("dns", "a", "b")
-    assert client.commit(0, Changes({"dns": dns}, overrides={("dns", "a"): OVERRIDE})) is Outcome.COMMITTED
+    assert client.commit(0, Changes({"dns": dns}, overrides={("dns", "a"): OVERRIDE})) is CommitOutcome.COMMITTED
     good, column = first_view(client), "service" if table == "Override" else "name"
     transact(store, {"op": "update", "table": table, "where": [[column, "==", where]], "row": row})
     eventually(lambda: client.connection.problem != "", "the problem is told")
@@ -243,7 +243,7 @@ def test_a_bad_row_is_named_and_the_last_good_view_stays(
     repaired = {"config": dns.config, "weight": "7/2"}.get(key, ["map", [["0x0/1", "a"], ["0x1/1", "b"]]])
     transact(store, {"op": "update", "table": table, "where": [[column, "==", where]], "row": {key: repaired}})
     eventually(lambda: client.connection.problem == "", "the repair is seen")
-    assert client.commit(1, Changes()) is Outcome.COMMITTED
+    assert client.commit(1, Changes()) is CommitOutcome.COMMITTED
 
 
 def test_a_store_of_a_newer_format_is_not_read(client: StoreClient, store: StoreServer) -> None:
@@ -256,7 +256,9 @@ def test_text_that_ovsdb_cannot_hold_is_refused_and_the_client_goes_on(client: S
     for text in ("a\0b", "\ud800"):
         with pytest.raises(StoreRejected, match="text"):
             client.commit(0, Changes(intents={1: replace(INTENT, text=text)}))
-    assert client.commit(0, Changes(intents={1: replace(INTENT, text='é \U0001f600 " \\ \n')})) is Outcome.COMMITTED
+    assert (
+        client.commit(0, Changes(intents={1: replace(INTENT, text='é \U0001f600 " \\ \n')})) is CommitOutcome.COMMITTED
+    )
     assert first_view(client).intents[1].text == 'é \U0001f600 " \\ \n'
 
 
@@ -291,7 +293,7 @@ def test_a_client_tells_since_when_it_is_lost_and_returns(store: StoreServer) ->
         eventually(lambda: client.connection.is_connected, "the return")
         assert told[-1]
         assert False in told
-        assert client.commit(0, Changes(ack=ACK_THIS)) is Outcome.COMMITTED
+        assert client.commit(0, Changes(ack=ACK_THIS)) is CommitOutcome.COMMITTED
 
 
 def test_a_writer_goes_on_over_lost_connections(store: StoreServer, tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ def test_a_writer_goes_on_over_lost_connections(store: StoreServer, tmp_path: Pa
             for generation in range(6):
                 change = Changes({"dns": service("dns", f"g{generation}")})
                 # Nobody else writes, so none may be refused.
-                assert client.commit(generation, change, timeout_s=PATIENCE_S) is Outcome.COMMITTED
+                assert client.commit(generation, change, timeout_s=PATIENCE_S) is CommitOutcome.COMMITTED
             is_over.set()
             cutter.join()
             view = wait_generation(client, 6)
@@ -327,16 +329,16 @@ def test_a_reconnect_gets_only_the_difference(tmp_path: Path) -> None:
         first_view(writer)
         names = [f"s{number}" for number in range(50)]
         many = {name: service(name, "a", "b", "c", "d") for name in names}
-        assert writer.commit(0, Changes(many)) is Outcome.COMMITTED
+        assert writer.commit(0, Changes(many)) is CommitOutcome.COMMITTED
         # The history is no larger than the database: the next transaction pushes that large one out.
-        assert writer.commit(1, Changes({"s9": service("s9", "x")})) is Outcome.COMMITTED
+        assert writer.commit(1, Changes({"s9": service("s9", "x")})) is CommitOutcome.COMMITTED
         proxy = Proxy(tmp_path / "proxy", server.files.socket)
         try:
             with StoreClient(proxy.remote) as reader:
                 first_view(reader)
                 first, lost_s = len(proxy.said), reader.connection.since_s
                 proxy.cut()
-                assert writer.commit(2, Changes({"s7": service("s7", "x")})) is Outcome.COMMITTED
+                assert writer.commit(2, Changes({"s7": service("s7", "x")})) is CommitOutcome.COMMITTED
                 view = wait_generation(reader, 3)
                 assert reader.connection.since_s >= lost_s
                 again = proxy.said[first:].decode()
@@ -352,13 +354,13 @@ def test_a_row_that_went_while_a_client_was_away_is_gone(tmp_path: Path) -> None
     # A server without a cluster keeps no history: it sends everything again.
     with running_store(tmp_path) as store, StoreClient(store.files.remote, with_intents=True) as writer:
         first_view(writer)
-        assert writer.commit(0, Changes({n: service(n, "a") for n in ("dns", "web")})) is Outcome.COMMITTED
+        assert writer.commit(0, Changes({n: service(n, "a") for n in ("dns", "web")})) is CommitOutcome.COMMITTED
         proxy = Proxy(tmp_path / "proxy", store.files.socket)
         try:
             with StoreClient(proxy.remote) as reader:
                 first_view(reader)
                 proxy.cut()
-                assert writer.commit(1, Changes({"web": None})) is Outcome.COMMITTED
+                assert writer.commit(1, Changes({"web": None})) is CommitOutcome.COMMITTED
                 assert set(wait_generation(reader, 2).services) == {"dns"}
         finally:
             proxy.close()
@@ -366,7 +368,7 @@ def test_a_row_that_went_while_a_client_was_away_is_gone(tmp_path: Path) -> None
 
 def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -> None:
     with (
-        running_store(tmp_path, Database.STATES) as store,
+        running_store(tmp_path, StoreDatabase.STATES) as store,
         DpuStatusReader(store.files.remote) as reader,
         DpuStatusClient(store.files.remote) as one,
         DpuStatusClient(store.files.remote) as two,
@@ -404,7 +406,7 @@ def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -
 
 def test_a_refused_status_is_told_and_a_later_one_is_written(tmp_path: Path) -> None:
     with (
-        running_store(tmp_path, Database.STATES) as store,
+        running_store(tmp_path, StoreDatabase.STATES) as store,
         DpuStatusReader(store.files.remote) as reader,
         DpuStatusClient(store.files.remote) as client,
     ):
@@ -418,7 +420,7 @@ def test_a_refused_status_is_told_and_a_later_one_is_written(tmp_path: Path) -> 
 def test_init_leaves_existing_files_alone_and_nothing_half_made(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
-    state = files_of(directory, Database.STATES).database
+    state = files_of(directory, StoreDatabase.STATES).database
     state.write_text("mine")
     with pytest.raises(StoreError, match=r"xenoovs_state\.db exists already and stays"):
         create_databases(directory, name="test")
@@ -431,7 +433,7 @@ def test_init_leaves_existing_files_alone_and_nothing_half_made(tmp_path: Path) 
 
 def test_servers_start_once_and_stop(tmp_path: Path) -> None:
     create_databases(tmp_path / "s", name="test")
-    files = files_of(tmp_path / "s", Database.FLEET)
+    files = files_of(tmp_path / "s", StoreDatabase.FLEET)
     try:
         assert start_server(files) == ""
         assert files.socket.stat().st_mode & 0o777 == 0o600
@@ -442,4 +444,4 @@ def test_servers_start_once_and_stop(tmp_path: Path) -> None:
         assert stop_server(files)
     assert not stop_server(files)
     with pytest.raises(StoreError, match="does not exist; create it with `xenoovs fleet init`"):
-        start_server(files_of(tmp_path / "none", Database.FLEET))
+        start_server(files_of(tmp_path / "none", StoreDatabase.FLEET))

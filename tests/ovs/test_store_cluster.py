@@ -23,7 +23,7 @@ from tests.ovs.stores import (
 )
 from tests.patience import eventually
 from xenoovs.errors import StoreRejected, StoreUnreachable
-from xenoovs.store.client import Outcome, StoreClient
+from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.view import Changes
 
 pytestmark = pytest.mark.ovs
@@ -52,7 +52,7 @@ def remotes(servers: Sequence[StoreServer]) -> str:
 def test_one_server_leads_and_every_client_sees_all(cluster: list[StoreServer]) -> None:
     with StoreClient(remotes(cluster), with_intents=True) as writer:
         first_view(writer)
-        assert writer.commit(0, Changes({"dns": service("dns", "a", "b")})) is Outcome.COMMITTED
+        assert writer.commit(0, Changes({"dns": service("dns", "a", "b")})) is CommitOutcome.COMMITTED
     states = [server.state() for server in cluster]
     assert sorted(state.is_leader for state in states if state is not None) == [False, False, True]
     for server in cluster:
@@ -63,7 +63,7 @@ def test_one_server_leads_and_every_client_sees_all(cluster: list[StoreServer]) 
 
 def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(cluster: list[StoreServer]) -> None:
     """Each transaction changes two services, so that half of one would show."""
-    outcomes = dict[int, list[tuple[str, Outcome]]]()
+    outcomes = dict[int, list[tuple[str, CommitOutcome]]]()
     is_over = threading.Event()
 
     def write(name: str) -> None:
@@ -102,8 +102,8 @@ def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(cluster: 
             newest = max(newest, view.generation)
             view = wait_generation(each, newest)
             views.append(view)
-    committed = {g: [m for m, o in found if o is Outcome.COMMITTED] for g, found in outcomes.items()}
-    unknown = {g: [m for m, o in found if o is Outcome.UNKNOWN] for g, found in outcomes.items()}
+    committed = {g: [m for m, o in found if o is CommitOutcome.COMMITTED] for g, found in outcomes.items()}
+    unknown = {g: [m for m, o in found if o is CommitOutcome.UNKNOWN] for g, found in outcomes.items()}
     for generation in range(newest):
         won, perhaps = committed.get(generation, []), unknown.get(generation, [])
         assert len(won) == 1 or (not won and perhaps), f"generation {generation + 1} was made once"
@@ -127,8 +127,8 @@ def test_without_a_majority_nothing_is_written_and_readers_are_told(cluster: lis
         try:
             outcome = client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=1)
         except StoreUnreachable:
-            outcome = Outcome.UNKNOWN
-        assert outcome is Outcome.UNKNOWN
+            outcome = CommitOutcome.UNKNOWN
+        assert outcome is CommitOutcome.UNKNOWN
         eventually(lambda: not client.connection.is_connected, "the client leaves a server without its cluster")
         eventually(lambda: "cut off from its cluster" in client.connection.reason, "why")
         assert client.view() is not None
@@ -136,7 +136,9 @@ def test_without_a_majority_nothing_is_written_and_readers_are_told(cluster: lis
             server.start(wait=False)
         eventually(lambda: client.connection.is_connected, "the return")
         # What had no answer may have come true by now, or not; a new attempt from the newest view decides.
-        eventually(lambda: client.commit(first_view(client).generation, Changes()) is Outcome.COMMITTED, "a write")
+        eventually(
+            lambda: client.commit(first_view(client).generation, Changes()) is CommitOutcome.COMMITTED, "a write"
+        )
 
 
 def test_a_stopped_leader_is_left_by_probes_of_the_cluster_and_catches_up(cluster: list[StoreServer]) -> None:
@@ -147,7 +149,7 @@ def test_a_stopped_leader_is_left_by_probes_of_the_cluster_and_catches_up(cluste
         eventually(lambda: leader_of(rest) is not None, "another leader")
         with StoreClient(remotes(rest), with_intents=True) as client:
             first_view(client)
-            assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
+            assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
     finally:
         stopped.signal(signal.SIGCONT)
     with StoreClient(stopped.files.remote) as late:
@@ -160,7 +162,7 @@ def test_a_relay_tells_all_and_takes_no_writes(cluster: list[StoreServer], tmp_p
         first_view(writer)
         with StoreClient(relay.remote, with_intents=True) as reader:
             first_view(reader)
-            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
             wait_generation(reader, 1)
             with pytest.raises(StoreRejected, match="not allowed"):
                 reader.commit(1, Changes({"dns": None}))
@@ -178,7 +180,7 @@ def test_a_relay_that_restarts_tells_what_came_meanwhile(cluster: list[StoreServ
             first_view(reader)
             relay.kill()
             eventually(lambda: not reader.connection.is_connected, "the loss of the relay")
-            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is Outcome.COMMITTED
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
             relay.start()
             assert set(wait_generation(reader, 1).services) == {"dns"}
 
@@ -206,4 +208,4 @@ def test_a_client_passes_over_a_dead_server(cluster: list[StoreServer]) -> None:
     with StoreClient(f"{dead},{remotes(cluster)}", with_intents=True) as client:
         first_view(client)
         assert client.connection.remote != dead
-        assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is Outcome.COMMITTED
+        assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED

@@ -15,8 +15,8 @@ import click
 from xenoovs.cli.options import duration
 from xenoovs.errors import FleetRefused, StoreUnreachable
 from xenoovs.fleet.change import next_change
-from xenoovs.store.client import DpuStatusReader, Outcome, StoreClient
-from xenoovs.store.rows import Database
+from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Changes, DpuStatus, FleetView
 
@@ -88,15 +88,15 @@ class FleetStore:
         for _ in range(_ATTEMPTS):
             view = self.view()
             match self.fleet.commit(view.generation, compute(view)):
-                case Outcome.COMMITTED:
+                case CommitOutcome.COMMITTED:
                     return self.view()
-                case Outcome.UNKNOWN:
+                case CommitOutcome.UNKNOWN:
                     raise StoreUnreachable(
                         remotes=self.remote,
                         reason="the connection was lost before the answer, so the change may be written or not; look "
                         "with `xenoovs fleet status`",
                     )
-                case Outcome.REFUSED:
+                case CommitOutcome.REFUSED:
                     time.sleep(_POLL_S)
         raise FleetRefused("others change the fleet all the time; nothing was written: try again")
 
@@ -136,7 +136,7 @@ def _reason(view: FleetView, status: DpuStatus | None) -> str:
 def fleet_store(directory: Path) -> Iterator[FleetStore]:
     """Connect with both databases of this host, for the time of a `with`."""
     with ExitStack() as stack:
-        remotes = [files_of(directory, database).remote for database in (Database.FLEET, Database.STATES)]
+        remotes = [files_of(directory, database).remote for database in (StoreDatabase.FLEET, StoreDatabase.STATES)]
         fleet = stack.enter_context(StoreClient(remotes[0], with_intents=True))
         yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])))
 

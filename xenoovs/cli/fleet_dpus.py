@@ -11,7 +11,7 @@ import click
 from xenoovs.cli.fleet_client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, did_you_mean
-from xenoovs.store.rows import STATUSES, Database
+from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Changes, Dpu, FleetView
 from xenoovs.switch.process import run
@@ -66,5 +66,5 @@ def forget_command(*, name: str, store: FleetStore) -> None:
 def _delete_status(directory: Path, name: str) -> None:
     """Remove what a DPU has reported (RFC 7047, 5.2.4). Raises CommandFailed."""
     operation = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
-    files = files_of(directory, Database.STATES)
-    run(["ovsdb-client", "--timeout=5", "transact", files.remote, json.dumps([Database.STATES.value, operation])])
+    files = files_of(directory, StoreDatabase.STATES)
+    run(["ovsdb-client", "--timeout=5", "transact", files.remote, json.dumps([StoreDatabase.STATES.value, operation])])

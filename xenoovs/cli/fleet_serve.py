@@ -14,8 +14,8 @@ from xenoovs.agent.systemd import notify
 from xenoovs.cli.fleet_client import directory_option
 from xenoovs.errors import StoreRejected, XenoovsError
 from xenoovs.fleet.change import next_change, refused
-from xenoovs.store.client import Outcome, StoreClient
-from xenoovs.store.rows import Database
+from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import FleetView
 
@@ -46,7 +46,7 @@ def serve_command(*, directory: Path, log: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    with StoreClient(files_of(directory, Database.FLEET).remote, with_intents=True) as store:
+    with StoreClient(files_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as store:
         FleetController(store).run(lambda: is_ending)
     info("stopping; the fleet stays as it is")
 
@@ -94,7 +94,7 @@ class FleetController:
                 raise
             self._store.commit(view.generation, changes)
             return
-        if outcome is not Outcome.COMMITTED:
+        if outcome is not CommitOutcome.COMMITTED:
             # The next view shows what another controller, or this transaction, has left.
             info("not written; reading again", generation=view.generation, outcome=outcome.value)
             return

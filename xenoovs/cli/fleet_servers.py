@@ -10,10 +10,10 @@ import click
 
 from xenoovs.cli.output import echo
 from xenoovs.errors import StoreError, StoreUnreachable
-from xenoovs.store.rows import Database
+from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import (
-    Listen,
     ServerFiles,
+    StorePort,
     create_databases,
     files_of,
     parse_listen,
@@ -107,16 +107,16 @@ def server_command(*, directory: Path, listen: str, listen_states: str, stop: bo
     Example:
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
-    files = {database: files_of(directory, database) for database in Database}
+    files = {database: files_of(directory, database) for database in StoreDatabase}
     if stop:
         return _stop(*files.values())
     ports = {
-        Database.FLEET: parse_listen(listen, is_read_only=True),
-        Database.STATES: parse_listen(listen_states, is_read_only=False),
+        StoreDatabase.FLEET: parse_listen(listen, is_read_only=True),
+        StoreDatabase.STATES: parse_listen(listen_states, is_read_only=False),
     }
     started = list[ServerFiles]()
     try:
-        waiting = dict[Database, str]()
+        waiting = dict[StoreDatabase, str]()
         for database, found in files.items():
             reason = start_server(found, [ports[database]])
             started.append(found)
@@ -161,7 +161,7 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool) -> i
         raise click.UsageError("--from is missing: name the servers, such as --from tcp:192.0.2.1:6661.")
     port = parse_listen(listen, is_read_only=True)
     reason = start_server(files, [port], source=source)
-    _tell(files, Database.FLEET, port, reason)
+    _tell(files, StoreDatabase.FLEET, port, reason)
     return 2 if reason else 0
 
 
@@ -171,7 +171,7 @@ def _stop(*files: ServerFiles) -> int:
     return 0
 
 
-def _tell(files: ServerFiles, database: Database, port: Listen, waiting: str) -> None:
+def _tell(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting: str) -> None:
     if waiting:
         echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
         return

@@ -33,7 +33,7 @@ from xenoovs.errors import (
 )
 from xenoovs.fleet.services import config_and_decisions, decision_of
 from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
-from xenoovs.store.view import Changes, FleetView, Intent, IntentState, Override, StoredService
+from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState, StoredService
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
@@ -70,7 +70,7 @@ class FleetChange:
 
     changes: Changes
     steps: tuple[ServiceStep, ...] = ()
-    ended: tuple[Override, ...] = ()
+    ended: tuple[FleetOverride, ...] = ()
     unusable: tuple[StoredServiceUnusable | ConfigError, ...] = ()
 
     @property
@@ -131,7 +131,9 @@ def with_intent(view: FleetView, text: str, balancer: Balancer) -> FleetChange:
     return _towards(view, Intent(number, text, "", "", "", 0, IntentState.STAGED), balancer)
 
 
-def with_override(view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int) -> Override:
+def with_override(
+    view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int
+) -> FleetOverride:
     """Return the override of a backend, after a check that the fleet can have it.
 
     Args:
@@ -164,7 +166,7 @@ def with_override(view: FleetView, name: BackendName, weight: Fraction | None, *
             raise FleetRefused(f"{service}/{backend} has no override; its weight is that of the config")
         made = overrides.pop(name)
     else:
-        made = Override(service, backend, weight, weights[backend], author, now_ms)
+        made = FleetOverride(service, backend, weight, weights[backend], author, now_ms)
         overrides[name] = made
     _towards(replace(view, overrides=overrides), intent, balancer)
     return made
@@ -221,7 +223,9 @@ def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
     return {**past, intent.number: replace(intent, state=IntentState.CURRENT), **dict.fromkeys(oldest)}
 
 
-def _merged(overrides: Iterable[Override], balancer: Balancer) -> tuple[tuple[Override, ...], tuple[Override, ...]]:
+def _merged(
+    overrides: Iterable[FleetOverride], balancer: Balancer
+) -> tuple[tuple[FleetOverride, ...], tuple[FleetOverride, ...]]:
     """Return the overrides that hold, and those that the config has ended (docs/adr/0009)."""
     configured = {(s.name, backend.name): backend.weight for s in balancer.services for backend in s.backends}
     given = sorted(overrides, key=lambda each: (each.service, each.backend))

@@ -21,16 +21,25 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
-from xenoovs.store.replica import Message, Poller, Replica, Session, Tls, Transaction, open_session, parse_remotes
+from xenoovs.store.replica import (
+    Message,
+    Poller,
+    Replica,
+    StoreSession,
+    StoreTls,
+    Transaction,
+    open_session,
+    parse_remotes,
+)
 from xenoovs.store.rows import (
     FLEET,
     INTENTS,
     STATUSES,
     VIEW_TABLES,
-    Database,
     Operation,
+    StoreDatabase,
     StoredRow,
-    Table,
+    StoreTable,
     atom,
     fleet_columns,
     fleet_view,
@@ -45,7 +54,7 @@ COMMIT_TIMEOUT_S = 6.0
 _RESTART_S = 1.0
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """What became of a transaction.
 
     COMMITTED: The store has it. REFUSED: another writer was first; nothing was written. UNKNOWN: the connection was
@@ -58,7 +67,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class StoreConnection:
     """Whether a client is connected.
 
     Attributes:
@@ -83,12 +92,12 @@ _Client = TypeVar("_Client", bound="_Threaded")
 class _Threaded(ABC):
     """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`."""
 
-    def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Tls | None) -> None:
+    def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: StoreTls | None) -> None:
         """Raises StoreError for remotes of another form."""
         self._remotes = parse_remotes(remotes, tls)
         self._on_change = on_change
         self._changed = threading.Condition()
-        self._connection = Connection(is_connected=False, remote="", since_s=time.time(), reason="not started")
+        self._connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason="not started")
         self._is_ending = self._is_closed = False
         self._thread: threading.Thread | None = None
         self._awake, self._wake_end = os.pipe()
@@ -125,7 +134,7 @@ class _Threaded(ABC):
         self.close()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> StoreConnection:
         """Whether the client is connected now."""
         return self._connection
 
@@ -169,7 +178,7 @@ class _Threaded(ABC):
         """Publish the state of the connection. Return whether it is another one."""
         before = self._connection
         since_s = before.since_s if before.is_connected == is_connected else time.time()
-        now = Connection(is_connected, remote if is_connected else "", since_s, reason, is_leader, problem)
+        now = StoreConnection(is_connected, remote if is_connected else "", since_s, reason, is_leader, problem)
         if now == before:
             return False
         with self._changed:
@@ -206,9 +215,9 @@ class _Reading(_Threaded):
         self,
         remotes: str,
         on_change: Callable[[], None] | None,
-        tls: Tls | None,
-        source: tuple[Database, Mapping[str, tuple[str, ...]]],
-        tables: tuple[Table[Any], ...],
+        tls: StoreTls | None,
+        source: tuple[StoreDatabase, Mapping[str, tuple[str, ...]]],
+        tables: tuple[StoreTable[Any], ...],
     ) -> None:
         super().__init__(remotes, on_change, tls)
         self._source, self._tables = source, {table.name: table for table in tables}
@@ -340,7 +349,7 @@ class _Attempt:
     is_committed: bool = False
     is_refused: bool = False
     done: threading.Event = field(default_factory=threading.Event)
-    outcome: Outcome | StoreError | None = None
+    outcome: CommitOutcome | StoreError | None = None
 
 
 class StoreClient(_Reading):
@@ -363,9 +372,9 @@ class StoreClient(_Reading):
         *,
         with_intents: bool = False,
         on_change: Callable[[], None] | None = None,
-        tls: Tls | None = None,
+        tls: StoreTls | None = None,
     ) -> None:
-        source = (Database.FLEET, fleet_columns(with_intents=with_intents))
+        source = (StoreDatabase.FLEET, fleet_columns(with_intents=with_intents))
         super().__init__(remotes, on_change, tls, source, (*VIEW_TABLES, INTENTS) if with_intents else VIEW_TABLES)
         self._can_commit = with_intents
         self._view: FleetView | None = None
@@ -384,7 +393,7 @@ class StoreClient(_Reading):
 
     def commit(
         self, expected_generation: int, changes: Changes, *, timeout_s: float = COMMIT_TIMEOUT_S, comment: str = ""
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
         Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
@@ -413,7 +422,7 @@ class StoreClient(_Reading):
         attempt.done.wait()
         if isinstance(attempt.outcome, StoreError):
             raise attempt.outcome
-        return attempt.outcome or Outcome.UNKNOWN
+        return attempt.outcome or CommitOutcome.UNKNOWN
 
     @property
     def _is_filled(self) -> bool:
@@ -440,7 +449,7 @@ class StoreClient(_Reading):
             attempt.done.set()
         return None
 
-    def _try(self, replica: Replica, attempt: _Attempt) -> Outcome | None:
+    def _try(self, replica: Replica, attempt: _Attempt) -> CommitOutcome | None:
         """Return the outcome of an attempt; None: not known yet. Raises StoreError."""
         is_late = time.monotonic() >= attempt.end_s
         if attempt.transaction is not None:
@@ -448,17 +457,17 @@ class StoreClient(_Reading):
         view, expected = self._view, attempt.expected
         generation = -1 if view is None else view.generation
         if attempt.is_committed or attempt.commit_id in replica.commit_ids:
-            return Outcome.COMMITTED if generation > expected or is_late or not replica.is_current else None
+            return CommitOutcome.COMMITTED if generation > expected or is_late or not replica.is_current else None
         if generation > expected and replica.is_current:
             # The answer is no proof: when the leader changes, a server sends a transaction again by itself, and the
             # success of the first refuses the second. But no transaction was missed since it was sent.
             is_seen = generation == expected + 1 or attempt.sent_on <= {replica.session.number}
-            return Outcome.REFUSED if is_seen else Outcome.UNKNOWN
+            return CommitOutcome.REFUSED if is_seen else CommitOutcome.UNKNOWN
         if is_late:
             if attempt.is_refused or (not attempt.sent_on and replica.is_current and self._problem is None):
-                return Outcome.REFUSED
+                return CommitOutcome.REFUSED
             if attempt.sent_on:
-                return Outcome.UNKNOWN
+                return CommitOutcome.UNKNOWN
             if self._problem is not None:
                 raise self._problem
             raise StoreUnreachable(remotes=",".join(self._remotes), reason=replica.reason or "no view has come")
@@ -505,7 +514,7 @@ class StoreClient(_Reading):
             left = tuple(self._attempts)
             self._attempts.clear()
         for attempt in left:
-            attempt.outcome = Outcome.UNKNOWN
+            attempt.outcome = CommitOutcome.UNKNOWN
             attempt.done.set()
 
 
@@ -521,8 +530,10 @@ def _details(error: str) -> str:
 class DpuStatusReader(_Reading):
     """Reads the rows of all DPUs in the database `xenoovs_state`."""
 
-    def __init__(self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Tls | None = None) -> None:
-        source = (Database.STATES, {STATUSES.name: STATUSES.columns})
+    def __init__(
+        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: StoreTls | None = None
+    ) -> None:
+        source = (StoreDatabase.STATES, {STATUSES.name: STATUSES.columns})
         super().__init__(remotes, on_change, tls, source, (STATUSES,))
         self._statuses: Mapping[str, DpuStatus] | None = None
 
@@ -542,7 +553,9 @@ class DpuStatusReader(_Reading):
 class DpuStatusClient(_Threaded):
     """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
 
-    def __init__(self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: StoreTls | None = None
+    ) -> None:
         super().__init__(remotes, on_change, tls)
         self._wanted: DpuStatus | None = None
         self._written: DpuStatus | None = None
@@ -562,7 +575,7 @@ class DpuStatusClient(_Threaded):
 
     def _open(self) -> None:
         self._session = open_session(self._remotes)
-        self._watched = Session(self._session)
+        self._watched = StoreSession(self._session)
         self._forget()
 
     def _forget(self) -> None:
@@ -610,7 +623,7 @@ class DpuStatusClient(_Threaded):
         if status is None or status == self._written or self._is_left:
             return None
         made: list[Operation] = status_operations(status, is_new=self._is_new)
-        request = Message.create_request("transact", [Database.STATES.value, *made])
+        request = Message.create_request("transact", [StoreDatabase.STATES.value, *made])
         self._session.send(request)
         self._request = request.id, status, time.monotonic() + COMMIT_TIMEOUT_S
         return COMMIT_TIMEOUT_S

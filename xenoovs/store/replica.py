@@ -28,7 +28,7 @@ import ovs.db.idl
 import ovs.jsonrpc
 import ovs.stream
 
-from xenoovs.store.rows import COMMIT_ID, FLEET, Database, Row, monitored_schema
+from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_schema
 
 PROBE_INTERVAL_MS = 60_000
 """With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins anew."""
@@ -61,7 +61,7 @@ ovs.poller.SelectPoll = _Poll
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class StoreTls:
     """Files in PEM for `ssl:` remotes. The identity is that of the whole process (ovs.stream)."""
 
     key: Path
@@ -69,7 +69,7 @@ class Tls:
     authorities: Path
 
 
-def parse_remotes(text: str, tls: Tls | None) -> list[str]:
+def parse_remotes(text: str, tls: StoreTls | None) -> list[str]:
     """Return the active connection methods in a text, and set the identity of this process for TLS.
 
     Raises:
@@ -93,7 +93,7 @@ def open_session(remotes: list[str]) -> Any:
     return ovs.jsonrpc.Session.open_multiple(list(remotes), probe_interval=PROBE_INTERVAL_MS)
 
 
-class Session:
+class StoreSession:
     """Observes a session of `ovs.jsonrpc`: how often it was lost, and why."""
 
     _instances = count()
@@ -141,11 +141,11 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         commit_ids: Of the newest transactions that it was told of, where it reads them.
     """
 
-    def __init__(self, remotes: list[str], database: Database, columns: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, remotes: list[str], database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> None:
         helper = ovs.db.idl.SchemaHelper(schema_json=monitored_schema(database, columns))
         helper.register_all()
         super().__init__(",".join(remotes), helper, probe_interval=PROBE_INTERVAL_MS, leader_only=False)
-        self.session = Session(self._session)
+        self.session = StoreSession(self._session)
         self.touched = set[tuple[str, UUID]]()
         self.commit_ids = deque[str](maxlen=256)
         self._database = database.value

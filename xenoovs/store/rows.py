@@ -21,10 +21,10 @@ from xenoovs.store.view import (
     Changes,
     Dpu,
     DpuStatus,
+    FleetOverride,
     FleetView,
     Intent,
     IntentState,
-    Override,
     StoredService,
     blocks_from_map,
     blocks_to_map,
@@ -43,19 +43,19 @@ _FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
 _WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
 
 
-class Database(Enum):
+class StoreDatabase(Enum):
     """The two databases of a fleet; the values are their names."""
 
     FLEET = "xenoovs"
     STATES = "xenoovs_state"
 
 
-def schema_text(database: Database) -> str:
+def schema_text(database: StoreDatabase) -> str:
     """Return the schema of a database, as ovsdb-tool(1) takes it."""
     return (files("xenoovs.store") / "schema" / f"{database.value}.ovsschema").read_text()
 
 
-def monitored_schema(database: Database, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return the schema of a database with these tables and columns alone, in this order.
 
     The order decides the order in a monitor request, so that the requests of all clients are equal, byte for byte.
@@ -69,7 +69,7 @@ def monitored_schema(database: Database, columns: Mapping[str, tuple[str, ...]])
     return schema
 
 
-class _Reader:
+class _RowReader:
     """Reads one row; an error names table, row and column."""
 
     def __init__(self, table: str, name: object, row: Row) -> None:
@@ -87,7 +87,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Generic[_Value]):
+class StoreTable(Generic[_Value]):
     """A table whose rows are values.
 
     Attributes:
@@ -101,13 +101,13 @@ class Table(Generic[_Value]):
     name: str
     columns: tuple[str, ...]
     key: Callable[[Row], Any]
-    parse: Callable[[_Reader], _Value]
+    parse: Callable[[_RowReader], _Value]
     row: Callable[[_Value], Row]
 
     def value(self, row: Row) -> _Value:
         """Return the value of a row. Raises StoreMalformed."""
         key = self.key(row)
-        return self.parse(_Reader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
+        return self.parse(_RowReader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
 
 
 def _object(text: str) -> str:
@@ -122,7 +122,7 @@ def _weight(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _service(row: _Reader) -> StoredService:
+def _service(row: _RowReader) -> StoredService:
     return StoredService(
         row["name"],
         frozenset(row["groups"]),
@@ -150,7 +150,7 @@ def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], Row]:
     return lambda value: {column: getattr(value, column) for column in columns}
 
 
-def _override_row(override: Override) -> Row:
+def _override_row(override: FleetOverride) -> Row:
     return {
         **_plain_row(("service", "backend", "author", "since_ms"))(override),
         "weight": str(override.weight),
@@ -158,9 +158,9 @@ def _override_row(override: Override) -> Row:
     }
 
 
-def _override(row: _Reader) -> Override:
+def _override(row: _RowReader) -> FleetOverride:
     weight, configured = row.parsed("weight", _weight), row.parsed("configured", _weight)
-    return Override(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
+    return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
 _INTENT = ("number", "text", "digest", "author", "comment", "created_ms")
@@ -170,35 +170,35 @@ _STATUS = (
     *("down", "is_fit", "clock_us"),
 )
 
-SERVICES: Table[StoredService] = Table(
+SERVICES: StoreTable[StoredService] = StoreTable(
     "Service",
     ("name", "claim", "groups", "config", "generation", "blocks", "planned"),
     lambda row: row["name"],
     _service,
     _service_row,
 )
-DPUS: Table[Dpu] = Table(
+DPUS: StoreTable[Dpu] = StoreTable(
     "Dpu",
     _DPU,
     lambda row: row["name"],
     lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"]),
     _plain_row(_DPU),
 )
-OVERRIDES: Table[Override] = Table(
+OVERRIDES: StoreTable[FleetOverride] = StoreTable(
     "Override",
     ("service", "backend", "weight", "configured", "author", "since_ms"),
     lambda row: (row["service"], row["backend"]),
     _override,
     _override_row,
 )
-INTENTS: Table[Intent] = Table(
+INTENTS: StoreTable[Intent] = StoreTable(
     "Intent",
     (*_INTENT, "state"),
     lambda row: row["number"],
     lambda row: Intent(**{column: row[column] for column in _INTENT}, state=row.parsed("state", IntentState)),
     lambda intent: {**_plain_row(_INTENT)(intent), "state": intent.state.value},
 )
-STATUSES: Table[DpuStatus] = Table(
+STATUSES: StoreTable[DpuStatus] = StoreTable(
     "Dpu_State",
     _STATUS,
     lambda row: row["name"],
@@ -213,7 +213,7 @@ _FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack")
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
 
-VIEW_TABLES: tuple[Table[Any], ...] = (SERVICES, DPUS, OVERRIDES)
+VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, DPUS, OVERRIDES)
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
@@ -285,7 +285,7 @@ def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey
 
 
 def _changes(
-    table: Table[_Value], wanted: Mapping[Any, _Value | None], rows: RowsByKey, stamp: Row | None = None
+    table: StoreTable[_Value], wanted: Mapping[Any, _Value | None], rows: RowsByKey, stamp: Row | None = None
 ) -> Iterator[Operation]:
     """Yield the operations of one table. `stamp`: columns that each row gets that differs."""
     present = rows.get(table.name, {})

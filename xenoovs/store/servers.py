@@ -21,7 +21,7 @@ from typing import Any
 
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
 from xenoovs.store.replica import parse_remotes
-from xenoovs.store.rows import FLEET, Database, schema_text
+from xenoovs.store.rows import FLEET, StoreDatabase, schema_text
 from xenoovs.store.view import FORMAT
 from xenoovs.switch.process import run, try_run
 
@@ -54,9 +54,9 @@ class RaftServer:
     host: str
     port: int = RAFT_PORT
 
-    def address(self, database: Database) -> str:
+    def address(self, database: StoreDatabase) -> str:
         """Return its RAFT address for a database (ovsdb-tool(1), create-cluster)."""
-        return f"tcp:{self.host}:{self.port + (STATE_RAFT_OFFSET if database is Database.STATES else 0)}"
+        return f"tcp:{self.host}:{self.port + (STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0)}"
 
 
 def parse_server(text: str) -> RaftServer:
@@ -68,7 +68,7 @@ def parse_server(text: str) -> RaftServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class StorePort:
     """A TCP port of a server.
 
     Attributes:
@@ -96,12 +96,12 @@ class Listen:
         return self.host.startswith("127.") or self.host == "[::1]"
 
 
-def parse_listen(text: str, *, is_read_only: bool) -> Listen:
+def parse_listen(text: str, *, is_read_only: bool) -> StorePort:
     """Return the port of `ADDRESS:PORT`. Raises StoreError."""
     found = _LISTEN.fullmatch(text)
     if found is None or not 0 < int(found[2]) < 65536:
         raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
-    return Listen(found[1], int(found[2]), is_read_only)
+    return StorePort(found[1], int(found[2]), is_read_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ServerFiles:
         return self._file("log")
 
 
-def files_of(directory: Path, database: Database) -> ServerFiles:
+def files_of(directory: Path, database: StoreDatabase) -> ServerFiles:
     """Return the files of the server of a database in the directory of a host."""
     return ServerFiles(directory.absolute(), database.value)
 
@@ -173,7 +173,7 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
     Raises:
         StoreError: A file exists already, or cannot be made.
     """
-    wanted = [files_of(directory, database).database for database in Database]
+    wanted = [files_of(directory, database).database for database in StoreDatabase]
     for file in wanted:
         if file.exists():
             raise StoreError(f"{file} exists already and stays as it is; remove it, or name another directory")
@@ -181,7 +181,7 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as work:
-            for database in Database:
+            for database in StoreDatabase:
                 _create(Path(work), database, name=name, servers=servers, local=local)
             for file in wanted:
                 # A link, unlike a rename, does not replace a file that has come meanwhile.
@@ -200,7 +200,7 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
         raise
 
 
-def _create(work: Path, database: Database, *, name: str, servers: Sequence[RaftServer], local: int) -> None:
+def _create(work: Path, database: StoreDatabase, *, name: str, servers: Sequence[RaftServer], local: int) -> None:
     file, alone = work / f"{database.value}.db", work / f"{database.value}.alone"
     addresses = [server.address(database) for server in servers]
     if local:
@@ -211,7 +211,7 @@ def _create(work: Path, database: Database, *, name: str, servers: Sequence[Raft
     schema = work / f"{database.value}.ovsschema"
     schema.write_text(schema_text(database))
     run(["ovsdb-tool", "create", str(target), str(schema)])
-    if database is Database.FLEET:
+    if database is StoreDatabase.FLEET:
         row = {"name": name, "format": FORMAT}
         _transact(target, database.value, {"op": "insert", "table": FLEET, "row": row})
     if servers:
@@ -229,7 +229,7 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
 # Processes.
 
 
-def server_command(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "") -> list[str]:
+def server_command(files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "") -> list[str]:
     """Make the database of the ports, and return the command of a server in the foreground.
 
     Args:
@@ -240,7 +240,7 @@ def server_command(files: ServerFiles, listen: Sequence[Listen] = (), *, source:
         StoreError: Files cannot be made.
     """
     remotes = [f"--remote=p{files.remote}"]
-    databases = [f"relay:{Database.FLEET.value}:{source}" if source else str(files.database)]
+    databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]
     if listen:
         _make_local(files, listen)
         remotes.append(f"--remote={_LOCAL_REMOTES}")
@@ -257,7 +257,7 @@ def server_command(files: ServerFiles, listen: Sequence[Listen] = (), *, source:
     ]
 
 
-def _make_local(files: ServerFiles, listen: Sequence[Listen]) -> None:
+def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
     """Make the database with the ports: read-only ports and probes are nowhere else to be set (ovsdb-server(1))."""
     with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
         made = Path(work) / "local"
@@ -281,7 +281,7 @@ def _make_local(files: ServerFiles, listen: Sequence[Listen]) -> None:
         made.replace(files.local)
 
 
-def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: str = "") -> str:
+def start_server(files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "") -> str:
     """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
 
     Raises:
@@ -303,7 +303,7 @@ def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: s
     except CommandFailed as error:
         raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
     files.socket.chmod(0o600)
-    database = Database.STATES if files.name == Database.STATES.value else Database.FLEET
+    database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
         try:
@@ -318,7 +318,7 @@ def start_server(files: ServerFiles, listen: Sequence[Listen] = (), *, source: s
         time.sleep(_STEP_S)
 
 
-def _check_free(port: Listen) -> None:
+def _check_free(port: StorePort) -> None:
     """Raises StoreError for a port that cannot be used: ovsdb-server would only log it, and serve without."""
     family = socket.AF_INET6 if port.host.startswith("[") else socket.AF_INET
     try:
@@ -383,7 +383,7 @@ class ServerState:
     index: int | None
 
 
-def server_state(remote: str, database: Database = Database.FLEET) -> ServerState:
+def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> ServerState:
     """Ask a server for its state.
 
     Raises:

@@ -92,7 +92,7 @@ class Dpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class FleetOverride:
     """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009).
 
     Attributes:
@@ -163,7 +163,7 @@ class FleetView:
     ack: int
     services: Mapping[str, StoredService] = field(default_factory=dict)
     dpus: Mapping[str, Dpu] = field(default_factory=dict)
-    overrides: Mapping[BackendName, Override] = field(default_factory=dict)
+    overrides: Mapping[BackendName, FleetOverride] = field(default_factory=dict)
     intents: Mapping[int, Intent] = field(default_factory=dict)
 
 
@@ -181,7 +181,7 @@ class Changes:
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
     dpus: Mapping[str, Dpu | None] = field(default_factory=dict)
-    overrides: Mapping[BackendName, Override | None] = field(default_factory=dict)
+    overrides: Mapping[BackendName, FleetOverride | None] = field(default_factory=dict)
     intents: Mapping[int, Intent | None] = field(default_factory=dict)
     intent: int | None = None
     ack: int | None = None
