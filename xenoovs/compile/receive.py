@@ -37,12 +37,13 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
     """Return what the bridge of a backend needs; None: no backend of this name is behind a tunnel.
 
     Args:
-        backend: Its name; in services that share it the tunnel is the same.
+        backend: Its name; services may share it.
         host_port: The port towards the server.
         uplink: The port by which direct answers leave.
 
     Raises:
-        CompileError: Services that share the backend and a VIP have different ways back.
+        CompileError: Services that share the backend and a VIP have different ways back, or the name stands for two
+            servers.
     """
     served = [
         (service, end)
@@ -52,8 +53,15 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
     ]
     if not served:
         return None
-    _, first = served[0]
+    named, first = served[0]
     tunnel = first.tunnel
+    for service, end in served:
+        if (end.tunnel, end.remote) != (tunnel, first.remote):
+            raise CompileError(
+                service=service.name,
+                reason=f"its backend {backend} is at {end.remote} of {end.tunnel.name}, but that of {named.name} at "
+                f"{first.remote} of {tunnel.name}: these are two servers, so give one of them another name",
+            )
     here = replace(tunnel, local=first.remote)
     ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
     ways = dict[IPAddress | None, Service]()

@@ -137,6 +137,18 @@ def test_bug_receive_refuses_two_ways_back_for_one_vip(xenoovs: CommandLine, fil
     assert "service dns: answers from 10.3.10.45 have another `return` than those of web" in " ".join(said.err.split())
 
 
+def test_bug_receive_refuses_a_name_that_stands_for_two_servers(xenoovs: CommandLine, file: Path) -> None:
+    """The flows of both went to one bridge."""
+    text = SHARED.format(vip="10.3.10.46", way="switch")
+    head, _, tail = text.rpartition("192.168.77.11")
+    file.write_text(f"{head}192.168.77.12{tail}")
+    said = xenoovs("receive", file, "b1")
+    assert (said.status, said.out) == (1, "")
+    assert "service dns: its backend b1 is at 192.168.77.12 of gnv0, but that of web at 192.168.77.11" in " ".join(
+        said.err.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("vip", "way", "ends"), [("10.3.10.45", "switch", ["gnv0"]), ("10.3.10.46", "direct", ["gnv0", "p0"])]
 )
