@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
-from xenoovs.config.fleet import NEUTRAL, join, service_texts, unsupported
+from xenoovs.config.fleet import service_texts, unsupported
 from xenoovs.config.load import parse_config
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import (
@@ -31,14 +32,13 @@ from xenoovs.errors import (
     did_you_mean,
     first_names,
 )
-from xenoovs.fleet.services import config_and_decisions, decision_of
+from xenoovs.fleet.services import decision_of, joined, stored_decisions
 from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
 from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState, StoredService
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
 _MAX_REASON = 1000
-_NEUTRAL_FILE = "the fleet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class FleetChange:
         return self.changes == Changes()
 
 
-def parse_intent(text: str | bytes, *, file: str) -> Balancer:
+@lru_cache(maxsize=2)
+def parse_intent(text: str, *, file: str) -> Balancer:
     """Return the config of a fleet: an ordinary one, of which `switch` stands for the ports of every DPU.
 
     Raises:
@@ -175,11 +176,9 @@ def with_override(
 def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange:
     """Return the change of a view to an intent with the overrides that fit it."""
     overrides, ended = _merged(view.overrides.values(), balancer)
-    weighted = with_weights(balancer, {(each.service, each.backend): each.weight for each in overrides})
-    _require_weights(balancer, weighted)
-    texts = service_texts(weighted)
+    texts = dict(_texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides)))
     # Through the text, so that what is decided for is exactly what every DPU reads.
-    after = join(NEUTRAL, texts, file=_NEUTRAL_FILE)
+    after = joined(tuple(texts.items()))
     before, stored, unusable = _stored(view)
     previous, _ = follow(decision_of(before, stored), Transition(), before=before, after=after)
     decided = decide(previous, DesiredState(after))
@@ -207,6 +206,14 @@ def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange
     )
     steps = tuple(_steps(sorted({*services, *gone}), stored, now, dict(previous.services), ids, after))
     return FleetChange(changes, steps, ended, unusable)
+
+
+@lru_cache(maxsize=2)
+def _texts(balancer: Balancer, weights: tuple[tuple[BackendName, Fraction], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the texts of the services with these weights, by name. Raises FleetRefused."""
+    weighted = with_weights(balancer, dict(weights))
+    _require_weights(balancer, weighted)
+    return tuple(sorted(service_texts(weighted).items()))
 
 
 def _is_same(old: StoredService | None, new: StoredService) -> bool:
@@ -246,17 +253,17 @@ def _stored(view: FleetView) -> tuple[Balancer, Stored, tuple[StoredServiceUnusa
     """Return what the store has, and why some of its services cannot be used."""
     services = tuple(view.services.values())
     try:
-        return *config_and_decisions(services, NEUTRAL, file=_NEUTRAL_FILE), ()
+        return *stored_decisions(services), ()
     except (ConfigError, StoredServiceUnusable):
         pass
     usable, unusable = list[StoredService](), list[StoredServiceUnusable | ConfigError]()
     for service in services:
         try:
-            config_and_decisions((*usable, service), NEUTRAL, file=_NEUTRAL_FILE)
+            stored_decisions((*usable, service))
             usable.append(service)
         except (ConfigError, StoredServiceUnusable) as problem:
             unusable.append(problem)
-    return *config_and_decisions(usable, NEUTRAL, file=_NEUTRAL_FILE), tuple(unusable)
+    return *stored_decisions(usable), tuple(unusable)
 
 
 def _steps(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 
-from xenoovs.config.fleet import join
+from xenoovs.config.fleet import NEUTRAL, join
 from xenoovs.config.include import ConfigSources
 from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
 from xenoovs.errors import StoredServiceUnusable
@@ -31,8 +32,29 @@ def config_and_decisions(
     """
     stored = sorted(services, key=lambda each: each.name)
     balancer = join(local, {each.name: each.config for each in stored}, file=file, sources=sources)
+    return balancer, _decisions(stored, balancer)
+
+
+def stored_decisions(services: Iterable[StoredService]) -> tuple[Balancer, Stored]:
+    """Return the same for no DPU: with the ports as the fleet names them. Raises as `config_and_decisions`."""
+    stored = sorted(services, key=lambda each: each.name)
+    balancer = joined(tuple((each.name, each.config) for each in stored))
+    return balancer, _decisions(stored, balancer)
+
+
+@lru_cache(maxsize=4)
+def joined(texts: tuple[tuple[str, str], ...]) -> Balancer:
+    """Return the config of services with the ports as the fleet names them. `texts`: by name. Raises ConfigError.
+
+    A controller asks for the same ones again and again, and a thousand services take a second.
+    """
+    return join(NEUTRAL, dict(texts), file="the fleet")
+
+
+def _decisions(stored: Iterable[StoredService], balancer: Balancer) -> Stored:
+    """Raises StoredServiceUnusable."""
     pairs = zip(stored, balancer.services, strict=True)
-    return balancer, {each.name: _decision_of(each, service) for each, service in pairs}
+    return {each.name: _decision_of(each, service) for each, service in pairs}
 
 
 def decision_of(balancer: Balancer, stored: Stored) -> Decision:
