@@ -65,7 +65,7 @@ def _tunnels(draw: st.DrawFn, number: int) -> SwitchTunnel:
         IPv4Address(f"172.16.{number}.1"),
         draw(st.none() | _keys(kind)),
         draw(st.sampled_from(TunnelPorts)) if ipsec is None else TunnelPorts.EACH,
-        draw(st.sampled_from((kind.dst_port, 7000))) if kind.dst_port else 0,
+        draw(st.sampled_from((kind.dst_port, 7000))) if kind.dst_port and ipsec is None else kind.dst_port,
         ipsec,
     )
 

@@ -582,7 +582,11 @@ class SwitchTunnelConfig(_Mapping):
         "shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as "
         "gnv0-c0a84d0b); left out: shared, each with `ipsec`.",
     )
-    dst_port: Annotated[int | None, values.port] = _key("UDP destination port; left out: that of the type.", 6081)
+    dst_port: Annotated[int | None, values.port] = _key(
+        "UDP destination port; left out: that of the type. With `ipsec` no other: ovs-monitor-ipsec has policies for "
+        "that one alone.",
+        6081,
+    )
     ipsec: IpsecConfig = _key("Encrypt what the tunnel carries; left out: nothing is encrypted.")
 
 

@@ -96,6 +96,14 @@ def _check_key(kind: TunnelType, key: int | None, here: KeyPath) -> Iterator[Rem
 def _check_ipsec(tunnel: SwitchTunnelConfig, ipsec: IpsecConfig, here: KeyPath) -> Iterator[Remark]:
     if tunnel.ports is TunnelPorts.SHARED:
         yield Remark((*here, "ports"), "IPsec needs a port for each remote, which has its address; write `ports: each`")
+    usual = tunnel.type.dst_port
+    if usual and tunnel.dst_port not in (None, usual):
+        # They are text in transp_tmpl of ipsec/ovs-monitor-ipsec.in (Open vSwitch 3.1), whatever the interface says.
+        yield Remark(
+            (*here, "dst_port"),
+            f"ovs-monitor-ipsec encrypts {tunnel.type.value} to port {usual} alone, so packets to {tunnel.dst_port} "
+            "would leave unencrypted; leave the key out",
+        )
     named = [key for key in ("psk_file", "remote_cert", "remote_name") if getattr(ipsec, key) is not None]
     if len(named) != 1:
         what = f"{' and '.join(named)} are too many" if named else "nothing says how remotes are known"

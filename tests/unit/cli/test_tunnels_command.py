@@ -14,7 +14,7 @@ version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
 tunnels:
   - {name: gnv0, type: geneve, local: 192.168.77.1, key: 5001}
-  - {name: vx, type: vxlan, local: 192.168.77.1, dst_port: 4790, ipsec: {psk_file: /etc/psk}}
+  - {name: vx, type: vxlan, local: 192.168.77.1, ipsec: {psk_file: /etc/psk}}
 services:
   - name: web
     vip: 10.3.10.45
@@ -41,8 +41,13 @@ def test_the_commands_of_all_ports(xenoovs: CommandLine, file: Path) -> None:
     )
     assert "add-port ovsbr1 vx-c0a84d0c " in own
     assert "options:remote_ip=192.168.77.12" in own
-    assert "options:dst_port=4790" in own
+    assert "dst_port" not in own
     assert key.startswith("# vx-c0a84d0c sends unencrypted until it has its pre-shared key: `xenoovs doctor")
+
+
+def test_the_command_of_a_port_with_another_udp_port(xenoovs: CommandLine, file: Path) -> None:
+    file.write_text(CONFIG.replace("ipsec: {psk_file: /etc/psk}", "ports: each, dst_port: 4790"))
+    assert "options:dst_port=4790" in xenoovs("tunnels", file).out.splitlines()[1]
 
 
 def test_bug_the_commands_reach_the_open_vswitch_that_is_named(xenoovs: CommandLine, file: Path) -> None:
