@@ -77,7 +77,7 @@ class FleetServers:
     directory: Path
     xenoovs: CommandLine
     dpus: list[FleetDpu] = field(default_factory=list)
-    controller: subprocess.Popen[str] | None = None
+    controllers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def remote(self, database: StoreDatabase) -> str:
         return files_of(self.directory, database).remote
@@ -94,14 +94,17 @@ class FleetServers:
             stop_server(files_of(self.directory, database))
 
     def start_controller(self) -> None:
-        self.controller = start("fleet", "serve", "--directory", self.directory)
+        self.controllers.append(start("fleet", "serve", "--directory", self.directory))
+
+    def kill_controllers(self) -> None:
+        for process in self.controllers:
+            _kill(process)
 
     def end_controller(self) -> str:
-        assert self.controller is not None
-        self.controller.send_signal(signal.SIGTERM)
-        _, log = self.controller.communicate()
-        self.controller = None
-        return log
+        """End the oldest one; return its log."""
+        process = self.controllers.pop(0)
+        process.send_signal(signal.SIGTERM)
+        return process.communicate()[1]
 
     def is_well(self) -> bool:
         return self.fleet("status").status == 0
@@ -116,7 +119,7 @@ def running_fleet(directory: Path, xenoovs: CommandLine, *, dpus: int = 2) -> It
         stack.callback(store.stop)
         store.start()
         store.start_controller()
-        stack.callback(lambda: _kill(store.controller))
+        stack.callback(store.kill_controllers)
         for number in range(1, dpus + 1):
             ovs = stack.enter_context(running_dummy_ovs(directory / f"d{number}"))
             bridge = stack.enter_context(ovs.bridge(ports=("p0", "p1", "p2")))

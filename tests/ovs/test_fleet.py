@@ -52,6 +52,11 @@ def states(store: FleetServers) -> dict[str, str]:
     return {dpu["name"]: dpu["state"] for dpu in dpus}
 
 
+def generation(store: FleetServers) -> int:
+    found: int = json.loads(store.fleet("status", "-o", "json").out)["generation"]
+    return found
+
+
 def transact(store: FleetServers, *operations: object) -> list[dict[str, Any]]:
     """Change rows as no xenoovs would."""
     files = files_of(store.directory, StoreDatabase.FLEET)
@@ -95,6 +100,21 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     rows = store.fleet("history").out.splitlines()[1:]
     assert [line.split()[:2] for line in rows] == [["3", "current"], ["2", "past"], ["1", "past"]]
     assert "rollback to 1" in rows[0]
+
+
+def test_of_two_controllers_one_writes(store: FleetServers, config: Path) -> None:
+    before = generation(store)
+    store.start_controller()
+    for weight in (40, 50, 60):
+        config.write_text(SMALL_CONFIG.replace("weight: 30", f"weight: {weight}"))
+        apply(store, config)
+    # One transaction for what the operator wants, and one for what was decided.
+    assert generation(store) == before + 6
+    first = store.controllers.pop(0)
+    first.kill()
+    first.communicate()
+    assert store.fleet("drain", "dns", "fips2").status == 0
+    assert (generation(store), store.is_well()) == (before + 8, True)
 
 
 def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: FleetServers, config: Path) -> None:
