@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreError, StoreMalformed, StoreRejected, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
-from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
 from xenoovs.store.view import ACK_THIS, FORMAT, Changes, Dpu, DpuStatus, FleetOverride, Intent, IntentState
 
@@ -277,6 +279,62 @@ def test_a_dead_server_is_told_and_an_attempt_sends_nothing(tmp_path: Path) -> N
 def test_remotes_of_another_form_are_refused(remotes: str) -> None:
     with pytest.raises(StoreError, match=r"expected unix:/PATH|TLS needs"):
         StoreClient(remotes)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"id":%d,"result":null,"error":null}',
+        b'{"id":%d,"result":null,"error":"go away"}',
+        b"no JSON %d",
+        b"[%d]",
+    ],
+)
+def test_a_peer_that_is_no_server_is_told_and_another_one_is_taken(
+    store: StoreServer, tmp_path: Path, answer: bytes
+) -> None:
+    path = tmp_path / "odd"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = listener.accept()
+                    with peer, suppress(ConnectionError):
+                        while data := peer.recv(1 << 16):
+                            for number in re.findall(rb'"id":([0-9]+)', data):
+                                peer.sendall(answer % int(number))
+
+        threading.Thread(target=serve, daemon=True).start()
+        with StoreClient(f"unix:{path}") as alone:
+            eventually(lambda: alone.connection.reason not in ("not started", ""), "a reason")
+            assert not alone.connection.is_connected
+            assert alone.view() is None
+        with StoreClient(f"unix:{path},{store.files.remote}") as client:
+            # The first remote is taken at random.
+            assert first_view(client).name == "test"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_server_with_an_older_schema_is_named(tmp_path: Path) -> None:
+    """The IDL waited for ever at a server that refuses the monitor."""
+    schema = json.loads(schema_text(StoreDatabase.FLEET))
+    del schema["tables"]["Service"]["columns"]["planned"]
+    (tmp_path / "old.ovsschema").write_text(json.dumps(schema))
+    (tmp_path / "store").mkdir(mode=0o700)
+    files = files_of(tmp_path / "store", StoreDatabase.FLEET)
+    subprocess.run(["ovsdb-tool", "create", files.database, tmp_path / "old.ovsschema"], check=True)
+    server = StoreServer(files)
+    server.start()
+    try:
+        with StoreClient(files.remote) as client:
+            eventually(lambda: "planned" in client.connection.reason, "the column that is missing")
+            assert "refuses to send database xenoovs" in client.connection.reason
+            assert client.view() is None
+    finally:
+        server.kill()
 
 
 def test_a_client_tells_since_when_it_is_lost_and_returns(store: StoreServer) -> None:

@@ -260,6 +260,8 @@ class _Reading(_Threaded):
                 is_new = not self._is_filled
             if replica.touched or is_new:
                 is_new = self._take(replica)
+        else:
+            self._session_number = None
         reason, row = replica.reason, replica.server_row
         is_told = self._tell(
             is_connected=not reason,

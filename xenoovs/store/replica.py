@@ -94,14 +94,21 @@ def open_session(remotes: list[str]) -> Any:
 
 
 class StoreSession:
-    """Observes a session of `ovs.jsonrpc`: how often it was lost, and why."""
+    """Observes a session of `ovs.jsonrpc`.
+
+    Attributes:
+        reason: Why it was lost last.
+        error: The newest message that refuses a request.
+    """
 
     _instances = count()
 
     def __init__(self, session: Any) -> None:
         self._session, self._instance = session, next(self._instances)
         self._disconnected = session.reconnect.disconnected
-        session.reconnect.disconnected = self._lost
+        self._recv = session.recv
+        session.reconnect.disconnected, session.recv = self._lost, self._received
+        self.error: Any = None
         self.reason = "no server has answered yet"
 
     def _lost(self, now: int, error: int) -> None:
@@ -111,6 +118,12 @@ class StoreSession:
         elif error < 0:
             self.reason = f"{name}: the server closed the connection"
         self._disconnected(now, error)
+
+    def _received(self) -> Any:
+        message = self._recv()
+        if message is not None and message.type == Message.T_ERROR:
+            self.error = message
+        return message
 
     @property
     def is_connected(self) -> bool:
@@ -185,17 +198,20 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         return "the relay has lost its source" if row.model == "relay" and not row.connected else ""
 
     def leave_if_useless(self) -> None:
-        """Leave a relay that has no source."""
+        """Leave a relay that has no source, and a server that refuses the monitor: the IDL waits there for ever."""
+        error = self.session.error
         if self.is_current and self._complaint:
             self.session.leave(self._complaint)
+        elif error is not None and error.id == self._monitor_request_id and self.session.is_connected:
+            details = error.error.get("details", error.error) if isinstance(error.error, dict) else error.error
+            self.session.error = None
+            self.session.leave(f"the server refuses to send database {self._database}: {details}")
 
     @property
     def reason(self) -> str:
         """Why the copy is not current; an empty text: it is."""
         if self.is_current:
             return self._complaint
-        if self.session.is_connected and self._monitor_request_id is not None:
-            return f"{self.session.remote}: database {self._database} is not sent; if this lasts, its schema differs"
         return self.session.reason
 
     def row(self, table: str, uuid: UUID) -> Row | None:
