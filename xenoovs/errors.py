@@ -384,10 +384,24 @@ class InterfaceMissing(SwitchError):
 
 
 class WouldBeUnencrypted(SwitchError):
-    """A NIC would send packets of a tunnel unencrypted against a policy of IPsec."""
+    """Packets of a tunnel would leave unencrypted, against a policy of IPsec or against the config.
 
-    def __init__(self, *, tunnels: Iterable[str]) -> None:
-        self.tunnels = tuple(tunnels)
+    Args:
+        tunnels: Each with the policy that covers it, and the reason.
+        uncovered: Remotes that the config wants encrypted and no policy covers; if there are any, the message is
+            about them.
+    """
+
+    def __init__(self, *, tunnels: Iterable[str] = (), uncovered: Iterable[str] = ()) -> None:
+        self.tunnels, self.uncovered = tuple(tunnels), tuple(uncovered)
+        if self.uncovered:
+            self.commands: tuple[str, ...] = ("ip xfrm policy", "xenoovs doctor")
+            super().__init__(
+                "nothing was changed: the config wants IPsec, and no policy covers packets to "
+                f"{first_names(self.uncovered)}, so they leave unencrypted. openvswitch-ipsec makes the policies some "
+                "seconds after the ports have their keys: wait, then see `ip xfrm policy` and `xenoovs doctor`"
+            )
+            return
         self.commands = ("ip xfrm policy", "ip xfrm state")
         shown = "; ".join(self.tunnels[:3]) + (f"; and {len(self.tunnels) - 3} more" if len(self.tunnels) > 3 else "")
         super().__init__(

@@ -59,7 +59,7 @@ def test_tunnel_esp__answers_come_back(story: Story) -> None:
 
 
 def test_tunnel_esp__verify_offload_expects_the_cpu(story: Story) -> None:
-    [said] = _said(story, "verify-offload")
+    said = _said(story, "verify-offload")[0]
     report = json.loads(said["stdout"])
     assert (said["exit_code"], report["cleartext"], report["encrypted_by_cpu_blocks"]) == (0, [], 1)
     [block] = report["blocks"]
@@ -84,10 +84,14 @@ def test_tunnel_esp__doctor_has_seen_esp_each_way(story: Story) -> None:
 
 def test_tunnel_esp__without_its_key_the_tunnel_is_in_the_clear_and_doctor_and_apply_say_so(story: Story) -> None:
     assert set(_of_tunnel(_bursts(story, "p0", 1)[-1])) == {"geneve"}
+    said = _said(story, "verify-offload")[-1]
+    [found] = json.loads(said["stdout"])["cleartext"]
+    remote = REMOTES["geneve"]
+    assert (said["exit_code"], found["remote"], found["policy"]) == (2, remote, None)
+    assert found["reason"] == f"the config wants IPsec for packets to {remote}, and no policy covers them"
     said = _said(story, "doctor")[-1]
-    assert (said["exit_code"], _rows(said)["IPsec key"]) == (
-        2,
-        ("wrong", "Open vSwitch does not have the key of /run/psk"),
-    )
+    rows = _rows(said)
+    assert (said["exit_code"], rows["IPsec key"]) == (2, ("wrong", "Open vSwitch does not have the key of /run/psk"))
+    assert (rows["IPsec policy"][0], rows["IPsec programs"][0]) == ("wrong", "ok")
     refused = _said(story, "apply")[-1]
     assert (refused["exit_code"], "would send unencrypted: it has no option psk" in refused["stderr"]) == (1, True)

@@ -148,6 +148,7 @@ def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
             run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
 
 
+@pytest.mark.usefixtures("policy")
 def test_bug_a_controller_sees_that_a_port_has_got_its_key(ovs: PrivateOvs, tmp_path: Path) -> None:
     """It looked at options of ports only when a port appeared or vanished."""
     key = tmp_path / "psk"
@@ -186,6 +187,56 @@ def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
     said = xenoovs("plan", config, "--db", ovs.db)
     assert (said.status, said.err) == (2, "")
     ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
+    ovs: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """Packets left unencrypted when the policy vanished, and `verify-offload` and `apply` had nothing to say."""
+    words = ["ip", "-n", netns, "xfrm", "policy"]
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+    run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+    try:
+        xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+        assert xenoovs("apply", config, "--db", ovs.db, "--yes").status == 0
+        said = xenoovs("verify-offload", config, "--db", ovs.db, "-o", "json")
+        assert json.loads(said.out)["cleartext"] == []
+        run([*words, "delete", *POLICY])
+        said = xenoovs("verify-offload", config, "--db", ovs.db, "-o", "json")
+        [found] = json.loads(said.out)["cleartext"]
+        assert (said.status, found["remote"], found["policy"], found["reason"]) == (
+            2,
+            "192.0.2.11",
+            None,
+            "the config wants IPsec for packets to 192.0.2.11, and no policy covers them",
+        )
+        said = xenoovs("verify-offload", config, "--db", ovs.db)
+        assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.11 leaves unencrypted")
+        for command in (("plan",), ("apply", "--yes")):
+            said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
+            error = json.loads(said.err.splitlines()[-1])["error"]
+            assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+            assert "no policy covers packets to 192.0.2.11" in error["message"]
+    finally:
+        try_run([*words, "delete", *POLICY])
+        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+        xenoovs("remove", config, "--db", ovs.db, "--yes")
+
+
+def test_bug_doctor_tells_of_policy_and_programs_of_a_port_without_its_key(
+    ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """Their rows were there only while the port had the key."""
+    config = _config(tmp_path, f", ipsec: {{psk_file: {tmp_path}/psk}}")
+    said = xenoovs("doctor", config, "--db", ovs.db, "-o", "json")
+    rows = {row["check"]: row for row in json.loads(said.out)["checks"]}
+    assert (rows["IPsec policy"]["state"], rows["IPsec policy"]["seen"]) == (
+        "wrong",
+        "none covers packets to this remote, so they leave unencrypted",
+    )
+    assert "IPsec programs" in rows
 
 
 @pytest.mark.parametrize("ipsec", ["psk_file: {key}", "remote_name: dpu7"])

@@ -161,7 +161,7 @@ def test_geneve_against_a_policy_of_ipsec_is_cleartext(ovn: Ovn, xenoovs: Comman
         said = xenoovs(*command)
         assert (said.status, said.err) == (2, "")
         assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.2 leaves by br-ul unencrypted")
-        assert said.out.splitlines()[-1].startswith("packets that a policy of IPsec covers leave unencrypted")
+        assert said.out.splitlines()[-1].startswith("packets that need IPsec leave unencrypted")
         (found,) = json.loads(xenoovs(*command, "-o", "json").out)["cleartext"]
         assert (found["local"], found["remote"], found["port"]) == ("192.0.2.1", "192.0.2.2", 6081)
         assert found["reason"] == "a userspace datapath sends past the kernel's IPsec"

@@ -42,6 +42,7 @@ class Report:
         self.last_round_s: float | None = None
         self.problems: tuple[Problem, ...] = ()
         self._unchecked: tuple[str, ...] = ()
+        self._unread_policies = ""
         self.without: frozenset[str] = frozenset()
         self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
         self._held_backends: dict[str, frozenset[str]] = {}
@@ -63,6 +64,10 @@ class Report:
             remedy = "look there with `xenoovs doctor`; a wrong remote, or a missing IPsec key, is not seen from here"
             warn("tunnel ports cannot be checked without the database", ports=",".join(change.unchecked), remedy=remedy)
         self._unchecked = change.unchecked or self._unchecked
+        if change.unread_policies and change.unread_policies != self._unread_policies:
+            remedy = "look there with `xenoovs doctor`; a tunnel without a policy of IPsec sends unencrypted"
+            warn("policies of IPsec cannot be read", reason=change.unread_policies, remedy=remedy)
+        self._unread_policies = change.unread_policies
         was_draining = bool(self._draining)
         self._report_drains(change.drains)
         if change.difference.is_empty:

@@ -106,6 +106,9 @@ class Question:
         wanted = None if self.balancer is None else self.balancer.uplinks.bridge
         bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
         ends = tuple(end for bridge in bridges for end in tunnel_ends(bridge, remotes))
+        # Without its key a port does not show that it should be encrypted.
+        encrypted = frozenset[str]() if self.balancer is None else self.balancer.ipsec_ports
+        ends = tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
         place = netns_of(self.endpoint)
         if not ends or isinstance(place, Unknown):
             return None

@@ -16,14 +16,18 @@ from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.datapath.host import BridgeState, Unknown
-from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
+from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES, tunnel_ports
 from xenoovs.display import span
+from xenoovs.engine.tunnels import outer_of
 from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import Tunneled
+from xenoovs.model.switch_tunnel import RemoteEnd
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.management import ManagementSwitch
@@ -76,6 +80,7 @@ class DatapathChecker:
         remarks: On the flows of the bridge.
         is_listing: Whether the findings list every megaflow.
         cpu_ports: Tunnel ports whose packets the CPU encrypts.
+        encrypted: Ends of tunnels that the config wants encrypted.
     """
 
     switch: ManagementSwitch
@@ -86,6 +91,7 @@ class DatapathChecker:
     remarks: tuple[str, ...] = ()
     is_listing: bool = False
     cpu_ports: frozenset[str] = frozenset()
+    encrypted: tuple[RemoteEnd, ...] = ()
 
     def check(self) -> DatapathCheck:
         """Check the megaflows of this moment. Raises SwitchError."""
@@ -105,7 +111,7 @@ class DatapathChecker:
             # There may be many foreign flows, so they are read only if they can matter.
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = attribute(findings, foreign)
-        clear, unread = read_cleartext(self.switch, findings.tunnels)
+        clear, unread = read_cleartext(self.switch, findings.tunnels, wanted_encryption(self.encrypted, findings))
         findings = replace(findings, cleartext=clear, cpu_ports=self.cpu_ports)
         remarks = (*self.remarks, *reading.remarks, *unread, *self._settings(findings))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
@@ -183,8 +189,17 @@ def datapath_checker(
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
     remarks = missing_remarks(program, observed)
-    cpu_ports = balancer.cpu_encrypted_ports
-    return DatapathChecker(switch, bridge, program, switch.bridges(), sampler, remarks, is_listing, cpu_ports)
+    return DatapathChecker(
+        switch,
+        bridge,
+        program,
+        switch.bridges(),
+        sampler,
+        remarks,
+        is_listing,
+        cpu_ports=balancer.cpu_encrypted_ports,
+        encrypted=tuple(end for end in balancer.remote_ends if end.tunnel.ipsec is not None),
+    )
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
@@ -257,20 +272,41 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
     return replace(findings, remarks=remarks, logical_ports=logical)
 
 
+def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> tuple[EncapsulationUse, ...]:
+    """Return what leaves for these ends of tunnels, with the megaflows of blocks in the NIC and in software."""
+    uses: dict[Encapsulation, EncapsulationUse] = {}
+    for end in ends:
+        hop = Tunneled(end.mac, end.port, end.remote, end.key)
+        blocks = [each for each in findings.blocks if hop in each.block.hops]
+        outer = outer_of(end)
+        before = uses.get(outer, EncapsulationUse(outer, 0, 0))
+        uses[outer] = replace(
+            before,
+            megaflows=before.megaflows + sum(each.megaflows for each in blocks),
+            packets=before.packets + sum(each.packets for each in blocks),
+        )
+    return tuple(uses.values())
+
+
 def read_cleartext(
-    switch: ManagementSwitch, uses: Sequence[EncapsulationUse]
+    switch: ManagementSwitch, uses: Sequence[EncapsulationUse], wanted: Sequence[EncapsulationUse] = ()
 ) -> tuple[tuple[Cleartext, ...], tuple[str, ...]]:
-    """Return the tunnels that leave unencrypted against a policy of IPsec, and why that is not known."""
-    if not uses:
+    """Return the tunnels that leave unencrypted against a policy of IPsec or the config, and why that is not known.
+
+    Args:
+        uses: Tunnels whose packets leave past the kernel's IPsec.
+        wanted: Tunnels that the config wants encrypted.
+    """
+    if not (uses or wanted):
         return (), ()
     from xenoovs.switch.vswitchd import netns_of
     from xenoovs.switch.xfrm import read_ipsec
 
     place = netns_of(switch.endpoint)
-    state = place if isinstance(place, Unknown) else read_ipsec(place, (use.encapsulation for use in uses))
+    state = place if isinstance(place, Unknown) else read_ipsec(place, (use.encapsulation for use in (*uses, *wanted)))
     if isinstance(state, Unknown):
         return (), (f"whether tunnels should leave encrypted is not known: {state.reason}",)
-    return cleartext(uses, state), ()
+    return (*uncovered(wanted, state), *cleartext(uses, state)), ()
 
 
 def _has_tc_chains(switch: ManagementSwitch) -> bool | None:

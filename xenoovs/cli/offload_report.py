@@ -86,7 +86,7 @@ _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves th
 _CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
 _OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
 _BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
-_CLEARTEXT = "packets that a policy of IPsec covers leave unencrypted; stop them first, then look at the rest"
+_CLEARTEXT = "packets that need IPsec leave unencrypted; stop them first, then look at the rest"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
 _NO_CHAINS = (
     "this kernel is built without CONFIG_NET_TC_SKB_EXT, so Open vSwitch offloads no megaflow that recirculates packets"

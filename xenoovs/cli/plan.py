@@ -304,6 +304,10 @@ def _show_problems_and_drains(change: Change) -> None:
         echo()
         text = f"OVN uses {change.bridge} too ({change.ovn.evidence}): do not give a service an address of its networks"
         print_text(text, indent="  ", fg="yellow")
+    if change.unread_policies:
+        echo()
+        text = f"whether a policy of IPsec covers the tunnels is not known: {change.unread_policies}"
+        print_text(text, indent="  ", fg="yellow")
     for old, backend, new in broken_returns(change.program):
         echo()
         text = (

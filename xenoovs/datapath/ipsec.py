@@ -286,18 +286,18 @@ class EncapsulationUse:
 
 @dataclass(frozen=True, slots=True)
 class Cleartext:
-    """Packets of a tunnel that leave unencrypted although a policy says that they need IPsec.
+    """Packets of a tunnel that leave unencrypted although a policy, or the config, says that they need IPsec.
 
     Attributes:
-        device: by which they leave.
-        policy: the selector of the policy.
-        reason: why the policy does not hold, a clause.
+        device: by which they leave; empty: not known.
+        policy: the selector of the policy; None: none covers them, and the config wants IPsec.
+        reason: why they leave unencrypted, a clause.
     """
 
     use: EncapsulationUse
     local: int
     device: str
-    policy: str
+    policy: str | None
     reason: str
 
     def __str__(self) -> str:
@@ -308,10 +308,8 @@ class Cleartext:
         protocol = "UDP" if outer.protocol == UDP else "GRE" if outer.protocol == GRE else f"protocol {outer.protocol}"
         count = f"{counted(self.use.megaflows, 'megaflow')}, {counted(self.use.packets, 'packet')}"
         by = f" by {self.device}" if self.device else ""
-        return (
-            f"{protocol}{port} from {' to '.join(ends)} leaves{by} unencrypted ({count}), although a policy of IPsec "
-            f"covers it ({self.policy}): {self.reason}"
-        )
+        against = "" if self.policy is None else f", although a policy of IPsec covers it ({self.policy})"
+        return f"{protocol}{port} from {' to '.join(ends)} leaves{by} unencrypted ({count}){against}: {self.reason}"
 
 
 def cleartext(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Cleartext, ...]:
@@ -348,6 +346,28 @@ def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
     else:
         reason = "there is no SA from here to there"
     yield Cleartext(use, local, device, policy.text, reason)
+
+
+def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Cleartext, ...]:
+    """Return the tunnels, of those that a config wants encrypted, that no outgoing policy covers.
+
+    Policies are there before any SA, and hold packets back until there is one (xfrm_lookup() of
+    net/xfrm/xfrm_policy.c). So a missing policy is what lets packets leave unencrypted.
+
+    Args:
+        uses: with their local address.
+    """
+    return tuple(found for use in uses for found in _uncovered(use, state))
+
+
+def _uncovered(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
+    outer = use.encapsulation
+    remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
+    route = state.routes.get(remote)
+    device = route.device if route else ""
+    if outer.local is not None and state.policy("out", outer, outer.local, device) is None:
+        reason = f"the config wants IPsec for packets to {remote}, and no policy covers them"
+        yield Cleartext(use, outer.local, device, None, reason)
 
 
 def address_text(value: int, *, is_ipv6: bool) -> str:

@@ -66,6 +66,7 @@ class Change:
         lost: Whether the bridge was recreated.
         ovn: What OVN has to do with the bridge; None: nothing.
         unchecked: Ports of tunnels of which nothing says where they lead.
+        unread_policies: Why nothing says whether tunnels are encrypted; empty: it is known, or none should be.
         dump: The text of all flows that the bridge has; empty where they were not read.
         incarnation: Of the bridge, as of `Switch`.
     """
@@ -85,6 +86,7 @@ class Change:
     lost: bool = False
     ovn: OvnUse | None = None
     unchecked: tuple[str, ...] = ()
+    unread_policies: str = ""
     dump: str = ""
     incarnation: str | None = None
     names: Mapping[int, str] = field(default_factory=dict)
@@ -135,6 +137,11 @@ def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tu
     texts: dict[object, str] = {name: f"port {name} {reason}" for name, reason in sorted(ports.reasons.items())}
     for end, reason in sorted(ports.unencrypted.items()):
         texts[end] = f"packets to {end[1]} would leave unencrypted, although a policy of IPsec covers them {reason}"
+    for end in sorted(ports.uncovered):
+        texts[end] = (
+            f"packets to {end[1]} would leave unencrypted: the config wants IPsec, and no policy covers them; see "
+            "`xenoovs doctor`"
+        )
     if not texts:
         return desired, ()
     ejected, behind = dict(desired.ejected), dict[object, list[BackendName]]()

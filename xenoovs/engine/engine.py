@@ -39,7 +39,7 @@ from xenoovs.engine.change import (
     settling_moves,
     step,
 )
-from xenoovs.engine.tunnels import misleading, unencrypted
+from xenoovs.engine.tunnels import misleading, with_policies
 from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
@@ -72,11 +72,8 @@ class Ports:
                 datapath_id=uplinks.datapath_id,
                 tunnels=balancer.tunnel_ports,
             )
-            found = replace(
-                found,
-                unusable={**found.unusable, **misleading(balancer, found)},
-                unencrypted=unencrypted(self._switch, found.state, balancer),
-            )
+            found = replace(found, unusable={**found.unusable, **misleading(balancer, found)})
+            found = with_policies(self._switch, found, balancer)
         except (SwitchUnreachable, CommandTimeout):
             if (known := self.remembered(balancer)) is None:
                 raise
@@ -221,7 +218,7 @@ class Engine:
 
         Raises:
             SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
-            WouldBeUnencrypted: Packets would leave unencrypted against a policy, and the change may not be partial.
+            WouldBeUnencrypted: Packets would leave unencrypted, and the change may not be partial.
             FlowConflict: A foreign flow conflicts with a flow of xenoovs, and the change may not be partial.
             CompileError, ToleranceUnreachable: No flows can do that.
         """
@@ -327,7 +324,8 @@ class Engine:
                 dump, found, ports = "", Comparison(memory.target), believed
             else:
                 dump, guess, ports = self._observe(desired, memory, options)
-                if memory is not None and not lost and memory.is_met(desired, dump):
+                is_met = memory is not None and memory.is_met(desired, dump) and not ports.is_obstructed
+                if memory is not None and not lost and is_met:
                     return _unchanged(memory)
                 found = self._aged(compare(dump, guess), bridge) if memory is None else compare(dump, guess)
             quiet = self._quiet.blocks(found.guess.program)
@@ -335,10 +333,16 @@ class Engine:
             revalidated = None if counted else self._revalidated
             at = Circumstances(now_s, ports, quiet, revalidated, remembers=memory is not None, lost=lost)
             change = step(desired, found, options, at)
-            if not (options.partial or change.difference.is_empty):
-                ports.require_encrypted()
-            ovn, unchecked = ports.state.ovn, ports.unchecked
-            change = replace(change, dump=dump, incarnation=incarnation, ovn=ovn, unchecked=unchecked)
+            if not options.partial:
+                ports.require_encrypted(is_changed=not change.difference.is_empty)
+            change = replace(
+                change,
+                dump=dump,
+                incarnation=incarnation,
+                ovn=ports.state.ovn,
+                unchecked=ports.unchecked,
+                unread_policies=ports.unread_policies,
+            )
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
     def _observe(
@@ -348,7 +352,9 @@ class Engine:
         balancer = desired.balancer
         if memory is not None and options.partial:
             dump = self.switch.dump_flow_text(memory.bridge, only=PROGRAM)
-            remembered = self._ports.remembered(balancer) if memory.is_met(desired, dump) else None
+            # A policy of IPsec can vanish while flows and ports stay as they are.
+            can_remember = memory.is_met(desired, dump) and not balancer.ipsec_ports
+            remembered = self._ports.remembered(balancer) if can_remember else None
             return dump, memory.target, remembered or self._ports.check(balancer)
 
         def read_switch() -> tuple[str, PortCheck]:

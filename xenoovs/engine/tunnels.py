@@ -1,17 +1,20 @@
-"""What keeps packets out of tunnels of Open vSwitch: ports that lead elsewhere, and policies of IPsec that the NIC or
-a userspace datapath would bypass."""
+"""What keeps packets out of tunnels of Open vSwitch: ports that lead elsewhere, policies of IPsec that the NIC or
+a userspace datapath would bypass, and policies that are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from ipaddress import IPv4Address
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from xenoovs.compile.tunnel_ports import wanted_ports
-from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, Unknown
+from xenoovs.datapath.host import UNKNOWN_TYPE, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import RemoteEnd
 from xenoovs.model.tunnel import TunnelType
 from xenoovs.switch.api import PortCheck, Switch
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.outer import Encapsulation
 
 
 def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
@@ -30,37 +33,44 @@ def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
     return reasons
 
 
-def unencrypted(switch: Switch, state: BridgeState, balancer: Balancer) -> dict[tuple[str, IPv4Address], str]:
-    """Return the remotes, by tunnel port and address, to which packets would leave unencrypted against a policy.
+def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortCheck:
+    """Return the ports with the remotes to which packets would leave unencrypted, against a policy or the config.
 
-    A tunnel with `ipsec: {offload: none}` or `crypto` is left to the CPU: the config says so. Where the policies cannot
-    be read, none is returned.
+    Where the policies cannot be read, it names no remote, but says why if the config wants IPsec. A tunnel with
+    `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked.
     """
-    ends = tuple(_ends(balancer))
-    is_userspace = state.datapath_type != "system"
-    if not ends or not (is_userspace or state.hw_offload):
-        return {}
+    is_userspace = found.state.datapath_type != "system"
+    passes_kernel = not (is_userspace or found.state.hw_offload)
+    # A port that cannot be used has its own reason.
+    ends = tuple(end for end in balancer.remote_ends if end.port not in found.missing.keys() | found.unusable.keys())
+    wanted = tuple(end for end in ends if end.tunnel.ipsec is not None)
+    past_kernel = () if passes_kernel else tuple(end for end in ends if not end.tunnel.is_encrypted_by_cpu)
+    outers = {end: outer_of(end) for end in (*wanted, *past_kernel)}
+    if not outers:
+        return found
     # Imported here: most configs have no tunnels.
-    from xenoovs.datapath.ipsec import EncapsulationUse, cleartext
+    from xenoovs.datapath.ipsec import EncapsulationUse, cleartext, uncovered
+
+    state = switch.read_ipsec(tuple(dict.fromkeys(outers.values())))
+    if isinstance(state, Unknown):
+        return replace(found, unread_policies=state.reason if wanted else "")
+    uses = {end: EncapsulationUse(outer, 0, 0, is_userspace) for end, outer in outers.items()}
+    clear = {(end.port, end.remote): cleartext((uses[end],), state) for end in past_kernel}
+    return replace(
+        found,
+        unencrypted={end: f"({each.policy}): {each.reason}" for end, each_of in clear.items() for each in each_of},
+        uncovered=tuple(dict.fromkeys((end.port, end.remote) for end in wanted if uncovered((uses[end],), state))),
+    )
+
+
+def outer_of(end: RemoteEnd) -> Encapsulation:
+    """Return what leaves for the far end of a tunnel, without key and device."""
     from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 
-    outers = {
-        end: Encapsulation(
-            device="",
-            remote=int(end.remote),
-            local=int(end.tunnel.local),
-            protocol=GRE if end.tunnel.type is TunnelType.GRE else UDP,
-            dst_port=end.tunnel.dst_port or None,
-        )
-        for end in ends
-    }
-    found = switch.read_ipsec(tuple(dict.fromkeys(outers.values())))
-    if isinstance(found, Unknown):
-        return {}
-    uses = (EncapsulationUse(outer, 0, 0, is_userspace) for outer in dict.fromkeys(outers.values()))
-    clear = {each.use.encapsulation: f"({each.policy}): {each.reason}" for each in cleartext(uses, found)}
-    return {(end.port, end.remote): clear[outer] for end, outer in outers.items() if outer in clear}
-
-
-def _ends(balancer: Balancer) -> Iterator[RemoteEnd]:
-    return (end for end in balancer.remote_ends if not end.tunnel.is_encrypted_by_cpu)
+    return Encapsulation(
+        device="",
+        remote=int(end.remote),
+        local=int(end.tunnel.local),
+        protocol=GRE if end.tunnel.type is TunnelType.GRE else UDP,
+        dst_port=end.tunnel.dst_port or None,
+    )

@@ -579,6 +579,11 @@ class Balancer:
         return tuple(dict.fromkeys(end for end in ends if end is not None))
 
     @property
+    def ipsec_ports(self) -> frozenset[str]:
+        """The ports of tunnels that are to be encrypted."""
+        return frozenset(end.port for end in self.remote_ends if end.tunnel.ipsec is not None)
+
+    @property
     def cpu_encrypted_ports(self) -> frozenset[str]:
         """The ports of tunnels that the CPU encrypts, so that it encapsulates too."""
         return frozenset(end.port for end in self.remote_ends if end.tunnel.is_encrypted_by_cpu)

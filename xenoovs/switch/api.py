@@ -78,6 +78,8 @@ class PortCheck:
         tunnels: Ports of tunnels, which xenoovs can make.
         unencrypted: Remotes to which packets would leave unencrypted against a policy of IPsec, by tunnel port and
             address, with the policy and the reason.
+        uncovered: Remotes that the config wants encrypted and no policy covers, by tunnel port and address.
+        unread_policies: Why that is not known; empty: it is, or the config wants no IPsec.
     """
 
     state: BridgeState
@@ -85,6 +87,13 @@ class PortCheck:
     unusable: Mapping[str, str]
     tunnels: tuple[str, ...] = ()
     unencrypted: Mapping[tuple[str, IPv4Address], str] = field(default_factory=dict)
+    uncovered: tuple[tuple[str, IPv4Address], ...] = ()
+    unread_policies: str = ""
+
+    @property
+    def is_obstructed(self) -> bool:
+        """Whether some port or remote must get no packets."""
+        return bool(self.missing or self.unusable or self.unencrypted or self.uncovered)
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -104,9 +113,15 @@ class PortCheck:
         }
         return missing | dict(self.unusable)
 
-    def require_encrypted(self) -> None:
-        """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted."""
-        if self.unencrypted:
+    def require_encrypted(self, *, is_changed: bool) -> None:
+        """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted.
+
+        Args:
+            is_changed: Whether flows would change. Without a policy that the config wants it raises in any case.
+        """
+        if self.uncovered:
+            raise WouldBeUnencrypted(uncovered=dict.fromkeys(str(remote) for _, remote in self.uncovered))
+        if self.unencrypted and is_changed:
             ends = dict.fromkeys(f"packets to {remote} {reason}" for (_, remote), reason in self.unencrypted.items())
             raise WouldBeUnencrypted(tunnels=ends)
 

@@ -310,7 +310,7 @@ class OffloadFindings:
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         has_growth: whether there are two samples.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
-        cleartext: those of them that a policy says should be encrypted.
+        cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
         cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
     """
 

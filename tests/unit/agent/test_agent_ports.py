@@ -12,15 +12,18 @@ from tests.agent_support import make_scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, pieces, shares
-from tests.switch_tunnels import behind_tunnels
+from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
 from xenoovs.agent import report
 from xenoovs.config.load import load_config
-from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, PortState
+from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, PortState, Unknown
+from xenoovs.datapath.ipsec import IpsecState, parse_policies
 from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import SwitchUnreachable
+from xenoovs.errors import SwitchUnreachable, WouldBeUnencrypted
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
+from xenoovs.model.switch_tunnel import Ipsec, TunnelPorts
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
@@ -125,6 +128,67 @@ def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
         done = engine.round(DesiredState(behind_tunnels(), ejected), now_s=0.0)
         reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
     assert (done.problems, said) == ((), ["gnv0"])
+
+
+ENCRYPTED = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/etc/psk"))
+POLICY = """\
+src 192.168.77.1/32 dst {remote}/32 proto udp dport 6081
+\tdir out priority 366847 ptype main
+\ttmpl src 0.0.0.0 dst 0.0.0.0
+\t\tproto esp reqid 2 mode transport
+"""
+BOTH = IpsecState(parse_policies("".join(POLICY.format(remote=remote) for remote in REMOTES)))
+FIRST = IpsecState(parse_policies(POLICY.format(remote=REMOTES[0])))
+
+
+def _encrypted() -> tuple[FakeSwitch, Engine, Balancer]:
+    options = {"local_ip": "192.168.77.1", "key": "flow", "psk": "(hidden)"}
+    ports = (
+        PortState(ENCRYPTED.port_to(remote), 3 + n, "geneve", options={**options, "remote_ip": str(remote)})
+        for n, remote in enumerate(REMOTES)
+    )
+    bridge = fake_bridge("ovsbr1", ["p0", "p1"])
+    switch = FakeSwitch(replace(bridge, ports=tuple(sorted((*bridge.ports, *ports), key=lambda port: port.name))))
+    return switch, Engine(switch), behind_tunnels(ENCRYPTED)
+
+
+def test_bug_backends_behind_a_tunnel_without_its_policy_get_no_clients() -> None:
+    """When the policy vanished, with the key or with the daemon, installed flows went on unencrypted."""
+    switch, engine, balancer = _encrypted()
+    desired = DesiredState(balancer)
+    texts = list[list[str]]()
+    for switch.ipsec in (IpsecState(), BOTH, FIRST, BOTH):
+        done = engine.round(desired, now_s=0.0)
+        texts.append([problem.text for problem in done.problems])
+    unencrypted = "would leave unencrypted: the config wants IPsec, and no policy covers them; see `xenoovs doctor`"
+    first = f"packets to 192.168.77.11 {unencrypted}; no clients for web/b1"
+    second = f"packets to 192.168.77.12 {unencrypted}; no clients for web/b2"
+    assert texts == [[first, second], [], [second], []]
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_plan_refuses_a_tunnel_without_its_policy_also_when_no_flow_changes(*, is_installed: bool) -> None:
+    switch, engine, balancer = _encrypted()
+    if is_installed:
+        switch.ipsec = BOTH
+        engine.apply(engine.plan(balancer, PlanOptions()))
+    switch.ipsec = FIRST
+    with pytest.raises(WouldBeUnencrypted) as found:
+        engine.plan(balancer, PlanOptions())
+    assert "no policy covers packets to 192.168.77.12, so they leave unencrypted" in str(found.value)
+    assert "openvswitch-ipsec makes the policies some seconds after the ports have their keys: wait" in str(found.value)
+    assert engine.plan(balancer, PlanOptions(partial=True)).problems
+
+
+def test_policies_that_cannot_be_read_are_said_to_be_unknown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    monkeypatch.setattr(report, "warn", lambda event, **facts: said.append(f"{event}: {facts['reason']}"))
+    switch, engine, balancer = _encrypted()
+    reports, switch.ipsec = report.Report(), Unknown("no ip here")
+    for ejected in ({}, {}, {"web": frozenset({"b1"})}):
+        done = engine.round(DesiredState(balancer, ejected), now_s=0.0)
+        reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
+    assert (done.problems, said) == ((), ["policies of IPsec cannot be read: no ip here"])
 
 
 def test_bug_a_tunnel_port_that_was_deleted_is_named_with_the_command_that_makes_it() -> None:

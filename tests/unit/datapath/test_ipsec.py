@@ -19,6 +19,7 @@ from xenoovs.datapath.ipsec import (
     cleartext,
     parse_associations,
     parse_policies,
+    uncovered,
 )
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.errors import ParseError
@@ -149,6 +150,35 @@ def test_a_userspace_datapath_sends_past_the_kernel_also_with_packet_offload() -
 def test_the_policy_with_the_lowest_priority_number_decides(more: str, *, is_found: bool) -> None:
     """An exemption before the policy lets packets leave unencrypted, as does a template that is optional."""
     assert bool(cleartext([USE], _state(policies=POLICIES + more))) is is_found
+
+
+@pytest.mark.parametrize(
+    ("policies", "is_found"),
+    [
+        (POLICIES, False),
+        (POLICIES + "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 1 ptype main \n", True),
+        # Without the key, and without its daemon: the policies of sockets alone, and none.
+        (POLICIES[POLICIES.index("src 0.0.0.0/0") :], True),
+        ("", True),
+        # The port of another tunnel, and the other way.
+        (POLICIES.replace(" dport 6081", " dport 4789"), True),
+        (POLICIES.replace("dir out", "dir in"), True),
+    ],
+)
+def test_bug_a_tunnel_of_the_config_without_a_policy_was_not_seen(policies: str, *, is_found: bool) -> None:
+    """A policy was needed to find that packets leave unencrypted."""
+    use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
+    found = uncovered([use], _state(policies=policies, has_sa=False))
+    assert [str(each) for each in found] == is_found * [
+        "UDP port 6081 from 192.0.2.1 to 192.0.2.12 leaves by p1 unencrypted (2 megaflows, 40 packets): the config "
+        "wants IPsec for packets to 192.0.2.12, and no policy covers them"
+    ]
+
+
+def test_a_policy_that_is_bound_to_another_device_covers_nothing() -> None:
+    use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
+    policies = re.sub(r"(?m)^(src .*[^ ]) *$", r"\1 dev p7 ", POLICIES)
+    assert [found.policy for found in uncovered([use], _state(policies=policies))] == [None]
 
 
 @pytest.mark.parametrize(("device", "is_found"), [("p1", True), ("p2", False)])

@@ -202,6 +202,8 @@ def _check_ipsec(
         return
     known = None if route is None else _covering(facts, end, route)
     if route is None or known is None:
+        if end.is_encrypted:
+            yield _POLICY.unknown("packets to this remote have no route or no local address", subject)
         return
     state, local = known
     policy = state.policy("out", end.outer, local, route.device)

@@ -55,6 +55,7 @@ def tunnel_esp(bench: Bench) -> None:
         bench.ovs.vsctl("remove", "Interface", port, "options", "psk")
         bench.wait_until(lambda: not _has_policy(""), "the policy is gone with the key")
         bench.send(kind=OF_CLIENTS)
+        bench.xenoovs("verify-offload", "esp", "--output", "json")
         bench.xenoovs("doctor", "esp", "--output", "json")
         bench.xenoovs("apply", "esp", "--yes")
 
