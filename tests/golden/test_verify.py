@@ -116,6 +116,24 @@ def test_blocks_behind_a_tunnel_that_the_cpu_encrypts_belong_in_software(
     assert xenoovs("verify-offload", config, "--from-dump", software).status == Conclusion.NOT_ALL_IN_HARDWARE
 
 
+def test_bug_all_blocks_left_to_the_cpu_are_not_in_hardware(xenoovs: CommandLine, tmp_path: Path) -> None:
+    """The exit status was right, and the word beside it was `in_hardware`."""
+    dump = tmp_path / "cpu.dump"
+    first, second = (HERE / "encrypted.dump").read_text().splitlines()
+    dump.write_text(f"{first}\n")
+    said = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
+    report = json.loads(said.out)
+    assert (said.status, report["exit_code"], report["conclusion"]) == (0, 0, "encrypted_by_cpu")
+    text = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump).out
+    assert text.splitlines()[-1] == (
+        "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"
+    )
+    # One block in the NIC is what there is to conclude about.
+    dump.write_text(f"{first}\n{second}\n")
+    said = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
+    assert json.loads(said.out)["conclusion"] == "in_hardware"
+
+
 def test_lint_says_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine) -> None:
     said = xenoovs("lint", HERE / "encrypted.yaml")
     assert (said.status, said.err) == (0, "")

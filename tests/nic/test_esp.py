@@ -62,6 +62,7 @@ def test_tunnel_esp__verify_offload_expects_the_cpu(story: Story) -> None:
     said = _said(story, "verify-offload")[0]
     report = json.loads(said["stdout"])
     assert (said["exit_code"], report["cleartext"], report["encrypted_by_cpu_blocks"]) == (0, [], 1)
+    assert report["conclusion"] == "encrypted_by_cpu"
     [block] = report["blocks"]
     assert block["verdict"] == "TC_SW"
     # The NIC holds the rule for answers, and never sees what is inside of ESP.

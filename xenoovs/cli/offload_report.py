@@ -86,6 +86,7 @@ _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves th
 _CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
 _OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
 _BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
+_ENCRYPTED = "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"
 _CLEARTEXT = "packets that need IPsec leave unencrypted; stop them first, then look at the rest"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
 _NO_CHAINS = (
@@ -202,6 +203,9 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
 def _sentence(findings: OffloadFindings) -> str:
     """Return the conclusion about blocks and answers in words."""
     sentence = _CONCLUSION[findings.conclusion]
+    if findings.conclusion is Conclusion.IN_HARDWARE and findings.is_left_to_cpu:
+        is_bad = OutsideKind.ANSWERS in findings.software_kinds
+        return f"{_ENCRYPTED}; not all answers are forwarded by the NIC" if is_bad else _ENCRYPTED
     if findings.conclusion is Conclusion.IN_HARDWARE and findings.cpu_blocks:
         sentence = _BUT_ENCRYPTED
     has_bad = OutsideKind.ANSWERS in findings.software_kinds
@@ -209,7 +213,7 @@ def _sentence(findings: OffloadFindings) -> str:
         return f"{sentence}, nor are all answers" if has_bad else sentence
     if findings.conclusion is not Conclusion.IN_HARDWARE:
         return sentence
-    has_answers = any(each.kind is OutsideKind.ANSWERS for each in findings.outside)
+    has_answers = bool(findings.nic_answers)
     return f"{sentence}, but not all answers are" if has_bad else f"{sentence}{', and so are answers' * has_answers}"
 
 

@@ -138,9 +138,9 @@ def verify_offload_command(
     Where the NIC holds rules it makes two samples, 2 s apart (--interval): run it while traffic flows.
 
     Exit status 0: every block that has had traffic and all answers are in hardware (with --require: enough of their
-    packets), 2: not all are, 1: it could not check, 3: no block had traffic yet, some are UNCONFIRMED, or
-    a recorded dump may be filtered. Other traffic does not change it, nor does --verdict; --service limits it to some
-    services.
+    packets), or the CPU encrypts their tunnel as the config says, 2: not all are, or packets that need IPsec leave
+    unencrypted, 1: it could not check, 3: no block had traffic yet, some are UNCONFIRMED, or a recorded dump may be
+    filtered. Other traffic does not change it, nor does --verdict; --service limits it to some services.
     """
     if config is None and bridge is None:
         config = environment_config() if from_dump else find_config(lab, instead="--bridge NAME")

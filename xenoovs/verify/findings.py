@@ -350,8 +350,13 @@ class OffloadFindings:
         return len(self.blocks) - len(self.nic_blocks)
 
     @property
+    def is_left_to_cpu(self) -> bool:
+        """Whether the CPU encrypts the tunnels of all blocks with traffic, so that none of them is in hardware."""
+        return bool(self.cpu_blocks) and all(each.verdict is Verdict.ABSENT for each in self.nic_blocks)
+
+    @property
     def conclusion(self) -> Conclusion:
-        """Whether all blocks with traffic are in hardware."""
+        """Whether all blocks with traffic are in hardware, or where they belong (`is_left_to_cpu`)."""
         if self.cleartext:
             return Conclusion.NOT_ALL_IN_HARDWARE
         seen = [block for block in self.nic_blocks if block.verdict is not Verdict.ABSENT]
@@ -383,7 +388,7 @@ class OffloadFindings:
         if required is None:
             if is_seen and OutsideKind.ANSWERS in self.software_kinds:
                 return Conclusion.NOT_ALL_IN_HARDWARE
-            is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self._answers)
+            is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self.nic_answers)
             return Conclusion.NOTHING_SEEN if is_unconfirmed and conclusion is Conclusion.IN_HARDWARE else conclusion
         share = self.judged_share
         if share is None and self.cpu_blocks:
@@ -395,7 +400,8 @@ class OffloadFindings:
         return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
 
     @property
-    def _answers(self) -> tuple[OutsideTraffic, ...]:
+    def nic_answers(self) -> tuple[OutsideTraffic, ...]:
+        """The answers that the NIC should forward."""
         answers = (each for each in self.outside if each.kind is OutsideKind.ANSWERS)
         return tuple(each for each in answers if not self._is_answer_to_cpu(each))
 
@@ -414,7 +420,7 @@ class OffloadFindings:
     @property
     def hw_share(self) -> float | None:
         """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self._answers)
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self.nic_answers)
         packets = sum(each.packets for each in counted)
         return sum(each.hw_packets for each in counted) / packets if packets else None
 
@@ -426,7 +432,7 @@ class OffloadFindings:
     @property
     def growth(self) -> Growth:
         """Packets of blocks and answers that came between two samples."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self._answers)
+        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self.nic_answers)
         return sum((each.growth for each in counted), NO_GROWTH)
 
     @property

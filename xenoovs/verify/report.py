@@ -260,10 +260,13 @@ def to_json(
         part: the part of the findings that is shown; None: all.
     """
     shown = findings if part is None else part
+    concluded = findings.conclusion_for(required)
+    is_left_to_cpu = concluded is Conclusion.IN_HARDWARE and findings.is_left_to_cpu
     outside = outside_rows(shown)
     total = {"part": _row(total_row(shown))} if part is not None else {}
     return {
-        **_conclusion(findings.conclusion_for(required), required),
+        **_conclusion(concluded, required),
+        **({"conclusion": _ENCRYPTED_BY_CPU} if is_left_to_cpu else {}),
         "cleartext": _cleartext(findings),
         "encrypted_by_cpu_blocks": findings.cpu_blocks,
         "hw_share": findings.hw_share,
@@ -332,6 +335,10 @@ def bridge_to_json(
         ],
         **_limits(findings, findings.remarks),
     }
+
+
+_ENCRYPTED_BY_CPU = "encrypted_by_cpu"
+"""The conclusion, with exit status 0, if all is where it belongs and no block is in hardware."""
 
 
 def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, object]:
