@@ -53,6 +53,12 @@ def test_tunnel_esp__packets_of_clients_leave_as_esp_alone_and_arrive(story: Sto
     assert {kind for burst in _bursts(story, "p0", 1)[:-1] for kind in _of_tunnel(burst)} == {"esp"}
 
 
+def test_tunnel_esp__apply_waits_for_the_policy(story: Story) -> None:
+    early, done = _said(story, "apply")[:2]
+    assert (early["exit_code"], "no policy covers packets to" in " ".join(early["stderr"].split())) == (1, True)
+    assert done["exit_code"] == 0
+
+
 def test_tunnel_esp__answers_come_back(story: Story) -> None:
     [burst] = _bursts(story, "host", _ANSWERS)
     assert _of_clients(burst, "p0", "198.18.0.64") == _ANSWERS

@@ -36,11 +36,13 @@ def tunnel_esp(bench: Bench) -> None:
     # The other end answers ARP by itself.
     nic.ip_batch(f"neigh del {_REMOTE} dev {nic.UPLINK}", f"link set {nic.UPLINK} mtu 2000")
     bench.xenoovs("doctor", "esp", "--fix", "--yes")
+    # Until there is a policy nothing is installed.
     bench.xenoovs("apply", "esp", "--yes")
     with ExitStack() as stack:
         peer = stack.enter_context(_peer(bench))
         stack.enter_context(_monitors(bench.ovs, peer))
         bench.wait_until(lambda: all(map(_has_policy, ("", nic.WIRE_NETNS))), "both ends have a policy")
+        bench.xenoovs("apply", "esp", "--yes")
         # The first packets are lost: by them the IKE daemons ask for SAs, a pair for each way.
         bench.send(kind=OF_CLIENTS)
         bench.send([VIP], kind=OF_SERVER, port=HOST)
