@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hypothesis import assume, given
@@ -15,11 +16,11 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.fleet import NEUTRAL
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import DesiredState, ServiceDecision, moved
-from xenoovs.errors import ConfigError
+from xenoovs.errors import ConfigError, XenoovsError
 from xenoovs.fleet.change import next_change, parse_intent
-from xenoovs.fleet.services import config_and_decisions, decision_of, digest
+from xenoovs.fleet.services import ViewReader, config_and_decisions, decision_of, digest
 from xenoovs.model.balancer import Balancer
-from xenoovs.store.view import FleetView
+from xenoovs.store.view import FleetView, StoredService
 
 
 def text_of(balancer: Balancer) -> str:
@@ -89,3 +90,28 @@ def test_what_flows_say_has_the_digest_of_what_is_stored(drawn: tuple[FleetView,
         other = replace(made.decision, active=made.decision.active.renamed({"b0": "b9"}))
         assert isinstance(other, ServiceDecision)
         assert (digest(name, other) == digest(name, stored[name])) is ("b0" not in stored[name].active.owners)
+
+
+LOCALS = [NEUTRAL, NEUTRAL.replace("egress: egress", "egress: p1"), "version: 1\nswitch: {ingress: p0, egress: p0}\n"]
+
+
+@given(st.data(), views(), views())
+def test_views_read_one_after_the_other_say_what_each_says_alone(
+    data: st.DataObject, drawn: tuple[FleetView, Balancer], other: tuple[FleetView, Balancer]
+) -> None:
+    """Also with services that cannot be together, cannot be read, or do not fit their blocks."""
+    edited = fleet_support.settled(fleet_support.given(drawn[0], text_of(data.draw(edits(drawn[1])))))
+    rows = [row for view in (drawn[0], edited, other[0]) for row in view.services.values()]
+    rows += [replace(row, config=text) for row in rows[:2] for text in (rows[-1].config, "[")]
+    reader = ViewReader()
+    for _ in range(4):
+        view = {row.name: row for row in data.draw(st.lists(st.sampled_from(rows), max_size=6))}.values()
+        local = data.draw(st.sampled_from(LOCALS))
+        assert outcome(reader.read, view, local) == outcome(config_and_decisions, view, local)
+
+
+def outcome(read: Callable[..., object], view: Iterable[StoredService], local: str) -> object:
+    try:
+        return read(view, local, file="local")
+    except XenoovsError as error:
+        return str(error)

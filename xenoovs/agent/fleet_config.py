@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
-from xenoovs.fleet.services import config_and_decisions
+from xenoovs.fleet.services import ViewReader
 from xenoovs.store.view import FleetView
 
 
@@ -27,6 +27,7 @@ class FleetConfig(ConfigFile):
             ConfigError, ConfigUnreadable, StoredServiceUnusable.
         """
         self.newest = self._taken = view
+        self._reader = ViewReader()
         super().__init__(path)
 
     @property
@@ -42,7 +43,7 @@ class FleetConfig(ConfigFile):
 
     def _read(self) -> ConfigVersion:
         self._taken = view = self.newest
-        balancer, stored = config_and_decisions(
+        balancer, stored = self._reader.read(
             view.services.values(), self._sources.read(self.path), file=str(self.path), sources=self._sources
         )
         return ConfigVersion(balancer, self._digest, stored, view)

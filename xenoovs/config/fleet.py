@@ -15,7 +15,7 @@ from typing import Any
 from xenoovs.config.emit import render_service
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.config.load import check_bridges, compose, split_config
-from xenoovs.config.values import KeyPath, Value, port_name, show
+from xenoovs.config.values import KeyPath, Positions, Value, port_name, show
 from xenoovs.errors import ConfigError, Finding
 from xenoovs.model.balancer import Balancer
 
@@ -70,8 +70,8 @@ def join(
             raise ConfigError([joined.main.finding(where, _NOT_LOCAL[str(where[0])], at_key=True)])
     switch, ports = _without_ports(joined, root.get("switch"))
     parts = [_part(name, text) for name, text in services.items()]
-    listed = [_with_ports(part.root, ports) for part in parts]
-    origins = [(ConfigPart(part.file, {"services": [part.root]}, part.places), 0) for part in parts]
+    listed = [_with_ports(service, ports) for service, _ in parts]
+    origins = [(part, 0) for _, part in parts]
     tree = replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins)
     return check_bridges((replace(trees[0], joined=tree),))[0]
 
@@ -84,13 +84,19 @@ _NOT_LOCAL = {
 }
 
 
-def _part(name: str, text: str) -> ConfigPart:
-    """Return the tree of a service. Raises ConfigError."""
+def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
+    """Return the tree of a service, and a file with it alone. Raises ConfigError."""
     file = f"service {name} of the fleet"
     document = compose(text, file=file)
     if not isinstance(document.root, dict):
         raise ConfigError([Finding(file, 1, 1, "", f"{show(document.root)} is not a mapping; apply the config again")])
-    return ConfigPart(file, _shared(document.root), document.places)
+    service = _shared(document.root)
+    # What has no place in a file is taken for a default, and its mistakes are left out.
+    values, keys = (
+        {("services", 0, *path): mark for path, mark in marks.items()}
+        for marks in (document.places.values, document.places.keys)
+    )
+    return service, ConfigPart(file, {"services": [service]}, Positions(values, keys))
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:

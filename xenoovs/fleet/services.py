@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 
 from xenoovs.config.fleet import NEUTRAL, join
 from xenoovs.config.include import ConfigSources
 from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
-from xenoovs.errors import StoredServiceUnusable
-from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
+from xenoovs.errors import ConfigError, StoredServiceUnusable
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Balancer, Claim, Service, claim_text, service_ids
+from xenoovs.model.next_hop import l4_port_of
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService
 
@@ -33,6 +36,68 @@ def config_and_decisions(
     stored = sorted(services, key=lambda each: each.name)
     balancer = join(local, {each.name: each.config for each in stored}, file=file, sources=sources)
     return balancer, _decisions(stored, balancer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read last. local: the file of the DPU, and its name. decided: with what each decision was made from."""
+
+    local: tuple[str | bytes, str]
+    texts: Mapping[str, str]
+    balancer: Balancer
+    decided: Mapping[str, tuple[StoredService, Service, ServiceDecision]]
+
+
+class ViewReader:
+    """Reads one view of the store after the other, each as `config_and_decisions` does, and of each only what is new.
+
+    A thousand services take a second to read, and most changes are of one of them.
+    """
+
+    def __init__(self) -> None:
+        self._last: _Read | None = None
+
+    def read(
+        self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
+    ) -> tuple[Balancer, Stored]:
+        """As `config_and_decisions`."""
+        stored = sorted(services, key=lambda each: each.name)
+        texts = {each.name: each.config for each in stored}
+        balancer = self._updated(texts, local, file, sources) or join(local, texts, file=file, sources=sources)
+        before = {} if self._last is None else self._last.decided
+        decided = dict[str, tuple[StoredService, Service, ServiceDecision]]()
+        for row, service in zip(stored, balancer.services, strict=True):
+            old = before.get(row.name)
+            is_same = old is not None and old[0] is row and old[1] is service
+            decided[row.name] = old if old and is_same else (row, service, _decision_of(row, service))
+        self._last = _Read((local, file), texts, balancer, decided)
+        return balancer, {name: decision for name, (_, _, decision) in decided.items()}
+
+    def _updated(
+        self, texts: Mapping[str, str], local: str | bytes, file: str, sources: ConfigSources | None
+    ) -> Balancer | None:
+        """Return the last config with the services that have changed; None: all are to be read and compared."""
+        last = self._last
+        if last is None or last.local != (local, file) or not texts or texts.keys() - last.texts.keys():
+            return None
+        services = dict(zip(last.texts, last.balancer.services, strict=True))
+        changed = {name: text for name, text in texts.items() if text != last.texts[name]}
+        if changed:
+            try:
+                alone = join(local, changed, file=file, sources=sources)
+            except ConfigError:
+                return None  # All of them, for all findings.
+            for name, service in zip(changed, alone.services, strict=True):
+                if _compared(service) != _compared(services[name]):
+                    return None
+                services[name] = service
+        return replace(last.balancer, services=tuple(services[name] for name in texts))
+
+
+def _compared(service: Service) -> tuple[str, Claim, Mac | None, tuple[object, ...] | None]:
+    """Return what `config.check.check_between` compares with other services."""
+    servers = tuple((backend.address, l4_port_of(backend.next_hop)) for backend in service.backends)
+    return service.name, service.claim, service.vip_mac, None if service.nat is None else servers
 
 
 def stored_decisions(services: Iterable[StoredService]) -> tuple[Balancer, Stored]:
