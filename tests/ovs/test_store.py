@@ -489,12 +489,28 @@ def test_init_leaves_existing_files_alone_and_nothing_half_made(tmp_path: Path) 
     assert not (tmp_path / "other").exists()
 
 
+def test_a_directory_in_which_others_may_write_is_refused_and_stays(tmp_path: Path) -> None:
+    create_databases(tmp_path / "s", name="test")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for mode in (0o770, 0o703, 0o1777):
+        shared.chmod(mode)
+        with pytest.raises(StoreError, match=r"others may write in .*/shared .*chmod 700"):
+            create_databases(shared, name="test")
+        (tmp_path / "s").chmod(mode)
+        with pytest.raises(StoreError, match="others may write in"):
+            start_server(files_of(tmp_path / "s", StoreDatabase.FLEET))
+    assert list(shared.iterdir()) == []
+    assert sorted(file.name for file in (tmp_path / "s").iterdir()) == ["xenoovs.db", "xenoovs_state.db"]
+
+
 def test_servers_start_once_and_stop(tmp_path: Path) -> None:
     create_databases(tmp_path / "s", name="test")
     files = files_of(tmp_path / "s", StoreDatabase.FLEET)
     try:
         assert start_server(files) == ""
-        assert files.socket.stat().st_mode & 0o777 == 0o600
+        for file in files.directory.iterdir():
+            assert file.suffix == ".db" or file.stat().st_mode & 0o077 == 0, file
         assert files.directory.stat().st_mode & 0o777 == 0o700
         with pytest.raises(StoreError, match="runs already"):
             start_server(files)

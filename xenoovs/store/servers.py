@@ -11,6 +11,7 @@ import json
 import os
 import re
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
@@ -177,6 +178,9 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
     for file in wanted:
         if file.exists():
             raise StoreError(f"{file} exists already and stays as it is; remove it, or name another directory")
+    is_new = not directory.exists()
+    if not is_new:
+        _check_private(directory)
     made = list[Path]()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -191,13 +195,25 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
         for file in made:
             file.unlink(missing_ok=True)
         with suppress(OSError):
-            directory.rmdir()
+            if is_new:
+                directory.rmdir()
         if isinstance(error, (CommandFailed, StoreError)):
             raise StoreError(f"the databases in {directory} cannot be created: {error}") from None
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise StoreError(f"the databases in {directory} cannot be created: {reason}") from None
         raise
+
+
+def _check_private(directory: Path) -> None:
+    """Raises StoreError for a directory in which others may replace the databases and the sockets."""
+    found = directory.stat()
+    if found.st_mode & 0o022 or found.st_uid not in (0, os.geteuid()):
+        mode = stat.filemode(found.st_mode)
+        raise StoreError(
+            f"others may write in {directory} ({mode}, user {found.st_uid}), and whoever can is the operator of the "
+            f"fleet; run `chown {os.geteuid()} {directory}; chmod 700 {directory}`, or name another directory"
+        )
 
 
 def _create(work: Path, database: StoreDatabase, *, name: str, servers: Sequence[RaftServer], local: int) -> None:
@@ -296,13 +312,17 @@ def start_server(files: ServerFiles, listen: Sequence[StorePort] = (), *, source
         files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not files.database.exists():
         raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
+    _check_private(files.directory)
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
     files.socket.unlink(missing_ok=True)
+    # Sockets have the permissions that the umask leaves (bind_unix_socket in lib/socket-util-unix.c).
+    umask = os.umask(0o077)
     try:
         run([*server_command(files, listen, source=source), "--detach"])
     except CommandFailed as error:
         raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
-    files.socket.chmod(0o600)
+    finally:
+        os.umask(umask)
     database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
