@@ -29,7 +29,9 @@ remove() {
     rm -rf "$link"-[0-9]*
 }
 
-files="usr/bin/xenoovs usr/lib/systemd/system/xenoovs-agent.service usr/share/man/man1/xenoovs.1
+files="usr/bin/xenoovs usr/share/man/man1/xenoovs.1
+       usr/lib/systemd/system/xenoovs-agent.service usr/lib/systemd/system/xenoovs-fleet-controller.service
+       usr/lib/systemd/system/xenoovs-fleet-relay.service usr/lib/systemd/system/xenoovs-fleet-server@.service
        usr/share/bash-completion/completions/xenoovs usr/share/zsh/vendor-completions/_xenoovs
        usr/share/fish/vendor_completions.d/xenoovs.fish"
 
@@ -58,6 +60,10 @@ trap 'rm -rf "$target.new"' EXIT
 "$interpreter" -m venv "$target.new"
 "$target.new/bin/pip" --isolated install --quiet --disable-pip-version-check --no-index --no-cache-dir \
     --find-links "$here/wheels" "xenoovs==$version"
+# For a fleet: the library of Debian's openvswitch-switch, once that is there. PyPI has no wheel of it.
+for module in ovs sortedcontainers; do
+    ln -s "/usr/lib/python3/dist-packages/$module" "$target.new"/lib/python3*/site-packages/
+done
 "$target.new/bin/python" -m pip uninstall --quiet --yes pip setuptools 2>/dev/null || :
 # Scripts and pyvenv.cfg name the directory.
 grep -rlI "$target.new" "$target.new/bin" "$target.new/pyvenv.cfg" | xargs sed -i "s|$target\.new|$target|g"
@@ -78,6 +84,6 @@ if [ "${1:-}" = "" ]; then
     mkdir -p /etc/xenoovs
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload
-        systemctl try-restart xenoovs-agent.service
+        systemctl try-restart xenoovs-agent.service xenoovs-fleet-controller.service
     fi
 fi

@@ -71,7 +71,7 @@ def _fill(tree: Path, wheel: Path, machine: str, pythons: tuple[str, ...]) -> No
 def _files() -> dict[str, str]:
     """Return the text files beside the virtual environment, by path."""
     return {
-        "usr/lib/systemd/system/xenoovs-agent.service": (ROOT / "templates/xenoovs-agent.service").read_text(),
+        **{f"usr/lib/systemd/system/{unit.name}": unit.read_text() for unit in (ROOT / "templates").glob("*.service")},
         "usr/share/man/man1/xenoovs.1": man_page(),
         "usr/share/bash-completion/completions/xenoovs": _completion("bash"),
         "usr/share/zsh/vendor-completions/_xenoovs": _completion("zsh"),

@@ -12,6 +12,7 @@ from xenoovs.cli.main import COMMANDS, cli
 
 _FILES = (
     ("/etc/xenoovs/config.yaml", "The config that xenoovs-agent.service uses."),
+    ("/etc/xenoovs/fleet.env", "Options of the units of a fleet: SERVER_OPTIONS, RELAY_OPTIONS, CONTROLLER_OPTIONS."),
     ("/var/lib/xenoovs", "Drains and weights set at run time."),
     ("/run/xenoovs", "The control socket of each agent."),
 )

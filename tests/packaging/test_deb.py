@@ -57,7 +57,13 @@ def test_the_package_lives_from_install_to_purge(debian: Path) -> None:
     ok(debian, "dpkg -i /xenoovs.deb")
     assert ok(debian, "xenoovs --version") == f"xenoovs {__version__}\n"
     ok(debian, "xenoovs new quickstart > /etc/xenoovs/config.yaml && xenoovs validate /etc/xenoovs/config.yaml")
-    ok(debian, "test -f /usr/lib/systemd/system/xenoovs-agent.service -a -f /usr/share/man/man1/xenoovs.1.gz")
+    for unit in ("agent", "fleet-server@", "fleet-relay", "fleet-controller"):
+        ok(debian, f"test -f /usr/lib/systemd/system/xenoovs-{unit}.service")
+    ok(debian, "test -f /usr/share/man/man1/xenoovs.1.gz")
+
+    assert "the Python library `ovs`" in run(debian, "xenoovs fleet status").stderr
+    ok(debian, "mkdir -p /usr/lib/python3/dist-packages/ovs; touch /usr/lib/python3/dist-packages/ovs/found.py")
+    ok(debian, "/opt/xenoovs/bin/python -c 'import ovs.found'; rm -r /usr/lib/python3/dist-packages/ovs")
 
     ok(debian, "mkdir -p /var/lib/xenoovs && echo kept > /var/lib/xenoovs/state")
     ok(debian, "dpkg -i /xenoovs.deb")

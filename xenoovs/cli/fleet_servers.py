@@ -96,9 +96,14 @@ def init_command(*, directory: Path, name: str, servers: str, local: str) -> Non
     show_default=True,
     help="Where agents report. Whoever reaches this port can write reports in the name of every DPU.",
 )
+@click.option(
+    "--only",
+    type=click.Choice([database.value for database in StoreDatabase]),
+    help="Only the server of this database; systemd has a unit for each.",
+)
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
 @_directory_option(_DIRECTORY)
-def server_command(*, directory: Path, listen: str, listen_states: str, stop: bool) -> int:
+def server_command(*, directory: Path, listen: str, listen_states: str, only: str | None, stop: bool) -> int:
     """Start the two servers of this host in the background, or stop them with --stop.
 
     Controllers and commands use unix sockets in --directory, which nobody but their owner can open.
@@ -107,7 +112,7 @@ def server_command(*, directory: Path, listen: str, listen_states: str, stop: bo
     Example:
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
-    files = {database: files_of(directory, database) for database in StoreDatabase}
+    files = {database: files_of(directory, database) for database in StoreDatabase if only in (None, database.value)}
     if stop:
         return _stop(*files.values())
     ports = {

@@ -22,7 +22,9 @@ try:
         warnings.simplefilter("ignore")
         import ovs.poller
 except ModuleNotFoundError:
-    raise StoreError("a fleet needs the Python library `ovs`; install `xenoovs[fleet]`") from None
+    raise StoreError(
+        "a fleet needs the Python library `ovs`; install openvswitch-switch, or with pip `xenoovs[fleet]`"
+    ) from None
 
 import ovs.db.idl
 import ovs.jsonrpc
