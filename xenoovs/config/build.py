@@ -138,12 +138,13 @@ def _mac(index: int) -> str:
 
 MAX_REMARKS = 1_000
 
-_REMOVED = {
+_NOT_HERE = {
+    (SwitchConfig, "fleet_ports"): "`fleet_ports` is for an agent with --fleet; remove it here",
     (ServiceConfig, "strategy"): "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware "
     "entry each)",
     (DrainConfig, "rest"): "`rest` was renamed; write `idle_timeout:`",
 }
-"""Keys that earlier versions knew, by the mapping that had them, and what to write instead."""
+"""Keys of fleets and of earlier versions, by the mapping that has them, and what to write instead."""
 
 _FOR_ALL = (("health",), ("drain",), ("notify",), ("agent_check",))
 """Paths of the parts of a file that stand for all services."""
@@ -357,8 +358,8 @@ def _remark(error: Any, form: type[BaseModel] = FileConfig) -> Remark:
 
 def _unknown_key(key: str, path: KeyPath, root: type[BaseModel]) -> str:
     form = _form_at(path[:-1], root)
-    if (form, key) in _REMOVED:
-        return _REMOVED[form, key]
+    if (form, key) in _NOT_HERE:
+        return _NOT_HERE[form, key]
     guess = did_you_mean(key, _keys(form), "did you mean {}?")
     return f"unknown key; {guess or f'known keys: {_known(path[:-1], root)}'}"
 

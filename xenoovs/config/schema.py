@@ -672,6 +672,14 @@ def json_schema() -> dict[str, Any]:
         for key, described in form["$defs"][f"{type(part).__name__}Config"]["properties"].items():
             if key in settings and "examples" not in described:
                 described["default"] = settings[key]
+    # Of an agent's file in a fleet; `config.fleet.join` reads it before a config is checked.
+    form["$defs"]["SwitchConfig"]["properties"]["fleet_ports"] = {
+        "description": "Only with `agent --fleet`: which port of this bridge a name in the fleet's config means.",
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "x-kind": "mapping of names to ports",
+        "examples": [{"storage": "en3f0pf0sf0"}],
+    }
     # What a backend need not have if `defaults` have it.
     form["$defs"]["BackendConfig"]["required"].remove("weight")
     # Included files have the same schema. They are known by having none of the keys that only the first file has.

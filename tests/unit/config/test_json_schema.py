@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from xenoovs.config.fleet import join
 from xenoovs.config.load import compose, parse_config
 from xenoovs.config.schema import FileConfig, json_schema
 from xenoovs.config.templates import read_template, template_names
@@ -53,6 +54,15 @@ def test_mistakes_of_form_are_seen_by_both(name: str) -> None:
     assert errors(text)
     with pytest.raises(ConfigError):
         parse_config(text, file=name)
+
+
+def test_the_file_of_an_agent_in_a_fleet_is_valid_and_no_other_may_have_its_key() -> None:
+    text = "version: 1\nswitch: {ingress: p0, egress: p1, fleet_ports: {hosts: p2}}\n"
+    assert errors(text) == []
+    assert join(text, {}, file="local").uplinks.egress == "p1"
+    assert errors(text.replace("hosts: p2", "hosts: [p2]"))
+    with pytest.raises(ConfigError, match="`fleet_ports` is for an agent with --fleet; remove it here"):
+        parse_config(f"{text}services: []", file="c.yaml")
 
 
 def test_every_key_has_a_description_and_examples_or_a_choice() -> None:
