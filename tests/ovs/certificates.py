@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trustme
 
-from xenoovs.controller.listen import Certificates
+from xenoovs.switch.certificates import Certificates
 
 
 def certificates(
@@ -15,7 +15,7 @@ def certificates(
 ) -> Certificates:
     """Key, certificate and authority of one side, as files."""
     key, certificate, root = (directory / f"{name}-{part}.pem" for part in ("key", "cert", "ca"))
-    issued = authority.issue_cert(name, not_after=not_after)
+    issued = authority.issue_cert(name, common_name=name, not_after=not_after)
     issued.private_key_pem.write_to_path(key)
     issued.cert_chain_pems[0].write_to_path(certificate)
     authority.cert_pem.write_to_path(root)

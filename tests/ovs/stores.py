@@ -30,6 +30,7 @@ from xenoovs.store.servers import (
     server_state,
 )
 from xenoovs.store.view import FleetView, StoredService
+from xenoovs.switch.certificates import Certificates
 
 _NETWORKS = itertools.count(1)
 
@@ -47,10 +48,11 @@ class StoreServer:
     database: StoreDatabase = StoreDatabase.FLEET
     listen: Sequence[StorePort] = ()
     source: str = ""
+    tls: Certificates | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self, *, wait: bool = True) -> None:
-        command = server_command(self.files, self.listen, source=self.source)
+        command = server_command(self.files, self.listen, source=self.source, tls=self.tls)
         # However this process ends, the server ends with it (prctl(2), PR_SET_PDEATHSIG).
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL)
         if wait:

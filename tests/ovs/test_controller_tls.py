@@ -17,10 +17,10 @@ from tests.ovs.dummy import DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.patience import eventually
-from xenoovs.controller.listen import Certificates
 from xenoovs.controller.server import Server
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
+from xenoovs.switch.certificates import Certificates
 
 pytestmark = pytest.mark.ovs
 

@@ -274,10 +274,19 @@ def test_a_dead_server_is_told_and_an_attempt_sends_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "remotes", ["", "tcp:host", "unix:relative", "ptcp:6640", "ssl:127.0.0.1:6640", "tcp:a:1,,tcp:b:2"]
+    "remotes",
+    [
+        "",
+        "tcp:host",
+        "unix:relative",
+        "ptcp:6640",
+        "ssl:127.0.0.1:6640",
+        "tcp:127.0.0.1:1,,tcp:127.0.0.2:1",
+        "tcp:192.0.2.1:1",
+    ],
 )
 def test_remotes_of_another_form_are_refused(remotes: str) -> None:
-    with pytest.raises(StoreError, match=r"expected unix:/PATH|TLS needs"):
+    with pytest.raises(StoreError, match=r"expected unix:/PATH|TLS needs|is another host: use ssl:"):
         StoreClient(remotes)
 
 

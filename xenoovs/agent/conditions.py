@@ -265,6 +265,8 @@ def _about_fleet(snapshot: Snapshot) -> Iterator[Notice]:
         yield f"store lost since {since} ({lost}): {fleet.problem}; {stays}", "warn"
     elif fleet.problem:
         yield f"the store is not followed: {fleet.problem}; {stays}", "warn"
+    if fleet.report_problem:
+        yield f"the fleet does not get the reports of this DPU: {fleet.report_problem}", "warn"
 
 
 def _about_config(snapshot: Snapshot) -> Iterator[Notice]:

@@ -55,7 +55,7 @@ class FleetMember:
         self._saved: FleetView | None = None
         self._status = DpuStatus(name, version=__version__, format=FORMAT)
         self._older: FleetView | None = None
-        self._is_lost = False
+        self._is_lost = self._is_refused = False
         self._rounded = asyncio.Event()
         self._drift_s, self._drift_generation = 0.0, -1
         agent.fleet, agent.check_override = self.membership, self._refuse_override
@@ -70,6 +70,13 @@ class FleetMember:
     def changed(self) -> None:
         """Take the newest view, or notice that the store is lost."""
         connection, view = self._store.connection, self._store.view()
+        refusal = "" if self._states is None else self._states.connection.problem
+        if bool(refusal) is not self._is_refused:
+            self._is_refused = bool(refusal)
+            if refusal:
+                warn("the store refuses the reports of this DPU", reason=refusal)
+            else:
+                info("the store takes the reports of this DPU")
         if connection.is_connected == self._is_lost:
             self._is_lost = not connection.is_connected
             if self._is_lost:
@@ -96,7 +103,12 @@ class FleetMember:
                 f"remove {self._cache.path} and restart the agent"
             )
         lost_since_s = None if connection.is_connected else connection.since_s
-        return FleetMembership(self._name, self._generation, self._config.newest.generation, lost_since_s, problem)
+        report_problem = ""
+        if self._states is not None:
+            states = self._states.connection
+            report_problem = states.problem or states.reason
+        newest = self._config.newest.generation
+        return FleetMembership(self._name, self._generation, newest, lost_since_s, problem, report_problem)
 
     @property
     def _generation(self) -> int:

@@ -541,6 +541,7 @@ class FleetMembership:
         newest: The newest generation that this agent has read.
         lost_since_s: When the connection to the store was lost; null while there is one.
         problem: Why the store is not followed; empty while it is.
+        report_problem: Why the store has no newest report of this DPU; empty while it has.
     """
 
     dpu: str
@@ -548,6 +549,7 @@ class FleetMembership:
     newest: int
     lost_since_s: float | None = None
     problem: str = ""
+    report_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Options:
     via: str
     tls_cert: Path | None
     tls_key: Path | None
+    tls_ca: Path | None
     token_file: Path | None
     web: str | None
     xenoflow_api: str | None
@@ -49,8 +50,10 @@ class Options:
         is_served = any(where is not None for _, where in self.served)
         if self.token_file and not is_served:
             raise click.UsageError("--token-file goes with --api, --web or --xenoflow-api.")
-        if self.tls_cert and not is_served and self.via != "controller":
-            raise click.UsageError("--tls-cert and --tls-key go with --api, --web, --xenoflow-api or --via controller.")
+        if self.tls_cert and not is_served and self.via != "controller" and self.fleet is None:
+            raise click.UsageError(
+                "--tls-cert and --tls-key go with --api, --web, --xenoflow-api, --fleet or --via controller."
+            )
         self._check_fleet()
 
     def _check_fleet(self) -> None:
@@ -123,8 +126,15 @@ class Options:
     help="Serve XenoFlow's `/api` too, such as 127.0.0.1:8081 for its dashboard. A POST needs --token-file; beyond "
     "loopback so do reads, and TLS.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM.")
+@click.option(
+    "--tls-cert",
+    type=_FILE,
+    metavar="FILE",
+    help="Certificate chain of what is served, PEM; with --fleet also of this DPU.",
+)
+@click.option(
+    "--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM; with --fleet also of this DPU."
+)
 @click.option("--token-file", type=_FILE, metavar="FILE", help="Allow changes over TCP with this token.")
 @click.option(
     "--offload-interval",
@@ -138,15 +148,20 @@ class Options:
 @click.option(
     "--fleet",
     metavar="REMOTES",
-    help="Install the services and blocks of the fleet's store at REMOTES, such as unix:/run/xenoovs/fleet.sock or "
-    "tcp:192.0.2.1:6662, divided by commas; FILE then has no services.",
+    help="Install the services and blocks of the fleet's store at REMOTES, such as ssl:192.0.2.1:6662 or "
+    "unix:/run/xenoovs/fleet.sock, divided by commas; FILE then has no services. `ssl:` needs --tls-key, "
+    "--tls-cert and --tls-ca.",
 )
 @click.option(
     "--fleet-state",
     metavar="REMOTES",
     help="With --fleet: report what is installed to the database of states at REMOTES.",
 )
-@click.option("--dpu", metavar="NAME", help="With --fleet: the name of this DPU; left out: the name of the host.")
+@click.option(
+    "--dpu",
+    metavar="NAME",
+    help="With --fleet: the name of this DPU, with TLS the CN of its certificate; left out: the name of the host.",
+)
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @via_options
 def agent_command(**given: Any) -> None:

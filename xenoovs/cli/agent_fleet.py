@@ -15,6 +15,7 @@ from xenoovs.agent.fleet import FleetMember
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import info, warn
+from xenoovs.cli.tls import certificates
 from xenoovs.cli.via import wake
 from xenoovs.config.fleet import join
 from xenoovs.config.include import ConfigSources
@@ -77,8 +78,11 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
     assert places is not None  # noqa: S101  # as without --once
     cache, notice = FleetCache(places.fleet(local.uplinks.label)), _Notice()
     with ExitStack() as stack:
-        store = stack.enter_context(StoreClient(options.fleet, on_change=notice))
-        states = None if options.fleet_state is None else stack.enter_context(DpuStatusClient(options.fleet_state))
+        tls = None if options.tls_ca is None else certificates(options.tls_key, options.tls_cert, options.tls_ca)
+        store = stack.enter_context(StoreClient(options.fleet, on_change=notice, tls=tls))
+        states = None
+        if options.fleet_state is not None:
+            states = stack.enter_context(DpuStatusClient(options.fleet_state, on_change=notice, tls=tls))
         name = options.dpu or socket.gethostname()
         config = _cached(cache, path) or _first(store, path, options.fleet)
         yield JoinedFleet(config, name, store, states, cache, notice)

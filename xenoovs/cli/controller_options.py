@@ -53,7 +53,7 @@ _OPTIONS = (
         "--tls-ca",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Controller: certificate authority of the switches (PEM).",
+        help="Certificate authority of the switches of a controller, or of the store of --fleet (PEM).",
     ),
     click.option(
         "--attach",
@@ -96,8 +96,12 @@ def control_of(options: dict[str, object]) -> Control | None:
     """From the values of `via_options`; None: at the management socket. Raises click.UsageError."""
     values = {name: options[name] for name in Control.__dataclass_fields__}
     if options["via"] == "controller":
+        if options["fleet"] and str(options["listen"] or "punix:").startswith("punix:"):
+            # It is that of the store: bridges connect at a unix socket without TLS.
+            values["tls_ca"] = None
         return Control(**values)  # type: ignore[arg-type]
-    given = [name for name, value in values.items() if value and name not in _SHARED]
+    shared = (*_SHARED, "tls_ca") if options["fleet"] else _SHARED
+    given = [name for name, value in values.items() if value and name not in shared]
     if given:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --via controller.")
     return None

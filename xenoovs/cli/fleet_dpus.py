@@ -26,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 def add_dpu_command(*, name: str, rack: str, store: FleetStore) -> None:
     """Add the DPU NAME to the fleet. Its agent has that name by --dpu, or as the name of its host.
 
+    With TLS, NAME must be the CN of its certificate: the store lets a DPU report in no other name.
+
     Commands wait for the DPUs of the fleet, and `fleet status` tells which of them are behind or silent.
     """
     for text, option in ((name, "NAME"), (rack or "none", "--rack")):

@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from xenoovs.cli.output import echo
+from xenoovs.cli.tls import tls_options
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import (
@@ -22,6 +23,7 @@ from xenoovs.store.servers import (
     start_server,
     stop_server,
 )
+from xenoovs.switch.certificates import Certificates
 
 _DIRECTORY = Path("/var/lib/xenoovs/fleet")
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
@@ -51,18 +53,20 @@ def _directory_option(default: Path) -> Callable[[_Command], _Command]:
     help="Addresses of all servers of the cluster, each with :PORT if that is not 6641.  [default: one server alone]",
 )
 @click.option("--local", metavar="ADDRESS", default="", help="Which of --servers this host is.")
+@tls_options
 @_directory_option(_DIRECTORY)
-def init_command(*, directory: Path, name: str, servers: str, local: str) -> None:
+def init_command(*, directory: Path, name: str, servers: str, local: str, tls: Certificates | None) -> None:
     """Create the two databases of a fleet on this host; start them with `fleet server`.
 
     Without --servers they stand alone. With it they are a cluster: run the command on each host with the same --servers
     and its own --local. The first server makes the cluster, so start that one first; the other ones join it. A cluster
     of three goes on without any one of them.
 
-    Servers talk to each other on the ports 6641 and 6651 without TLS: let nobody else reach these ports.
+    Servers talk to each other on the ports 6641 and 6651, beyond loopback with TLS only: the files are those that
+    `fleet server` gets. Let nobody else reach these ports: every certificate of the authority is enough to join.
 
     \b
-    Example:
+    Example (with the options of TLS):
       xenoovs fleet init --servers 192.0.2.1,192.0.2.2,192.0.2.3 --local 192.0.2.1
     """
     if not 0 < len(name) <= 128:
@@ -75,8 +79,12 @@ def init_command(*, directory: Path, name: str, servers: str, local: str) -> Non
     here = parse_server(local) if local else None
     if here is not None and here not in members:
         raise click.UsageError(f"--local {local} is none of --servers {servers}.")
+    if tls is not None and not members:
+        raise click.UsageError(
+            "--tls-key, --tls-cert and --tls-ca go with --servers; for ports of `fleet server`, there."
+        )
     number = 0 if here is None else members.index(here)
-    create_databases(directory, name=name, servers=members, local=number)
+    create_databases(directory, name=name, servers=members, local=number, is_tls=tls is not None)
     kind = "stand-alone" if not members else "first of the cluster" if number == 0 else "joins when it is started"
     echo(f"created the databases of fleet {name} in {directory} ({kind}); start them with `xenoovs fleet server`")
 
@@ -94,36 +102,40 @@ def init_command(*, directory: Path, name: str, servers: str, local: str) -> Non
     metavar="ADDRESS:PORT",
     default=_STATES,
     show_default=True,
-    help="Where agents report. Whoever reaches this port can write reports in the name of every DPU.",
+    help="Where agents report. With TLS each writes the report of the DPU that its certificate names (CN).",
 )
 @click.option(
     "--only",
     type=click.Choice([database.value for database in StoreDatabase]),
     help="Only the server of this database; systemd has a unit for each.",
 )
+@tls_options
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
 @_directory_option(_DIRECTORY)
-def server_command(*, directory: Path, listen: str, listen_states: str, only: str | None, stop: bool) -> int:
+def server_command(
+    *, directory: Path, listen: str, listen_states: str, only: str | None, stop: bool, tls: Certificates | None
+) -> int:
     """Start the two servers of this host in the background, or stop them with --stop.
 
-    Controllers and commands use unix sockets in --directory, which nobody but their owner can open.
+    Controllers and commands use unix sockets in --directory, which nobody but their owner can open. Ports beyond
+    loopback need TLS, and clients with a certificate.
 
     \b
-    Example:
+    Example (with the options of TLS):
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
     files = {database: files_of(directory, database) for database in StoreDatabase if only in (None, database.value)}
     if stop:
         return _stop(*files.values())
     ports = {
-        StoreDatabase.FLEET: parse_listen(listen, is_read_only=True),
-        StoreDatabase.STATES: parse_listen(listen_states, is_read_only=False),
+        StoreDatabase.FLEET: parse_listen(listen, is_read_only=True, is_tls=tls is not None),
+        StoreDatabase.STATES: parse_listen(listen_states, is_read_only=False, is_tls=tls is not None),
     }
     started = list[ServerFiles]()
     try:
         waiting = dict[StoreDatabase, str]()
         for database, found in files.items():
-            reason = start_server(found, [ports[database]])
+            reason = start_server(found, [ports[database]], tls=tls)
             started.append(found)
             if reason:
                 waiting[database] = reason
@@ -142,30 +154,31 @@ def server_command(*, directory: Path, listen: str, listen_states: str, only: st
     "source",
     metavar="REMOTES",
     default="",
-    help="Servers to read from, such as tcp:192.0.2.1:6661,tcp:192.0.2.2:6661.",
+    help="Servers to read from, such as ssl:192.0.2.1:6661,ssl:192.0.2.2:6661.",
 )
 @click.option(
     "--listen", metavar="ADDRESS:PORT", default=_RELAYED, show_default=True, help="Where agents read the services."
 )
+@tls_options
 @click.option("--stop", is_flag=True, help="Stop the relay.")
 @_directory_option(_RELAY_DIRECTORY)
-def relay_command(*, directory: Path, source: str, listen: str, stop: bool) -> int:
+def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls: Certificates | None) -> int:
     """Start a relay in the background, or stop it with --stop.
 
     A relay reads the services from the servers and tells them to agents, so that many agents do not slow the servers
-    down. One serves 500 agents; run two at least. Nobody can write at its port.
+    down. One serves 500 agents; run two at least. Nobody can write at its port. Beyond loopback it needs TLS.
 
     \b
-    Example:
-      xenoovs fleet relay --from tcp:192.0.2.1:6661,tcp:192.0.2.2:6661 --listen 192.0.2.9:6662
+    Example (with the options of TLS):
+      xenoovs fleet relay --from ssl:192.0.2.1:6661,ssl:192.0.2.2:6661 --listen 192.0.2.9:6662
     """
     files = ServerFiles(directory.absolute(), "relay")
     if stop:
         return _stop(files)
     if not source:
-        raise click.UsageError("--from is missing: name the servers, such as --from tcp:192.0.2.1:6661.")
-    port = parse_listen(listen, is_read_only=True)
-    reason = start_server(files, [port], source=source)
+        raise click.UsageError("--from is missing: name the servers, such as --from ssl:192.0.2.1:6661.")
+    port = parse_listen(listen, is_read_only=True, is_tls=tls is not None)
+    reason = start_server(files, [port], source=source, tls=tls)
     _tell(files, StoreDatabase.FLEET, port, reason)
     return 2 if reason else 0
 
@@ -187,6 +200,3 @@ def _tell(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting:
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
     echo(f"{files.name} serves at {port.remote} and {files.remote}{role}")
-    if not port.is_local:
-        access = "read" if port.is_read_only else "write"
-        echo(f"  note: without TLS, whoever reaches {port.remote} can {access}; let only DPUs and relays reach it")

@@ -15,8 +15,9 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.options import connect, where_of
+from xenoovs.cli.tls import certificates
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
-from xenoovs.controller.listen import Address, Certificates, UnixAddress, parse_address
+from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
@@ -78,15 +79,15 @@ def _set_hint(expected: ExpectedBridge, server: Server, *, here: ManagementSwitc
 
 def _settings(control: Control, *, local: ManagementSwitch) -> ControllerSettings:
     address = _address(control.listen, local)
-    certificates = None if isinstance(address, UnixAddress) else _certificates(control)
+    tls = None if isinstance(address, UnixAddress) else certificates(control.tls_key, control.tls_cert, control.tls_ca)
     if isinstance(address, UnixAddress) and control.tls_ca is not None:
         raise click.UsageError(f"--tls-ca is for --listen ADDRESS:PORT; bridges connect at {address} without TLS.")
-    if certificates is None and not address.is_local:
+    if tls is None and not address.is_local:
         raise click.UsageError(
             f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
             "(`ovs-pki` makes them), or listen at 127.0.0.1."
         )
-    return ControllerSettings(address, certificates, is_redundant=control.redundant)
+    return ControllerSettings(address, tls, is_redundant=control.redundant)
 
 
 def _address(text: str | None, local: ManagementSwitch) -> Address:
@@ -105,15 +106,6 @@ def _address(text: str | None, local: ManagementSwitch) -> Address:
             f"--listen {address}: Open vSwitch connects only to sockets in its run directory, {rundir or 'unknown'}."
         )
     return address
-
-
-def _certificates(control: Control) -> Certificates | None:
-    key, certificate, authority = control.tls_key, control.tls_cert, control.tls_ca
-    if key is None and certificate is None and authority is None:
-        return None
-    if key is None or certificate is None or authority is None:
-        raise click.UsageError("TLS needs all of --tls-key, --tls-cert and --tls-ca.")
-    return Certificates(key, certificate, authority)
 
 
 def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:

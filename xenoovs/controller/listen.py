@@ -8,8 +8,8 @@ import select
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -18,7 +18,8 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from xenoovs.controller.log import ControllerLog
-from xenoovs.errors import CannotListen, CertificateUnusable
+from xenoovs.errors import CannotListen
+from xenoovs.switch.certificates import Certificates
 
 MAX_PENDING = 64
 """Connections, at one time, that have not identified themselves as expected bridges."""
@@ -247,28 +248,6 @@ def _is_in_use(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
-    """PEM files: our private key and certificate, and the authority whose switches may connect."""
-
-    key: Path
-    certificate: Path
-    authority: Path
-
-    def context(self) -> ssl.SSLContext:
-        """For TLS 1.2 and later; a switch without a certificate is refused. Raises CertificateUnusable."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
-        pair = f"{self.certificate} with the key {self.key}"
-        with _reading(pair):
-            # Without a password OpenSSL prompts at the terminal.
-            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
-        with _reading(str(self.authority)):
-            context.load_verify_locations(self.authority)
-        return context
-
-
-@dataclass(frozen=True, slots=True)
 class Accepted:
     """An accepted connection.
 
@@ -416,13 +395,3 @@ def _listen(address: Address) -> socket.socket:
     sock.listen(_BACKLOG)
     sock.settimeout(_ACCEPT_TICK_S)
     return sock
-
-
-@contextmanager
-def _reading(file: str) -> Iterator[None]:
-    try:
-        yield
-    except ssl.SSLError as error:
-        raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
-    except OSError as error:
-        raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None

@@ -8,12 +8,13 @@ from time import monotonic, sleep
 from types import TracebackType
 
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.listen import Accepted, Address, Certificates, Stream, SwitchListener
+from xenoovs.controller.listen import Accepted, Address, Stream, SwitchListener
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
+from xenoovs.switch.certificates import Certificates
 
 _END_S = 2.0
 _TICK_S = 0.01

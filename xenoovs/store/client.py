@@ -26,7 +26,6 @@ from xenoovs.store.replica import (
     Poller,
     Replica,
     StoreSession,
-    StoreTls,
     Transaction,
     open_session,
     parse_remotes,
@@ -47,6 +46,7 @@ from xenoovs.store.rows import (
     status_operations,
 )
 from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.switch.certificates import Certificates
 
 COMMIT_TIMEOUT_S = 6.0
 """Three election timers: a leader that is cut off does not answer writes."""
@@ -92,8 +92,8 @@ _Client = TypeVar("_Client", bound="_Threaded")
 class _Threaded(ABC):
     """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`."""
 
-    def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: StoreTls | None) -> None:
-        """Raises StoreError for remotes of another form."""
+    def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Certificates | None) -> None:
+        """Raises StoreError for remotes of another form, and CertificateUnusable."""
         self._remotes = parse_remotes(remotes, tls)
         self._on_change = on_change
         self._changed = threading.Condition()
@@ -215,7 +215,7 @@ class _Reading(_Threaded):
         self,
         remotes: str,
         on_change: Callable[[], None] | None,
-        tls: StoreTls | None,
+        tls: Certificates | None,
         source: tuple[StoreDatabase, Mapping[str, tuple[str, ...]]],
         tables: tuple[StoreTable[Any], ...],
     ) -> None:
@@ -374,7 +374,7 @@ class StoreClient(_Reading):
         *,
         with_intents: bool = False,
         on_change: Callable[[], None] | None = None,
-        tls: StoreTls | None = None,
+        tls: Certificates | None = None,
     ) -> None:
         source = (StoreDatabase.FLEET, fleet_columns(with_intents=with_intents))
         super().__init__(remotes, on_change, tls, source, (*VIEW_TABLES, INTENTS) if with_intents else VIEW_TABLES)
@@ -533,7 +533,7 @@ class DpuStatusReader(_Reading):
     """Reads the rows of all DPUs in the database `xenoovs_state`."""
 
     def __init__(
-        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: StoreTls | None = None
+        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
     ) -> None:
         source = (StoreDatabase.STATES, {STATUSES.name: STATUSES.columns})
         super().__init__(remotes, on_change, tls, source, (STATUSES,))
@@ -556,7 +556,7 @@ class DpuStatusClient(_Threaded):
     """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
 
     def __init__(
-        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: StoreTls | None = None
+        self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
     ) -> None:
         super().__init__(remotes, on_change, tls)
         self._wanted: DpuStatus | None = None
@@ -638,8 +638,10 @@ class DpuStatusClient(_Threaded):
         errors = [each for each in result if isinstance(each, dict) and "error" in each]
         if errors:
             reason = errors[0].get("details") or errors[0]["error"]
+            if errors[0]["error"] == "permission error":
+                reason += "; the name of a DPU must be the CN of its certificate"
             # Another connection of this DPU may have inserted the row first; else another server may be right.
-            self._refusal = f"{self._watched.remote} refuses the status: {reason}"
+            self._refusal = str(StoreRejected(reason=f"the status of {status.name}: {reason}"))
             self._leave(f"it refuses the status: {reason}")
         elif not self._is_new and result[0].get("count") == 0:
             self._is_new = True

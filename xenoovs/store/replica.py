@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from ipaddress import ip_address
 from itertools import count
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ import ovs.jsonrpc
 import ovs.stream
 
 from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_schema
+from xenoovs.switch.certificates import Certificates
 
 PROBE_INTERVAL_MS = 60_000
 """With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins anew."""
@@ -62,31 +63,36 @@ class _Poll:
 ovs.poller.SelectPoll = _Poll
 
 
-@dataclass(frozen=True, slots=True)
-class StoreTls:
-    """Files in PEM for `ssl:` remotes. The identity is that of the whole process (ovs.stream)."""
+def is_loopback(host: str) -> bool:
+    """Return whether only processes of this host reach an address. IPv6 is in brackets; a name may be any address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
-    key: Path
-    certificate: Path
-    authorities: Path
 
-
-def parse_remotes(text: str, tls: StoreTls | None) -> list[str]:
-    """Return the active connection methods in a text, and set the identity of this process for TLS.
+def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
+    """Return the active connection methods in a text, and set the identity of this process for TLS (`ovs.stream`).
 
     Raises:
-        StoreError: One of them has another form, or is `ssl:` without files of TLS.
+        StoreError: One of them has another form, is `ssl:` without certificates, or is another host without TLS.
+        CertificateUnusable: A file cannot be used.
     """
     remotes = [part.strip() for part in text.split(",")]
     for remote in remotes:
-        if not _REMOTE.fullmatch(remote):
-            raise StoreError(f"{remote or text!r}: expected unix:/PATH, tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")
+        found = _REMOTE.fullmatch(remote)
+        if found is None:
+            raise StoreError(f"{remote or text!r}: expected unix:/PATH, ssl:ADDRESS:PORT or tcp:ADDRESS:PORT")
         if remote.startswith("ssl:") and tls is None:
-            raise StoreError(f"{remote}: TLS needs a key, a certificate and the certificates of authorities")
+            raise StoreError(f"{remote}: TLS needs --tls-key, --tls-cert and --tls-ca")
+        if remote.startswith("tcp:") and not is_loopback(found[2]):
+            raise StoreError(f"{remote} is another host: use ssl:, with --tls-key, --tls-cert and --tls-ca")
     if tls is not None:
+        # For every connection `ovs` reads the files again, and asks for the password of a key at the terminal.
+        tls.context()
         ovs.stream.Stream.ssl_set_private_key_file(str(tls.key))
         ovs.stream.Stream.ssl_set_certificate_file(str(tls.certificate))
-        ovs.stream.Stream.ssl_set_ca_cert_file(str(tls.authorities))
+        ovs.stream.Stream.ssl_set_ca_cert_file(str(tls.authority))
     return remotes
 
 
@@ -115,7 +121,10 @@ class StoreSession:
 
     def _lost(self, now: int, error: int) -> None:
         name = self.remote
-        if error > 0:
+        if error == errno.EPERM and name.startswith("ssl:"):
+            # `ovs.stream` says of an ssl.SSLError its number alone, which is that of EPERM.
+            self.reason = f"{name}: TLS failed: one side does not accept the certificate of the other one"
+        elif error > 0:
             self.reason = f"{name}: {os.strerror(error)}"
         elif error < 0:
             self.reason = f"{name}: the server closed the connection"

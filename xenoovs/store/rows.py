@@ -55,6 +55,34 @@ def schema_text(database: StoreDatabase) -> str:
     return (files("xenoovs.store") / "schema" / f"{database.value}.ovsschema").read_text()
 
 
+READER_ROLE, DPU_ROLE = "reader", "dpu"
+"""Roles of network ports: of those that change nothing, and of that where DPUs report."""
+_ROLES, _PERMISSIONS = "RBAC_Role", "RBAC_Permission"
+
+
+def role_tables() -> dict[str, Any]:
+    """Return the schema of the tables of roles (ovsdb(7), "RBAC")."""
+    tables = json.loads(schema_text(StoreDatabase.FLEET))["tables"]
+    return {name: tables[name] for name in (_ROLES, _PERMISSIONS)}
+
+
+def role_operations(database: StoreDatabase) -> list[Operation]:
+    """Return the operations that make the roles of a new database. What a role is not given is refused to it.
+
+    A DPU may insert and delete the row whose name is the CN of its certificate, and change all of it but the name.
+    """
+    roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
+    if database is StoreDatabase.STATES:
+        columns = frozenset(STATUSES.columns) - {"name"}
+        permission = {"table": STATUSES.name, "authorization": "name", "insert_delete": True, "update": atom(columns)}
+        permissions = ["map", [[STATUSES.name, ["named-uuid", "own_row"]]]]
+        roles += [
+            {"op": "insert", "table": _PERMISSIONS, "row": permission, "uuid-name": "own_row"},
+            {"op": "insert", "table": _ROLES, "row": {"name": DPU_ROLE, "permissions": permissions}},
+        ]
+    return roles
+
+
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return the schema of a database with these tables and columns alone, in this order.
 

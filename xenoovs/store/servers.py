@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
-from xenoovs.store.replica import parse_remotes
-from xenoovs.store.rows import FLEET, StoreDatabase, schema_text
+from xenoovs.store.replica import is_loopback, parse_remotes
+from xenoovs.store.rows import DPU_ROLE, FLEET, READER_ROLE, StoreDatabase, role_operations, role_tables, schema_text
 from xenoovs.store.view import FORMAT
+from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.process import run, try_run
 
 ELECTION_TIMER_MS = 2000
@@ -38,6 +39,8 @@ _LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
 _LOCAL_REMOTES = "db:Local_Config,Config,connections"
 _SERVER = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
 _LISTEN = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
+_GIVE_TLS = "give --tls-key, --tls-cert and --tls-ca"
+_NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet init`"
 _STEP_S = 0.05
 JOIN_PATIENCE_S = 30.0
 """How long a server is waited for that joins its cluster, or asks for the newest rows."""
@@ -55,9 +58,10 @@ class RaftServer:
     host: str
     port: int = RAFT_PORT
 
-    def address(self, database: StoreDatabase) -> str:
+    def address(self, database: StoreDatabase, *, is_tls: bool = False) -> str:
         """Return its RAFT address for a database (ovsdb-tool(1), create-cluster)."""
-        return f"tcp:{self.host}:{self.port + (STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0)}"
+        port = self.port + (STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0)
+        return f"{'ssl' if is_tls else 'tcp'}:{self.host}:{port}"
 
 
 def parse_server(text: str) -> RaftServer:
@@ -75,34 +79,41 @@ class StorePort:
     Attributes:
         host: The address at which it listens; IPv6 in brackets.
         is_read_only: Whether its clients may change nothing.
+        is_tls: Whether its clients need a certificate. Without, other hosts must not reach the address.
     """
 
     host: str
     port: int
     is_read_only: bool
+    is_tls: bool = False
 
     @property
     def target(self) -> str:
         """The passive connection method of ovsdb(7)."""
-        return f"ptcp:{self.port}:{self.host}"
+        return f"{'pssl' if self.is_tls else 'ptcp'}:{self.port}:{self.host}"
 
     @property
     def remote(self) -> str:
         """The active connection method of its clients."""
-        return f"tcp:{self.host}:{self.port}"
+        return f"{'ssl' if self.is_tls else 'tcp'}:{self.host}:{self.port}"
 
     @property
-    def is_local(self) -> bool:
-        """Whether only clients on this host reach it."""
-        return self.host.startswith("127.") or self.host == "[::1]"
+    def role(self) -> str:
+        """The role of its clients (ovsdb(7), "RBAC"); an empty text: they may change all, as those of the socket."""
+        if self.is_read_only:
+            return READER_ROLE
+        # A server knows a client by the CN of its certificate, and has no name for one without.
+        return DPU_ROLE if self.is_tls else ""
 
 
-def parse_listen(text: str, *, is_read_only: bool) -> StorePort:
-    """Return the port of `ADDRESS:PORT`. Raises StoreError."""
+def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> StorePort:
+    """Return the port of `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts reach."""
     found = _LISTEN.fullmatch(text)
     if found is None or not 0 < int(found[2]) < 65536:
         raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
-    return StorePort(found[1], int(found[2]), is_read_only)
+    if not (is_tls or is_loopback(found[1])):
+        raise StoreError(f"{text} can be reached from other hosts: {_GIVE_TLS}, or listen at 127.0.0.1")
+    return StorePort(found[1], int(found[2]), is_read_only, is_tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,9 @@ def files_of(directory: Path, database: StoreDatabase) -> ServerFiles:
 # Databases: stand-alone, the first of a cluster, or one that joins.
 
 
-def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer] = (), local: int = 0) -> None:
+def create_databases(
+    directory: Path, *, name: str, servers: Sequence[RaftServer] = (), local: int = 0, is_tls: bool = False
+) -> None:
     """Create the files of both databases on one host, or none.
 
     Args:
@@ -170,10 +183,15 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
         servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of
             the fleet; the other ones join it when they run.
         local: Which of the servers this host is.
+        is_tls: Whether the servers talk to each other with TLS.
 
     Raises:
-        StoreError: A file exists already, or cannot be made.
+        StoreError: A file exists already, or cannot be made; or other hosts reach a server that has no TLS.
     """
+    addresses = {database: [each.address(database, is_tls=is_tls) for each in servers] for database in StoreDatabase}
+    for server in servers:
+        if not (is_tls or is_loopback(server.host)):
+            raise StoreError(f"server {server.host} can be reached from other hosts: {_GIVE_TLS}")
     wanted = [files_of(directory, database).database for database in StoreDatabase]
     for file in wanted:
         if file.exists():
@@ -186,7 +204,7 @@ def create_databases(directory: Path, *, name: str, servers: Sequence[RaftServer
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as work:
             for database in StoreDatabase:
-                _create(Path(work), database, name=name, servers=servers, local=local)
+                _create(Path(work), database, name=name, addresses=addresses[database], local=local)
             for file in wanted:
                 # A link, unlike a rename, does not replace a file that has come meanwhile.
                 os.link(Path(work) / file.name, file)
@@ -216,21 +234,21 @@ def _check_private(directory: Path) -> None:
         )
 
 
-def _create(work: Path, database: StoreDatabase, *, name: str, servers: Sequence[RaftServer], local: int) -> None:
+def _create(work: Path, database: StoreDatabase, *, name: str, addresses: Sequence[str], local: int) -> None:
     file, alone = work / f"{database.value}.db", work / f"{database.value}.alone"
-    addresses = [server.address(database) for server in servers]
     if local:
         others = [address for address in addresses if address != addresses[local]]
         run(["ovsdb-tool", "join-cluster", str(file), database.value, addresses[local], *others])
         return
-    target = alone if servers else file
+    target = alone if addresses else file
     schema = work / f"{database.value}.ovsschema"
     schema.write_text(schema_text(database))
     run(["ovsdb-tool", "create", str(target), str(schema)])
+    rows = role_operations(database)
     if database is StoreDatabase.FLEET:
-        row = {"name": name, "format": FORMAT}
-        _transact(target, database.value, {"op": "insert", "table": FLEET, "row": row})
-    if servers:
+        rows.append({"op": "insert", "table": FLEET, "row": {"name": name, "format": FORMAT}})
+    _transact(target, database.value, *rows)
+    if addresses:
         timer = f"--election-timer={ELECTION_TIMER_MS}"
         run(["ovsdb-tool", timer, "create-cluster", str(file), str(alone), addresses[0]])
 
@@ -245,12 +263,15 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
 # Processes.
 
 
-def server_command(files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "") -> list[str]:
+def server_command(
+    files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "", tls: Certificates | None = None
+) -> list[str]:
     """Make the database of the ports, and return the command of a server in the foreground.
 
     Args:
         listen: Its TCP ports, beside the unix socket.
         source: Of a relay: the servers that it asks, as active connection methods divided by commas.
+        tls: Of this server. Its clients and the other servers need a certificate of the authority.
 
     Raises:
         StoreError: Files cannot be made.
@@ -265,6 +286,7 @@ def server_command(files: ServerFiles, listen: Sequence[StorePort] = (), *, sour
         "ovsdb-server",
         *databases,
         *remotes,
+        *_tls_options(tls),
         f"--unixctl={files.control}",
         f"--pidfile={files.pid}",
         f"--log-file={files.log}",
@@ -273,11 +295,26 @@ def server_command(files: ServerFiles, listen: Sequence[StorePort] = (), *, sour
     ]
 
 
+def _tls_options(tls: Certificates | None) -> list[str]:
+    if tls is None:
+        return []
+    tls = tls.absolute
+    files = [f"--private-key={tls.key}", f"--certificate={tls.certificate}", f"--ca-cert={tls.authority}"]
+    return [*files, "--ssl-protocols=TLSv1.2"]
+
+
 def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
-    """Make the database with the ports: read-only ports and probes are nowhere else to be set (ovsdb-server(1))."""
+    """Make the database with the ports: roles, read-only ports and probes are nowhere else to be set (ovsdb-server(1)).
+
+    A server serves all its databases at all its ports, and a role counts only in a database with the tables of roles.
+    So this one gets them too; else a client with a role could add a port without one.
+    """
     with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
-        made = Path(work) / "local"
-        run(["ovsdb-tool", "create", str(made), str(_LOCAL_SCHEMA)])
+        made, schema_file = Path(work) / "local", Path(work) / "schema"
+        schema = json.loads(_LOCAL_SCHEMA.read_text())
+        schema["tables"] |= role_tables()
+        schema_file.write_text(json.dumps(schema))
+        run(["ovsdb-tool", "create", str(made), str(schema_file)])
         connections = [
             {
                 "op": "insert",
@@ -286,6 +323,7 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
                 "row": {
                     "target": port.target,
                     "read_only": port.is_read_only,
+                    "role": port.role,
                     "inactivity_probe": INACTIVITY_PROBE_MS,
                 },
             }
@@ -297,28 +335,36 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
         made.replace(files.local)
 
 
-def start_server(files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "") -> str:
+def start_server(
+    files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "", tls: Certificates | None = None
+) -> str:
     """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
 
     Raises:
-        StoreError: It runs already, there is no database, or ovsdb-server refuses to start.
+        StoreError: It runs already, there is no database, an older version created it, its cluster lacks TLS, or
+            ovsdb-server refuses to start.
+        CertificateUnusable: A file cannot be used: ovsdb-server would only log it, and refuse all clients.
     """
+    if tls is not None:
+        tls.context()
     if is_running(files):
         raise StoreError(f"{files.name} runs already (see {files.pid}); stop it with --stop")
     for port in listen:
         _check_free(port)
     if source:
-        parse_remotes(source, None)
+        parse_remotes(source, tls)
         files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not files.database.exists():
         raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
+    else:
+        _check_cluster(files, tls)
     _check_private(files.directory)
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
     files.socket.unlink(missing_ok=True)
     # Sockets have the permissions that the umask leaves (bind_unix_socket in lib/socket-util-unix.c).
     umask = os.umask(0o077)
     try:
-        run([*server_command(files, listen, source=source), "--detach"])
+        run([*server_command(files, listen, source=source, tls=tls), "--detach"])
     except CommandFailed as error:
         raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
     finally:
@@ -329,6 +375,8 @@ def start_server(files: ServerFiles, listen: Sequence[StorePort] = (), *, source
         try:
             state = server_state(files.remote, database)
             if state.is_connected:
+                if not source:
+                    _check_schema(files, database)
                 return ""
             reason = "it has not joined its cluster yet, or has lost it" if not source else "its source does not answer"
         except StoreUnreachable as error:
@@ -336,6 +384,30 @@ def start_server(files: ServerFiles, listen: Sequence[StorePort] = (), *, source
         if time.monotonic() > end_s or not is_running(files):
             return reason
         time.sleep(_STEP_S)
+
+
+def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
+    """Raises StoreError for a server that talks to others without TLS, or has no certificate for it."""
+    said = try_run(["ovsdb-tool", "db-local-address", str(files.database)])
+    if said.exit_code != 0:
+        # It stands alone.
+        return
+    address = said.stdout.strip()
+    method, _, rest = address.partition(":")
+    if method == "ssl" and tls is None:
+        raise StoreError(f"{files.name} talks to its cluster at {address}: {_GIVE_TLS}")
+    if method == "tcp" and not is_loopback(rest.rpartition(":")[0]):
+        raise StoreError(f"{address} of {files.name} can be reached from other hosts; {_NEW_DATABASES} with TLS")
+
+
+def _check_schema(files: ServerFiles, database: StoreDatabase) -> None:
+    """Stop a server whose database has no roles, so that no certificate would be asked for its name."""
+    wanted = json.loads(schema_text(database))["version"]
+    said = try_run(["ovsdb-client", "--timeout=5", "get-schema-version", files.remote, database.value])
+    found = said.stdout.strip()
+    if said.exit_code == 0 and found != wanted:
+        stop_server(files)
+        raise StoreError(f"{files.database} has schema {found}, and this version needs {wanted}; {_NEW_DATABASES}")
 
 
 def _check_free(port: StorePort) -> None:

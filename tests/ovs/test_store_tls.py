@@ -1,0 +1,379 @@
+"""The store of a fleet beyond one host: TLS with certificates on both sides, and what a DPU may write."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.command_line import SMALL_CONFIG, CommandLine, start
+from tests.ovs.certificates import certificates
+from tests.ovs.fleets import running_fleet
+from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
+from tests.patience import eventually
+from xenoovs.errors import StoreError
+from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
+from xenoovs.store.rows import StoreDatabase, schema_text
+from xenoovs.store.servers import (
+    ServerFiles,
+    StorePort,
+    create_databases,
+    files_of,
+    start_server,
+    stop_server,
+)
+from xenoovs.store.view import Changes, DpuStatus
+from xenoovs.switch.certificates import Certificates
+
+pytestmark = pytest.mark.ovs
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORK = 230
+READ_PORT, RELAY_PORT, STATE_PORT = 6661, 6662, 6663
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def dpu1(authority: trustme.CA, tmp_path: Path) -> Certificates:
+    return certificates(authority, tmp_path, "dpu1")
+
+
+def tls_server(directory: Path, database: StoreDatabase, port: int, tls: Certificates) -> StoreServer:
+    ports = [StorePort(loopback(1, NETWORK), port, is_read_only=database is StoreDatabase.FLEET, is_tls=True)]
+    return StoreServer(files_of(directory / "store", database), database, ports, tls=tls)
+
+
+@pytest.fixture
+def states(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
+    create_databases(tmp_path / "store", name="test")
+    server = tls_server(tmp_path, StoreDatabase.STATES, STATE_PORT, certificates(authority, tmp_path, "server"))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def fleet(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
+    create_databases(tmp_path / "store", name="test")
+    server = tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, certificates(authority, tmp_path, "server"))
+    server.start()
+    try:
+        with StoreClient(server.files.remote, with_intents=True) as writer:
+            first_view(writer)
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def relay(fleet: StoreServer, authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
+    (tmp_path / "relay").mkdir(mode=0o700)
+    port = StorePort(loopback(2, NETWORK), RELAY_PORT, is_read_only=True, is_tls=True)
+    files = ServerFiles(tmp_path / "relay", "relay")
+    server = StoreServer(files, listen=[port], source=fleet.remote, tls=certificates(authority, tmp_path, "relay"))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def client(remote: str, who: Certificates | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What ovsdb-client(1) says to somebody with that certificate."""
+    files = [] if who is None else ["-p", str(who.key), "-c", str(who.certificate), "-C", str(who.authority)]
+    command, *rest = arguments
+    return subprocess.run(
+        ["ovsdb-client", "--timeout=10", *files, command, remote, *rest], capture_output=True, text=True, check=False
+    )
+
+
+def transact(
+    remote: str, who: Certificates | None, *operations: dict[str, object], database: str
+) -> list[dict[str, object]]:
+    said = client(remote, who, "transact", json.dumps([database, *operations]))
+    assert said.returncode == 0, said.stderr
+    answers: list[dict[str, object]] = json.loads(said.stdout)
+    return answers
+
+
+def refusal(answers: list[dict[str, object]]) -> str:
+    """Why the last of some operations was refused; an empty text: it was not."""
+    last = answers[-1] or {}
+    return f"{last['error']}: {last.get('details', '')}" if "error" in last else ""
+
+
+NAMED_1, NAMED_2 = [["name", "==", "dpu1"]], [["name", "==", "dpu2"]]
+
+
+def status_operation(kind: str, **more: object) -> dict[str, object]:
+    return {"op": kind, "table": "Dpu_State", **more}
+
+
+def test_a_dpu_writes_its_own_row(states: StoreServer, dpu1: Certificates) -> None:
+    with DpuStatusReader(states.files.remote) as reader, DpuStatusClient(states.remote, tls=dpu1) as writer:
+        status = DpuStatus("dpu1", "1.2", 1, 5, 7)
+        writer.put(status)
+        eventually(lambda: reader.statuses() == {"dpu1": status}, "its row")
+        later = replace(status, applied=8, error="no port", drift={"dns": "ab"}, down=frozenset({"x"}))
+        writer.put(later)
+        eventually(lambda: reader.statuses() == {"dpu1": later}, "its row changes")
+        assert writer.connection.problem == ""
+    deleted = transact(states.remote, dpu1, status_operation("delete", where=NAMED_1), database="xenoovs_state")
+    assert deleted == [{"count": 1}]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        status_operation("insert", row={"name": "dpu3"}),
+        status_operation("update", where=NAMED_2, row={"applied": 9}),
+        status_operation("update", where=NAMED_1, row={"name": "dpu3"}),
+        status_operation("update", where=[], row={"applied": 9}),
+        status_operation("mutate", where=NAMED_2, mutations=[["applied", "+=", 1]]),
+        status_operation("delete", where=NAMED_2),
+        status_operation("delete", where=[]),
+        {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Dpu_State"}},
+        {"op": "update", "table": "RBAC_Permission", "where": [], "row": {"authorization": ["set", [""]]}},
+        {"op": "delete", "table": "RBAC_Role", "where": []},
+    ],
+    ids=lambda operation: f"{operation['op']}-{operation['table']}-{operation.get('where', operation.get('row'))}",
+)
+def test_a_dpu_changes_no_row_but_its_own(
+    states: StoreServer, dpu1: Certificates, operation: dict[str, object]
+) -> None:
+    rows = [status_operation("insert", row={"name": name}) for name in ("dpu1", "dpu2")]
+    transact(states.files.remote, None, *rows, database="xenoovs_state")
+    before = client(states.files.remote, None, "dump", "xenoovs_state").stdout
+    said = refusal(transact(states.remote, dpu1, operation, database="xenoovs_state"))
+    assert said.startswith('permission error: RBAC rules for client "dpu1" role "dpu" prohibit'), said
+    assert client(states.files.remote, None, "dump", "xenoovs_state").stdout == before
+
+
+def test_a_dpu_opens_no_other_port_and_converts_nothing(
+    states: StoreServer, dpu1: Certificates, tmp_path: Path
+) -> None:
+    """A server serves the database of its ports at these ports too."""
+    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
+    use = {
+        "op": "mutate",
+        "table": "Config",
+        "where": [],
+        "mutations": [["connections", "insert", ["named-uuid", "open"]]],
+    }
+    for operations in ([port, use], [{"op": "update", "table": "Connection", "where": [], "row": {"role": ""}}]):
+        said = transact(states.remote, dpu1, *operations, database="Local_Config")
+        assert any((each or {}).get("error") == "permission error" for each in said), said
+    schema = tmp_path / "schema"
+    schema.write_text(schema_text(StoreDatabase.STATES).replace("RBAC_Role", "Other"))
+    said_to_convert = client(states.remote, dpu1, "convert", str(schema))
+    assert said_to_convert.returncode != 0
+    assert client(states.files.remote, None, "dump", "xenoovs_state", "RBAC_Role").returncode == 0
+
+
+def test_a_dpu_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
+    with DpuStatusClient(states.remote, tls=dpu1) as writer:
+        writer.put(DpuStatus("dpu2"))
+        eventually(lambda: "the name of a DPU must be the CN" in writer.connection.problem, "the refusal")
+        assert 'the status of dpu2: RBAC rules for client "dpu1"' in writer.connection.problem
+        writer.put(DpuStatus("dpu1"))
+        eventually(lambda: writer.connection.problem == "", "its own name is taken")
+
+
+def test_nobody_comes_in_without_a_certificate_of_the_authority(
+    states: StoreServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    port = states.listen[0]
+    stranger = certificates(trustme.CA(), tmp_path, "stranger")
+    authority.cert_pem.write_to_path(stranger.authority)
+    with DpuStatusClient(states.remote, tls=stranger) as writer:
+        writer.put(DpuStatus("stranger"))
+        eventually(lambda: "TLS failed" in writer.connection.reason, "the reason")
+    context = ssl.create_default_context(cafile=str(stranger.authority))
+    context.check_hostname = False
+    echo = b'{"method":"echo","params":[],"id":1}'
+    for wrap in (True, False):
+        with socket.create_connection((port.host, port.port)) as sock, suppress(OSError):
+            said = b""
+            secure = context.wrap_socket(sock) if wrap else sock
+            secure.sendall(echo)
+            said = secure.recv(100)
+        assert said == b""
+    rows = transact(
+        states.files.remote, None, {"op": "select", "table": "Dpu_State", "where": []}, database="xenoovs_state"
+    )
+    assert rows == [{"rows": []}]
+
+
+@pytest.mark.parametrize("row", [{"generation": 99}, {"name": "mine"}])
+def test_whoever_reads_the_services_changes_none(
+    fleet: StoreServer, relay: StoreServer, dpu1: Certificates, tmp_path: Path, row: dict[str, object]
+) -> None:
+    with StoreClient(relay.remote, tls=dpu1) as reader:
+        assert set(wait_generation(reader, 1).services) == {"dns"}
+    before = client(fleet.files.remote, None, "dump", "xenoovs").stdout
+    update = {"op": "update", "table": "Fleet", "where": [], "row": row}
+    delete = {"op": "delete", "table": "Service", "where": []}
+    # The relay writes by its own certificate, and so does whoever owns it.
+    for remote, who in ((fleet.remote, dpu1), (relay.remote, dpu1), (relay.files.remote, None)):
+        for operation in (update, delete, {"op": "delete", "table": "RBAC_Role", "where": []}):
+            said = client(remote, who, "transact", json.dumps(["xenoovs", operation]))
+            assert "error" in said.stdout or said.returncode != 0, (remote, said)
+    schema = tmp_path / "schema"
+    schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.1.0", "9.9.9"))
+    assert client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
+    assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
+
+
+def test_three_servers_talk_to_each_other_by_tls(xenoovs: CommandLine, authority: trustme.CA, tmp_path: Path) -> None:
+    hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
+    directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]
+    given = list[list[object]]()
+    for number, host in enumerate(hosts):
+        tls = certificates(authority, tmp_path, f"server{number}")
+        given.append(["--tls-key", tls.key, "--tls-cert", tls.certificate, "--tls-ca", tls.authority])
+        place = ["--directory", directories[number]]
+        made = xenoovs("fleet", "init", "--servers", ",".join(hosts), "--local", host, *given[number], *place)
+        assert (made.status, made.err) == (0, "")
+    without = xenoovs("fleet", "server", "--directory", directories[0])
+    assert without.status == 1
+    assert "talks to its cluster at ssl:" in without.err
+    assert "give --tls-key, --tls-cert and --tls-ca" in without.err
+    try:
+        for host, directory, files in zip(hosts, directories, given, strict=True):
+            ports = ["--listen", f"{host}:6661", "--listen-states", f"{host}:6663"]
+            started = xenoovs("fleet", "server", *ports, *files, "--directory", directory)
+            assert (started.status, started.err) == (0, ""), started.out
+            assert f"xenoovs_state serves at ssl:{host}:6663" in started.out
+        with StoreClient(files_of(directories[1], StoreDatabase.FLEET).remote, with_intents=True) as writer:
+            first_view(writer)
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+        reader_files = certificates(authority, tmp_path, "dpu1")
+        with StoreClient(f"ssl:{hosts[2]}:6661", tls=reader_files) as reader:
+            assert set(wait_generation(reader, 1).services) == {"dns"}
+        dpu2 = status_operation("insert", row={"name": "dpu2"})
+        for host in hosts:
+            said = refusal(transact(f"ssl:{host}:6663", reader_files, dpu2, database="xenoovs_state"))
+            assert said.startswith("permission error"), "a server that joined has the roles too"
+    finally:
+        for directory in directories:
+            for database in StoreDatabase:
+                stop_server(files_of(directory, database))
+
+
+_NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        (
+            "init",
+            ["--servers", "192.0.2.1", "--local", "192.0.2.1"],
+            "server 192.0.2.1 can be reached from other hosts",
+        ),
+        ("init", ["--servers", "127.0.0.1.example", "--local", "127.0.0.1.example"], "give --tls-key, --tls-cert"),
+        ("init", ["--tls-key", "k"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
+        ("init", _NO_FILES, "cannot use c with the key k for TLS: No such file"),
+        ("server", ["--listen", "0.0.0.0:6661"], "0.0.0.0:6661 can be reached from other hosts: give --tls-key"),
+        ("server", ["--listen-states", "[::]:6663"], "[::]:6663 can be reached from other hosts: give --tls-key"),
+        ("server", _NO_FILES, "cannot use c with the key k for TLS: No such file"),
+        ("relay", ["--from", "tcp:127.0.0.1:6661", "--listen", "192.0.2.9:6662"], "192.0.2.9:6662 can be reached"),
+        ("relay", ["--from", "tcp:192.0.2.1:6661"], "tcp:192.0.2.1:6661 is another host: use ssl:"),
+        ("relay", ["--from", "ssl:192.0.2.1:6661"], "TLS needs --tls-key, --tls-cert and --tls-ca"),
+    ],
+)
+def test_beyond_this_host_tls_is_required(
+    xenoovs: CommandLine, tmp_path: Path, command: str, options: list[str], message: str
+) -> None:
+    said = xenoovs("fleet", command, *options, "--directory", tmp_path / "d")
+    assert said.status in (1, 64)
+    assert message in said.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/how-to/fleet.md").read_text(), re.DOTALL)
+    (recipe,) = (block for block in blocks if "openssl req -x509" in block)
+    subprocess.run(["sh", "-e", "-c", recipe], cwd=tmp_path, check=True, capture_output=True)
+    made = {
+        name: Certificates(tmp_path / f"{name}-key.pem", tmp_path / f"{name}-cert.pem", tmp_path / "ca.pem")
+        for name in ("store1", "dpu1")
+    }
+    create_databases(tmp_path / "store", name="test")
+    for name, is_trusted in (("store1", True), ("dpu1", False)):
+        server = tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, made[name])
+        server.start()
+        try:
+            with StoreClient(server.remote, tls=made["dpu1"]) as reader:
+                if is_trusted:
+                    first_view(reader)
+                else:
+                    eventually(lambda: "TLS failed" in reader.connection.reason, "the refusal")
+            relayed = client(server.remote, made["store1"], "list-dbs")
+            assert (relayed.returncode == 0) is is_trusted, relayed
+        finally:
+            server.kill()
+
+
+def test_a_database_without_roles_is_not_served(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server takes every client of such a database for one that may change all."""
+    directory = tmp_path / "store"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "xenoovs.store.servers.schema_text", lambda database: schema_text(database).replace("1.1.0", "1.0.0")
+        )
+        create_databases(directory, name="test")
+    files = files_of(directory, StoreDatabase.STATES)
+    port = StorePort(loopback(1, NETWORK + 2), STATE_PORT, is_read_only=False, is_tls=True)
+    with pytest.raises(StoreError, match=r"has schema 1\.0\.0, and this version needs 1\.1\.0"):
+        start_server(files, [port], tls=certificates(authority, tmp_path, "server"))
+    assert not stop_server(files), "it is stopped"
+
+
+def test_an_agent_whose_certificate_has_another_name_says_so_once(
+    authority: trustme.CA, dpu1: Certificates, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    with running_fleet(tmp_path, xenoovs, dpus=1) as store:
+        services = tmp_path / "services.yaml"
+        services.write_text(SMALL_CONFIG)
+        assert store.fleet("apply", services, "--now", "--yes").status == 0
+        (dpu,) = store.dpus
+        dpu.stop()
+        files = files_of(store.directory, StoreDatabase.STATES)
+        stop_server(files)
+        port = StorePort(loopback(1, NETWORK + 3), STATE_PORT, is_read_only=False, is_tls=True)
+        assert start_server(files, [port], tls=certificates(authority, tmp_path, "server")) == ""
+        tls = ["--tls-key", dpu1.key, "--tls-cert", dpu1.certificate, "--tls-ca", dpu1.authority]
+        remotes = ["--fleet", store.remote(StoreDatabase.FLEET), "--fleet-state", port.remote]
+        db = dpu.bridge.ovs.db
+        dpu.process = start("agent", dpu.config, "--db", db, *remotes, *tls, "--dpu", "dpu2")
+        eventually(dpu.answers, "its socket")
+        told = (
+            "the fleet does not get the reports of this DPU: the fleet's store refuses this change: the status of dpu2"
+        )
+        eventually(lambda: told in xenoovs("status", "--db", db).out, "the refusal in its status")
+        assert dpu.process.poll() is None
+        assert dpu.stop().count("the store refuses the reports of this DPU") == 1
+        dpu.process = start("agent", dpu.config, "--db", db, *remotes, *tls, "--dpu", "dpu1")
+        eventually(
+            lambda: dpu.answers() and "fleet does not get" not in xenoovs("status", "--db", db).out, "no refusal"
+        )
+        dpu.stop()
