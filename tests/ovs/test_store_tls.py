@@ -17,7 +17,7 @@ import trustme
 
 from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.certificates import certificates
-from tests.ovs.fleets import running_fleet
+from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
 from xenoovs.errors import StoreError
@@ -305,6 +305,28 @@ def test_beyond_this_host_tls_is_required(
     assert said.status in (1, 64)
     assert message in said.err
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fleet", "ssl:192.0.2.1:6662"], "ssl:192.0.2.1:6662: TLS needs --tls-key, --tls-cert and --tls-ca"),
+        (["--fleet", "tcp:192.0.2.1:6662"], "tcp:192.0.2.1:6662 is another host: use ssl:"),
+        (["--fleet", "unix:/none", "--fleet-state", "tcp:192.0.2.1:6663"], "tcp:192.0.2.1:6663 is another host"),
+        (["--fleet", "unix:/none", *_NO_FILES], "cannot use c with the key k for TLS: No such file"),
+        (["--fleet", "unix:/none", "--tls-key", "k", "--tls-cert", "c"], "TLS needs all of --tls-key, --tls-cert"),
+        (["--fleet", "unix:/none", "--tls-ca", "a"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
+        (["--fleet", "unix:/none", "--via", "controller", *_NO_FILES], "cannot use c with the key k for TLS"),
+        (["--tls-ca", "a"], "--tls-ca needs --via controller or --fleet"),
+    ],
+)
+def test_an_agent_without_usable_certificates_does_not_start(
+    xenoovs: CommandLine, tmp_path: Path, options: list[str], message: str
+) -> None:
+    config = tmp_path / "dpu1.yaml"
+    config.write_text(LOCAL)
+    said = xenoovs("agent", config, "--db", f"unix:{tmp_path}/db.sock", *options)
+    assert (said.status in (1, 64), message in said.err) == (True, True), said.err
 
 
 def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) -> None:

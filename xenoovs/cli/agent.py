@@ -54,6 +54,8 @@ class Options:
             raise click.UsageError(
                 "--tls-cert and --tls-key go with --api, --web, --xenoflow-api, --fleet or --via controller."
             )
+        if self.tls_cert and not self.tls_ca and not is_served and self.via != "controller":
+            raise click.UsageError("--fleet with TLS needs all of --tls-key, --tls-cert and --tls-ca.")
         self._check_fleet()
 
     def _check_fleet(self) -> None:

@@ -103,7 +103,8 @@ def control_of(options: dict[str, object]) -> Control | None:
     shared = (*_SHARED, "tls_ca") if options["fleet"] else _SHARED
     given = [name for name, value in values.items() if value and name not in shared]
     if given:
-        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --via controller.")
+        or_fleet = " or --fleet" if given[0] == "tls_ca" else ""
+        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --via controller{or_fleet}.")
     return None
 
 
