@@ -408,6 +408,7 @@ class StoreClient(_Reading):
             comment: For the log of the database.
 
         Raises:
+            StoreError: The library is too old, as Debian 12 has it.
             StoreUnreachable: There was no connection within the timeout; nothing was sent.
             StoreRejected: The store refuses the rows, such as two services with one claim, or this client may not
                 write. Nothing was written.
@@ -415,6 +416,11 @@ class StoreClient(_Reading):
         """
         if not self._can_commit:
             raise ValueError("a client that commits needs with_intents=True")
+        if not hasattr(Transaction, "add_op"):
+            raise StoreError(
+                "to change a fleet, the Python library `ovs` has to be 3.3 or newer, and here it is older, "
+                "as in Debian 12; on the host of the store, install xenoovs and `xenoovs[fleet]` with pip"
+            )
         attempt = _Attempt(expected_generation, changes, comment, time.monotonic() + timeout_s)
         with self._changed:
             if self._is_ending or self._thread is None:

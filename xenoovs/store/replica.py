@@ -176,6 +176,8 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     def notify(self, event: str, row: Any, updates: Any = None) -> None:
         """Note which rows change. Called by `run()` after each transaction."""
+        if row._table.name not in self.tables:
+            return  # Before 3.3 of the library also rows of `_Server`.
         self.touched.add((row._table.name, row.uuid))
         if row._table.name == FLEET and COMMIT_ID in row._table.columns and event != ovs.db.idl.ROW_DELETE:
             self.commit_ids.append((self.row(FLEET, row.uuid) or {})[COMMIT_ID])

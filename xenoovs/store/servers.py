@@ -431,7 +431,7 @@ def is_running(files: ServerFiles) -> bool:
 def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     """Let a server hand over its leadership and end. Return whether one ran.
 
-    `exit` of ovs-appctl(8) takes 0.06 s; after SIGTERM the other servers wait for an election.
+    After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
 
     Raises:
         StoreError: It does not end in time.

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+
+from xenoovs.errors import StoreError
+from xenoovs.store.client import StoreClient
+from xenoovs.store.replica import Replica
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.view import Changes
 
 _PROGRAM = """
 import sys
@@ -18,3 +28,17 @@ def test_without_the_library_a_fleet_command_says_what_to_install() -> None:
     assert done.returncode == 1
     assert "install openvswitch-switch, or with pip `xenoovs[fleet]`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_rows_of_the_server_itself_are_no_rows_of_the_store() -> None:
+    """The library 3.1 notifies of them too, and the client stayed without a view."""
+    replica = Replica(["unix:/nonexistent"], StoreDatabase.FLEET, {"Fleet": ("name",)})
+    for table in ("Database", "Fleet"):
+        replica.notify("delete", SimpleNamespace(_table=SimpleNamespace(name=table, columns=()), uuid=uuid4()))
+    assert [table for table, _ in replica.touched] == ["Fleet"]
+
+
+def test_a_library_that_cannot_write_is_named_and_not_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("xenoovs.store.client.Transaction.add_op")
+    with pytest.raises(StoreError, match=r"the Python library `ovs` has to be 3\.3 or newer"):
+        StoreClient("unix:/nonexistent", with_intents=True).commit(0, Changes())
