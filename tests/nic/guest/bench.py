@@ -110,13 +110,21 @@ class Bench:
 
     def wait_until_stable(self) -> None:
         """Return when the number of megaflows is the same twice."""
-        seen = [-1]
+        self._wait_until_same(lambda: self.megaflows or None, "the number of megaflows is stable")
 
-        def are_stable() -> bool:
-            seen.append(self.megaflows)
-            return seen[-1] == seen[-2] > 0
+    def wait_until_quiet(self) -> None:
+        """Return when no packet has entered or left the NIC for a second, such as the last ones of a connection."""
+        self._wait_until_same(nic.port_counters, "no packets come")
 
-        self.wait_until(are_stable, "the number of megaflows is stable")
+    def _wait_until_same(self, read: Callable[[], object], what: str) -> None:
+        """Return when `read` gives the same twice, other than None."""
+        seen: list[object] = [None]
+
+        def is_same() -> bool:
+            seen.append(read())
+            return seen[-1] is not None and seen[-1] == seen[-2]
+
+        self.wait_until(is_same, what)
 
     def send_frames(self, frames: Sequence[bytes], *, port: str = "p0") -> None:
         """Send frames that are no part of the record, and return when what comes of them has left the NIC."""

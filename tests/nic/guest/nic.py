@@ -44,11 +44,11 @@ def plug_in(device: str) -> None:
     set_up_silent(device)
 
 
-def set_up_silent(device: str) -> None:
-    """Set a device of the wire ends' namespace up; without IPv6 it sends nothing by itself."""
+def set_up_silent(device: str, *, netns: str = WIRE_NETNS) -> None:
+    """Set a device of a namespace up; without IPv6 it sends nothing by itself."""
     quiet = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
-    run(["ip", "netns", "exec", WIRE_NETNS, "tee", quiet], stdin="1")
-    run(["ip", "-n", WIRE_NETNS, "link", "set", device, "up"])
+    run(["ip", "netns", "exec", netns, "tee", quiet], stdin="1")
+    run(["ip", "-n", netns, "link", "set", device, "up"])
 
 
 def add_veth(port: str) -> Wire:
