@@ -220,6 +220,19 @@ def test_nobody_comes_in_without_a_certificate_of_the_authority(
     assert rows == [{"rows": []}]
 
 
+def test_a_handshake_error_that_the_library_raises_is_told(
+    states: StoreServer, dpu1: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library 3.1 of Debian 12 raises it, and the client never tried another server."""
+
+    def fail(_stream: object) -> int:
+        raise ssl.SSLCertVerificationError(1, "certificate verify failed")
+
+    monkeypatch.setattr("ovs.stream.SSLStream.connect", fail)
+    with DpuStatusClient(states.remote, tls=dpu1) as writer:
+        eventually(lambda: "TLS failed" in writer.connection.reason, "the reason")
+
+
 @pytest.mark.parametrize("row", [{"generation": 99}, {"name": "mine"}])
 def test_whoever_reads_the_services_changes_none(
     fleet: StoreServer, relay: StoreServer, dpu1: Certificates, tmp_path: Path, row: dict[str, object]

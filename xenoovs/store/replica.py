@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import select
+import ssl
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -61,6 +62,20 @@ class _Poll:
 
 
 ovs.poller.SelectPoll = _Poll
+
+
+class _TlsStream(ovs.stream.SSLStream):  # type: ignore[misc]
+    """Returns the error of a handshake, which the library 3.1 raises."""
+
+    def connect(self) -> Any:
+        """Return the error number, 0 when there is none."""
+        try:
+            return super().connect()
+        except ssl.SSLError:
+            return errno.EPERM
+
+
+ovs.stream.Stream.register_method("ssl", _TlsStream)
 
 
 def is_loopback(host: str) -> bool:
