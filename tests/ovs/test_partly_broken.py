@@ -82,6 +82,7 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
         before = bridge.dump_flows()
         own_ovs.ovs.vsctl("del-port", "ovsbr1", "p2")
         eventually(serve(bridge, {"01", "03", "04"}), "clients of the backend behind p2 are with the other one")
+        eventually(lambda: agent.snapshot().problems != (), "the round ends after its flows are there")
         snapshot = agent.snapshot()
         assert snapshot.problems == ("port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/far",)
         assert not is_as_desired(snapshot)

@@ -26,8 +26,7 @@ from xenoovs.display import span
 from xenoovs.engine.tunnels import outer_of
 from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import Tunneled
-from xenoovs.model.switch_tunnel import RemoteEnd
+from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.management import ManagementSwitch
@@ -276,8 +275,9 @@ def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> t
     """Return what leaves for these ends of tunnels, with the megaflows of blocks in the NIC and in software."""
     uses: dict[Encapsulation, EncapsulationUse] = {}
     for end in ends:
-        hop = Tunneled(end.mac, end.port, end.remote, end.key)
-        blocks = [each for each in findings.blocks if hop in each.block.hops]
+        blocks = [
+            each for each in findings.blocks if any(remote_end_of(hop, (end.tunnel,)) == end for hop in each.block.hops)
+        ]
         outer = outer_of(end)
         before = uses.get(outer, EncapsulationUse(outer, 0, 0))
         uses[outer] = replace(

@@ -14,8 +14,8 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.remote import every_service
+from xenoovs.model.switch_tunnel import remote_end_of
 from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
 from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
@@ -147,8 +147,9 @@ def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tu
     ejected, behind = dict(desired.ejected), dict[object, list[BackendName]]()
     for service in every_service(desired.balancer):
         for name, hop in next_hops(service).items():
-            ends = {(hop.port, hop.remote)} if isinstance(hop, Tunneled) else set[object]()
-            for obstacle in {*hop.ports, *ends} & texts.keys():
+            far = remote_end_of(hop, desired.balancer.switch_tunnels)
+            ways: set[object] = {*hop.ports} if far is None else {*hop.ports, (far.port, far.remote)}
+            for obstacle in ways & texts.keys():
                 behind.setdefault(obstacle, []).append((service.name, name))
                 ejected[service.name] = ejected.get(service.name, frozenset()) | {name}
     problems = tuple(_problem(text, tuple(behind.get(obstacle, ()))) for obstacle, text in texts.items())
