@@ -828,7 +828,9 @@ class StoreUnreachable(StoreError):
 
     def __init__(self, *, remotes: str, reason: str) -> None:
         self.remotes, self.reason = remotes, reason
-        super().__init__(f"cannot reach the fleet's store at {remotes}: {reason}; see `xenoovs fleet status`")
+        super().__init__(
+            f"cannot reach the fleet's store at {remotes}: {reason}; does `xenoovs fleet server` run on its host?"
+        )
 
 
 class StoreRejected(StoreError):
