@@ -8,14 +8,14 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from io import StringIO
 from itertools import takewhile
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -127,32 +127,49 @@ class GuessingGroup(click.Group):
 
 
 class LazyGroup(GuessingGroup):
-    """Imports the module of a command when the command is used."""
+    """Imports the module of a command when the command is used, and none for help.
+
+    Args:
+        sections: Title -> command -> its one line.
+        modules: Command -> the module of `cli` that has it as `NAME_command`, where it has another name.
+    """
+
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._sections, self._modules = sections, modules
+        self._texts = {name: text for section in sections.values() for name, text in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self._texts)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._texts:
             return None
         name = cmd_name.replace("-", "_")
-        module = import_module(f"xenoovs.cli.{_MODULES.get(name, name)}")
+        module = import_module(f"xenoovs.cli.{self._modules.get(cmd_name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer commands without the import of any."""
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=text) for name, text in self._texts.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, COMMANDS))
-        for title, commands in GROUPS.items():
+        width = max(map(len, self._texts))
+        for title, commands in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    sections=GROUPS,
+    modules=_MODULES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="xenoovs", message="%(prog)s %(version)s")
 def cli() -> None:
     """Weighted load balancing on Open vSwitch that the NIC can offload, and the proof that it does.

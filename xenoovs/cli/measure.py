@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
-from click.shell_completion import CompletionItem
 
-from xenoovs.cli.main import GuessingGroup
+from xenoovs.cli.main import LazyGroup
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
@@ -25,32 +22,12 @@ _COMMANDS = {
 }
 
 
-class LazyMeasureGroup(GuessingGroup):
-    """Imports the module of a command when the command is used, as the libraries for reports load slowly."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module = import_module(f"xenoovs.cli.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
-        return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer commands without the import of any."""
-        found = [
-            CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
-
-
-@click.group("measure", cls=LazyMeasureGroup)
+@click.group(
+    "measure",
+    cls=LazyGroup,
+    sections={"Commands": {name: text for name, (_, text) in _COMMANDS.items()}},
+    modules={name: module for name, (module, _) in _COMMANDS.items()},
+)
 def measure_command() -> None:
     """Measure packet rate, latency and loss, and store every sample.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
+from xenoovs.compile.tunnel_ports import encapsulation_to
 from xenoovs.datapath.host import BridgeState, Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
@@ -23,7 +24,6 @@ from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES, tunnel_ports
 from xenoovs.display import span
-from xenoovs.engine.tunnels import outer_of
 from xenoovs.errors import ParseError, SimulateError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
@@ -278,7 +278,7 @@ def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> t
         blocks = [
             each for each in findings.blocks if any(remote_end_of(hop, (end.tunnel,)) == end for hop in each.block.hops)
         ]
-        outer = outer_of(end)
+        outer = encapsulation_to(end)
         before = uses.get(outer, EncapsulationUse(outer, 0, 0))
         uses[outer] = replace(
             before,

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2s
 from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
 
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import remote_of_port
-from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
+from xenoovs.model.switch_tunnel import Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
+from xenoovs.model.tunnel import TunnelType
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.outer import Encapsulation
 
 MARK = "xenoovs"
 """The key of external_ids of table Interface that ports made by xenoovs have."""
@@ -102,3 +107,16 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
 def _certificates(ipsec: Ipsec | None) -> dict[str, str]:
     given = {} if ipsec is None else {"remote_cert": ipsec.remote_cert, "remote_name": ipsec.remote_name}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def encapsulation_to(end: RemoteEnd) -> Encapsulation:
+    """Return what leaves for the far end of a tunnel, without key and device."""
+    from xenoovs.datapath.outer import GRE, UDP, Encapsulation
+
+    return Encapsulation(
+        device="",
+        remote=int(end.remote),
+        local=int(end.tunnel.local),
+        protocol=GRE if end.tunnel.type is TunnelType.GRE else UDP,
+        dst_port=end.tunnel.dst_port or None,
+    )

@@ -6,15 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xenoovs.compile.tunnel_ports import wanted_ports
+from xenoovs.compile.tunnel_ports import encapsulation_to, wanted_ports
 from xenoovs.datapath.host import UNKNOWN_TYPE, Unknown
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.switch_tunnel import RemoteEnd
-from xenoovs.model.tunnel import TunnelType
 from xenoovs.switch.api import PortCheck, Switch
 
 if TYPE_CHECKING:
-    from xenoovs.datapath.outer import Encapsulation
+    pass
 
 
 def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
@@ -45,7 +43,7 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
     ends = tuple(end for end in balancer.remote_ends if end.port not in found.missing.keys() | found.unusable.keys())
     wanted = tuple(end for end in ends if end.tunnel.ipsec is not None)
     past_kernel = () if passes_kernel else tuple(end for end in ends if not end.tunnel.is_encrypted_by_cpu)
-    outers = {end: outer_of(end) for end in (*wanted, *past_kernel)}
+    outers = {end: encapsulation_to(end) for end in (*wanted, *past_kernel)}
     if not outers:
         return found
     # Imported here: most configs have no tunnels.
@@ -60,17 +58,4 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
         found,
         unencrypted={end: f"({each.policy}): {each.reason}" for end, each_of in clear.items() for each in each_of},
         uncovered=tuple(dict.fromkeys((end.port, end.remote) for end in wanted if uncovered((uses[end],), state))),
-    )
-
-
-def outer_of(end: RemoteEnd) -> Encapsulation:
-    """Return what leaves for the far end of a tunnel, without key and device."""
-    from xenoovs.datapath.outer import GRE, UDP, Encapsulation
-
-    return Encapsulation(
-        device="",
-        remote=int(end.remote),
-        local=int(end.tunnel.local),
-        protocol=GRE if end.tunnel.type is TunnelType.GRE else UDP,
-        dst_port=end.tunnel.dst_port or None,
     )
