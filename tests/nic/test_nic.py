@@ -140,11 +140,11 @@ def test_nat__what_was_sent_comes_back_whole(story: Story) -> None:
     transfers = story.record["transfers"]
     assert sum(transfer["bytes"] for transfer in transfers) == 3_000_000
     assert [transfer["received"] for transfer in transfers] == [transfer["sent"] for transfer in transfers]
-    # Nearly all of it by the NIC: TCP of 1460 bytes a packet, both ways.
+    # Most of it by the NIC: TCP of 1460 bytes a packet, both ways.
     [look] = story.looks
     packets = 3_000_000 // 1460
     assert min(look.ports[port].hit for port in ("p0", "p1")) > packets
-    assert max(look.ports[port].miss for port in ("p0", "p1")) < packets / 2
+    assert sum(transfer["missed"] for transfer in transfers) < packets / 2
 
 
 def test_foreign_prefix(story: Story) -> None:

@@ -4,15 +4,11 @@ a userspace datapath would bypass, and policies that are missing."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from xenoovs.compile.tunnel_ports import encapsulation_to, wanted_ports
 from xenoovs.datapath.host import UNKNOWN_TYPE, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import PortCheck, Switch
-
-if TYPE_CHECKING:
-    pass
 
 
 def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:

@@ -136,12 +136,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A file by TCP: its SHA-256, and that of what came back."""
+    """A file by TCP: its SHA-256, and that of what came back.
+
+    `missed`: packets that the NIC gave to the CPU meanwhile.
+    """
 
     client: str
     bytes: int
     sent: str
     received: str
+    missed: int
 
 
 @dataclass(slots=True)
