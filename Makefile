@@ -35,7 +35,7 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 
-test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (20 minutes)
+test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (12 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
 test-systemd: machines ## Boot a virtual machine with systemd and test the agent's unit (4 to 7 minutes)
