@@ -140,10 +140,11 @@ def _give(
     store: FleetStore, text: str, balancer: Balancer, *, name: str, yes: bool, comment: str, timeout_s: float
 ) -> int:
     """Plan, ask, write, and wait."""
-    change = with_intent(store.view(), text, balancer)
+    view = store.view()
+    change = with_intent(view, text, balancer)
     _show(change, balancer)
     digest = sha256(text.encode()).hexdigest()
-    current = _current(store.view())
+    current = view.intents.get(view.intent)
     if not change.steps and current is not None and current.digest == digest:
         return _wait(store, timeout_s)
     if change.steps:
@@ -193,10 +194,6 @@ def _wait(store: FleetStore, timeout_s: float) -> int:
     if len(lacking) > _ROWS_SHOWN:
         echo(f"  and {len(lacking) - _ROWS_SHOWN} more; `xenoovs fleet status` has them all", err=True)
     return EXIT_DIFFERS if lacking else EXIT_OK
-
-
-def _current(view: FleetView) -> Intent | None:
-    return view.intents.get(view.intent)
 
 
 def _show(change: FleetChange, balancer: Balancer) -> None:

@@ -80,7 +80,7 @@ class FleetStore:
         return found if self.states.connection.is_connected else None
 
     def change(self, compute: Callable[[FleetView], Changes]) -> FleetView:
-        """Write what a function computes from the newest view; anew while others were first. Return the view after.
+        """Write what a function computes from the newest view; again while others were first. Return the view after.
 
         Raises:
             StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
@@ -104,12 +104,13 @@ class FleetStore:
         """Wait until a controller has written what the view asks for. Raises FleetRefused: none did."""
         end_s, view = time.monotonic() + _SETTLE_S, self.view()
         while not next_change(view).is_empty:
-            if time.monotonic() > end_s:
+            before = view
+            view = self.fleet.wait_changed(before, timeout_s=max(0.0, end_s - time.monotonic())) or before
+            if view is before:
                 raise FleetRefused(
                     "the change is in the store, but no controller has decided about it: start one with `xenoovs fleet "
                     "serve`; DPUs keep what they have until then"
                 )
-            view = self.fleet.wait_changed(view, timeout_s=_POLL_S) or view
         return view
 
     def lacking(self, view: FleetView, *, timeout_s: float) -> dict[str, str]:

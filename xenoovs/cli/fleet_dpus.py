@@ -28,7 +28,7 @@ def add_dpu_command(*, name: str, rack: str, store: FleetStore) -> None:
 
     With TLS, NAME must be the CN of its certificate: the store lets a DPU report in no other name.
 
-    Commands wait for the DPUs of the fleet, and `fleet status` tells which of them are behind or silent.
+    Commands wait for the DPUs of the fleet, and `fleet status` shows which of them are behind or silent.
     """
     for text, option in ((name, "NAME"), (rack or "none", "--rack")):
         if not _NAME.fullmatch(text):

@@ -61,7 +61,7 @@ class FleetController:
         self._shown = ""
 
     def run(self, is_ending: Callable[[], bool]) -> None:
-        """Act on every view until told to end."""
+        """Act on every view until `is_ending`."""
         notify("READY=1")
         while not is_ending():
             self._watch_connection()
@@ -74,7 +74,7 @@ class FleetController:
                 self.step(self._store.view() or view)
             except XenoovsError as problem:
                 # Such as a store that is lost, or an intent in use that a newer version cannot decide.
-                self._tell(problem)
+                self._warn_once(problem)
                 time.sleep(_RETRY_S)
 
     def step(self, view: FleetView) -> None:
@@ -84,11 +84,11 @@ class FleetController:
             self._settled, self._shown = view, ""
             return
         for unusable in change.unusable:
-            self._tell(unusable)
+            self._warn_once(unusable)
         try:
             outcome = self._store.commit(view.generation, change.changes)
         except StoreRejected as problem:
-            self._tell(problem)
+            self._warn_once(problem)
             changes = refused(view, problem)
             if changes is None:
                 raise
@@ -116,7 +116,7 @@ class FleetController:
             else:
                 info("passive", reason=connection.reason or "another server leads")
 
-    def _tell(self, problem: XenoovsError) -> None:
+    def _warn_once(self, problem: XenoovsError) -> None:
         if str(problem) != self._shown:
             self._shown = str(problem)
             warn("cannot decide", reason=self._shown)

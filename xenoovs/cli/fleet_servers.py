@@ -117,7 +117,7 @@ def server_command(
 ) -> int:
     """Start the two servers of this host in the background, or stop them with --stop.
 
-    Controllers and commands use unix sockets in --directory, which nobody but their owner can open. Ports beyond
+    Controllers and commands use unix sockets in --directory, which only their owner can open. Ports beyond
     loopback need TLS, and clients with a certificate.
 
     \b
@@ -144,7 +144,7 @@ def server_command(
             stop_server(found)
         raise
     for database, found in files.items():
-        _tell(found, database, ports[database], waiting.get(database, ""))
+        _show(found, database, ports[database], waiting.get(database, ""))
     return 2 if waiting else 0
 
 
@@ -165,7 +165,7 @@ def server_command(
 def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls: Certificates | None) -> int:
     """Start a relay in the background, or stop it with --stop.
 
-    A relay reads the services from the servers and tells them to agents, so that many agents do not slow the servers
+    A relay reads the services from the servers and sends them to agents, so that many agents do not slow the servers
     down. One serves 500 agents; run two at least. Nobody can write at its port. Beyond loopback it needs TLS.
 
     \b
@@ -179,7 +179,7 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
         raise click.UsageError("--from is missing: name the servers, such as --from ssl:192.0.2.1:6661.")
     port = parse_listen(listen, is_read_only=True, is_tls=tls is not None)
     reason = start_server(files, [port], source=source, tls=tls)
-    _tell(files, StoreDatabase.FLEET, port, reason)
+    _show(files, StoreDatabase.FLEET, port, reason)
     return 2 if reason else 0
 
 
@@ -189,7 +189,7 @@ def _stop(*files: ServerFiles) -> int:
     return 0
 
 
-def _tell(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting: str) -> None:
+def _show(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting: str) -> None:
     if waiting:
         echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
         return

@@ -21,7 +21,7 @@ _OPTIONS = (
         "--tls-ca",
         type=_FILE,
         metavar="FILE",
-        help="Certificate authority of the fleet, PEM: whoever has no certificate of it is refused.",
+        help="Certificate authority of the fleet, PEM: clients without a certificate of it are refused.",
     ),
 )
 

@@ -23,7 +23,7 @@ FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
 
 NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egress}\n"
-"""The file of no DPU: for whoever decides about services and has no bridge."""
+"""The file of no DPU: for a controller, which decides about services and has no bridge."""
 
 _NOT_STORED = ("health", "agent_check", "notify")
 """What a DPU would do by itself, and no DPU of a fleet may: move clients, or run programs."""

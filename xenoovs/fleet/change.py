@@ -65,7 +65,7 @@ class FleetChange:
         changes: In one transaction.
         steps: What it means, by service in the order of their names; services that stay as they are are left out.
         ended: Overrides that the config has ended, because it has another weight now or no such backend.
-        unusable: Services of the store whose rows cannot be used, with the reason; their blocks are decided anew.
+        unusable: Services of the store whose rows cannot be used, with the reason; their blocks are new.
     """
 
     changes: Changes

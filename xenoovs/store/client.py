@@ -71,7 +71,7 @@ class StoreConnection:
     """Whether a client is connected.
 
     Attributes:
-        remote: The server, as the client was told; an empty text while there is none.
+        remote: The server, as it is written in the remotes; an empty text while there is none.
         since_s: When it was connected, or lost, on the clock of `time.time()`.
         reason: Why there is no connection; an empty text while there is one.
         is_leader: Whether the server leads its cluster, or is alone.
@@ -149,11 +149,11 @@ class _Threaded(ABC):
             try:
                 self._serve()
             except Exception as error:  # noqa: BLE001 - a peer that breaks the protocol makes `ovs` raise anything
-                self._tell(is_connected=False, reason=f"internal error: {type(error).__name__}: {error}")
+                self._set_connection(is_connected=False, reason=f"internal error: {type(error).__name__}: {error}")
                 self._close()
                 self._block(_RESTART_S, None)
         self._close()
-        self._tell(is_connected=False, reason="closed")
+        self._set_connection(is_connected=False, reason="closed")
 
     def _serve(self) -> None:
         self._open()
@@ -172,7 +172,7 @@ class _Threaded(ABC):
         with suppress(BlockingIOError):
             os.read(self._awake, 1 << 16)
 
-    def _tell(
+    def _set_connection(
         self, *, is_connected: bool, remote: str = "", reason: str = "", is_leader: bool = False, problem: str = ""
     ) -> bool:
         """Publish the state of the connection. Return whether it is another one."""
@@ -255,7 +255,7 @@ class _Reading(_Threaded):
         if replica.is_current:
             if self._session_number != replica.session.number:
                 self._session_number = replica.session.number
-                # The IDL tells nothing of rows that are missing in a whole copy that a server sent again.
+                # The IDL does not report rows that are missing in a whole copy that a server sent again.
                 replica.touched |= self._keys.keys() - set(replica.uuids())
                 is_new = not self._is_filled
             if replica.touched or is_new:
@@ -263,7 +263,7 @@ class _Reading(_Threaded):
         else:
             self._session_number = None
         reason, row = replica.reason, replica.server_row
-        is_told = self._tell(
+        is_other = self._set_connection(
             is_connected=not reason,
             remote=replica.session.remote,
             reason=reason,
@@ -271,7 +271,7 @@ class _Reading(_Threaded):
             problem="" if self._problem is None else str(self._problem),
         )
         wait_s = self._advance(replica)
-        if is_new or is_told:
+        if is_new or is_other:
             self._notify()
         return wait_s
 
@@ -335,7 +335,6 @@ class _Attempt:
     """A transaction that waits for its outcome.
 
     Attributes:
-        compose: Returns its operations.
         transaction: Of the IDL, from the request to the answer.
         sent_on: Numbers of the connections that it was sent on.
         is_committed, is_refused: What the store answered.
@@ -610,13 +609,13 @@ class DpuStatusClient(_Threaded):
         while self._watched.is_connected and (message := self._session.recv()) is not None:
             self._receive(message)
         wait_s = self._send() if self._watched.is_connected else None
-        is_told = self._tell(
+        is_other = self._set_connection(
             is_connected=self._watched.is_connected,
             remote=self._watched.remote,
             reason="" if self._watched.is_connected else self._watched.reason,
             problem=self._refusal,
         )
-        if is_told or self._written is not before:
+        if is_other or self._written is not before:
             self._notify()
         return wait_s
 

@@ -35,7 +35,7 @@ from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_s
 from xenoovs.switch.certificates import Certificates
 
 PROBE_INTERVAL_MS = 60_000
-"""With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins anew."""
+"""With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins again."""
 
 _REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
@@ -177,7 +177,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     Attributes:
         touched: Names of tables and ids of rows that have changed since the set was emptied.
-        commit_ids: Of the newest transactions that it was told of, where it reads them.
+        commit_ids: Of the newest transactions that it has seen, where it reads them.
     """
 
     def __init__(self, remotes: list[str], database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> None:
@@ -204,7 +204,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     @property
     def is_current(self) -> bool:
-        """Whether the server has sent all, and tells of changes."""
+        """Whether the server has sent all, and sends changes."""
         return self.state == self.IDL_S_MONITORING and self.session.is_connected
 
     @property

@@ -121,7 +121,7 @@ class ServerFiles:
     """The files of one ovsdb-server.
 
     Attributes:
-        directory: Where they are; nobody but its owner may enter.
+        directory: Where they are; only its owner may enter.
         name: Their first part: that of the database, or of a relay.
     """
 
@@ -229,7 +229,7 @@ def _check_private(directory: Path) -> None:
     if found.st_mode & 0o022 or found.st_uid not in (0, os.geteuid()):
         mode = stat.filemode(found.st_mode)
         raise StoreError(
-            f"others may write in {directory} ({mode}, user {found.st_uid}), and whoever can is the operator of the "
+            f"others may write in {directory} ({mode}, user {found.st_uid}), which makes them operators of the "
             f"fleet; run `chown {os.geteuid()} {directory}; chmod 700 {directory}`, or name another directory"
         )
 
