@@ -18,7 +18,7 @@ from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, XenoovsError
 from xenoovs.fleet.change import next_change, parse_intent
-from xenoovs.fleet.services import ViewReader, config_and_decisions, decision_of, digest
+from xenoovs.fleet.services import ViewReader, decision_of, digest
 from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import FleetView, StoredService
 
@@ -69,8 +69,8 @@ def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tup
     view, balancer = drawn
     text = text_of(data.draw(edits(balancer)))
     after = fleet_support.settled(fleet_support.given(view, text))
-    old, stored = config_and_decisions(view.services.values(), NEUTRAL, file="old")
-    new, assigned = config_and_decisions(after.services.values(), NEUTRAL, file="new")
+    old, stored = ViewReader().read(view.services.values(), NEUTRAL, file="old")
+    new, assigned = ViewReader().read(after.services.values(), NEUTRAL, file="new")
     alone = decide(decision_of(old, stored), DesiredState(new))
     theirs, ours = dict(alone.services), dict(decision_of(new, assigned).services)
     before = dict(decision_of(old, stored).services)
@@ -82,7 +82,7 @@ def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tup
 def test_what_flows_say_has_the_digest_of_what_is_stored(drawn: tuple[FleetView, Balancer]) -> None:
     view, _ = drawn
     local = NEUTRAL.replace("egress: egress", "egress: p1")
-    config, stored = config_and_decisions(view.services.values(), local, file="local")
+    config, stored = ViewReader().read(view.services.values(), local, file="local")
     program = compile_program(config, decide(decision_of(config, stored), DesiredState(config, stored=stored)))
     for made in program.services:
         name = made.service.name
@@ -107,7 +107,7 @@ def test_views_read_one_after_the_other_say_what_each_says_alone(
     for _ in range(4):
         view = {row.name: row for row in data.draw(st.lists(st.sampled_from(rows), max_size=6))}.values()
         local = data.draw(st.sampled_from(LOCALS))
-        assert outcome(reader.read, view, local) == outcome(config_and_decisions, view, local)
+        assert outcome(reader.read, view, local) == outcome(ViewReader().read, view, local)
 
 
 def outcome(read: Callable[..., object], view: Iterable[StoredService], local: str) -> object:

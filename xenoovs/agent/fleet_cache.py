@@ -7,8 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.runtime_file import replace_file
-from xenoovs.errors import FleetCacheUnusable
-from xenoovs.store.view import FORMAT, FleetView, StoredService, blocks_from_map, blocks_to_map
+from xenoovs.errors import FleetCacheUnusable, StoreMalformed
+from xenoovs.store.rows import SERVICES
+from xenoovs.store.view import FORMAT, FleetView
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
 """A thousand services of 16 blocks are 1.5 MB."""
@@ -34,7 +35,7 @@ class FleetCache:
             raise FleetCacheUnusable(path=str(self.path), reason="its checksum is wrong")
         try:
             return _parse(json.loads(document))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (StoreMalformed, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise FleetCacheUnusable(path=str(self.path), reason="it is of another version of xenoovs") from None
 
     def save(self, view: FleetView) -> None:
@@ -45,18 +46,7 @@ class FleetCache:
 
 
 def _document(view: FleetView) -> dict[str, object]:
-    services = [
-        {
-            "name": each.name,
-            "groups": sorted(each.groups),
-            "config": each.config,
-            "claim": each.claim,
-            "generation": each.generation,
-            "active": blocks_to_map(each.active),
-            "home": blocks_to_map(each.home),
-        }
-        for each in view.services.values()
-    ]
+    services = [{**SERVICES.row(each), "groups": sorted(each.groups)} for each in view.services.values()]
     return {
         "format": FORMAT,
         "name": view.name,
@@ -70,21 +60,7 @@ def _parse(document: dict[str, object]) -> FleetView:
     """Return the view of a document with the right checksum. Raises what a document of another form raises."""
     if document["format"] != FORMAT:
         raise ValueError(document["format"])
-    services = {each["name"]: _service(**each) for each in document["services"]}  # type: ignore[attr-defined]
+    services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
     return FleetView(
         str(document["name"]), FORMAT, int(str(document["generation"])), int(str(document["intent"])), 0, services
     )
-
-
-def _service(
-    *,
-    name: str,
-    groups: list[str],
-    config: str,
-    claim: str,
-    generation: int,
-    active: dict[str, str],
-    home: dict[str, str],
-) -> StoredService:
-    blocks = blocks_from_map(active), blocks_from_map(home)
-    return StoredService(name, frozenset(groups), config, claim, generation, *blocks)

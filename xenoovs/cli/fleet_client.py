@@ -29,14 +29,15 @@ _ATTEMPTS = 10
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-directory_option = click.option(
-    "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    default=DIRECTORY,
-    show_default=True,
-    help="Directory of the store's servers on this host.",
-)
+
+def directory_option(
+    default: Path = DIRECTORY, *, text: str = "Directory of the store's servers on this host."
+) -> Callable[[Command], Command]:
+    """Return the option --directory."""
+    directory = click.Path(file_okay=False, path_type=Path)
+    return click.option("--directory", type=directory, metavar="DIR", default=default, show_default=True, help=text)
+
+
 timeout_option = click.option(
     "--timeout",
     "timeout_s",
@@ -150,4 +151,4 @@ def on_fleet(command: Command) -> Command:
         with fleet_store(directory) as store:
             return command(*arguments, store=store, **options)
 
-    return directory_option(cast(Command, run))
+    return directory_option()(cast(Command, run))

@@ -26,7 +26,7 @@ _RETRY_S = 1.0
 
 
 @click.command("serve")
-@directory_option
+@directory_option()
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )

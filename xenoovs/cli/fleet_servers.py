@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
+from xenoovs.cli.fleet_client import directory_option
 from xenoovs.cli.output import echo
 from xenoovs.cli.tls import tls_options
 from xenoovs.errors import StoreError, StoreUnreachable
@@ -25,23 +24,9 @@ from xenoovs.store.servers import (
 )
 from xenoovs.switch.certificates import Certificates
 
-_DIRECTORY = Path("/var/lib/xenoovs/fleet")
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
-
-
-_Command = TypeVar("_Command", bound=Callable[..., object])
-
-
-def _directory_option(default: Path) -> Callable[[_Command], _Command]:
-    return click.option(
-        "--directory",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        default=default,
-        show_default=True,
-        help="Directory of the files on this host.",
-    )
+_FILES = "Directory of the files on this host."
 
 
 @click.command("init")
@@ -54,7 +39,7 @@ def _directory_option(default: Path) -> Callable[[_Command], _Command]:
 )
 @click.option("--local", metavar="ADDRESS", default="", help="Which of --servers this host is.")
 @tls_options
-@_directory_option(_DIRECTORY)
+@directory_option(text=_FILES)
 def init_command(*, directory: Path, name: str, servers: str, local: str, tls: Certificates | None) -> None:
     """Create the two databases of a fleet on this host; start them with `fleet server`.
 
@@ -111,7 +96,7 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
 )
 @tls_options
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
-@_directory_option(_DIRECTORY)
+@directory_option(text=_FILES)
 def server_command(
     *, directory: Path, listen: str, listen_states: str, only: str | None, stop: bool, tls: Certificates | None
 ) -> int:
@@ -161,7 +146,7 @@ def server_command(
 )
 @tls_options
 @click.option("--stop", is_flag=True, help="Stop the relay.")
-@_directory_option(_RELAY_DIRECTORY)
+@directory_option(_RELAY_DIRECTORY, text=_FILES)
 def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls: Certificates | None) -> int:
     """Start a relay in the background, or stop it with --stop.
 

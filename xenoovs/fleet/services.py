@@ -20,24 +20,6 @@ from xenoovs.store.view import StoredService
 _DIGEST_DIGITS = 16
 
 
-def config_and_decisions(
-    services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
-) -> tuple[Balancer, Stored]:
-    """Return the config of one DPU and what is decided for each of its services.
-
-    Args:
-        services: Of one view of the store.
-        local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
-
-    Raises:
-        ConfigError: The services and the file make no config.
-        StoredServiceUnusable: Blocks do not fit their service.
-    """
-    stored = sorted(services, key=lambda each: each.name)
-    balancer = join(local, {each.name: each.config for each in stored}, file=file, sources=sources)
-    return balancer, _decisions(stored, balancer)
-
-
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What was read last. local: the file of the DPU, and its name. decided: with what each decision was made from."""
@@ -49,7 +31,7 @@ class _Read:
 
 
 class ViewReader:
-    """Reads one view of the store after the other, each as `config_and_decisions` does, and of each only what is new.
+    """Reads one view of the store after the other, and of each only what is new.
 
     A thousand services take a second to read, and most changes are of one of them.
     """
@@ -60,7 +42,16 @@ class ViewReader:
     def read(
         self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
     ) -> tuple[Balancer, Stored]:
-        """As `config_and_decisions`."""
+        """Return the config of one DPU and what is decided for each of its services.
+
+        Args:
+            services: Of one view of the store.
+            local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
+
+        Raises:
+            ConfigError: The services and the file make no config.
+            StoredServiceUnusable: Blocks do not fit their service.
+        """
         stored = sorted(services, key=lambda each: each.name)
         texts = {each.name: each.config for each in stored}
         balancer = self._updated(texts, local, file, sources) or join(local, texts, file=file, sources=sources)
@@ -101,7 +92,7 @@ def _compared(service: Service) -> tuple[str, Claim, Mac | None, tuple[object, .
 
 
 def stored_decisions(services: Iterable[StoredService]) -> tuple[Balancer, Stored]:
-    """Return the same for no DPU: with the ports as the fleet names them. Raises as `config_and_decisions`."""
+    """Return the same for no DPU: with the ports as the fleet names them. Raises as `ViewReader.read`."""
     stored = sorted(services, key=lambda each: each.name)
     balancer = joined(tuple((each.name, each.config) for each in stored))
     return balancer, _decisions(stored, balancer)

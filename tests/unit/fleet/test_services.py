@@ -10,7 +10,7 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.config.fleet import NEUTRAL
 from xenoovs.errors import ConfigError
-from xenoovs.fleet.services import ViewReader, config_and_decisions
+from xenoovs.fleet.services import ViewReader
 from xenoovs.store.view import StoredService
 
 _SERVICE = """
@@ -54,7 +54,7 @@ def test_a_changed_service_that_clashes_with_another_one_is_refused_with_all_tha
         text = text.replace(old, new)
     after = [before["one"], replace(before["two"], config=text)]
     with pytest.raises(ConfigError) as alone:
-        config_and_decisions(after, NEUTRAL, file="local")
+        ViewReader().read(after, NEUTRAL, file="local")
     with pytest.raises(ConfigError) as read:
         reader.read(after, NEUTRAL, file="local")
     assert read.value.findings == alone.value.findings
@@ -76,7 +76,7 @@ def test_a_mistake_in_a_stored_service_is_found_and_no_default_takes_its_place(o
     row = rows()["two"]
     assert old in row.config
     with pytest.raises(ConfigError) as refused:
-        config_and_decisions([replace(row, config=row.config.replace(old, new))], NEUTRAL, file="local")
+        ViewReader().read([replace(row, config=row.config.replace(old, new))], NEUTRAL, file="local")
     place, _, message = str(refused.value).partition(": ")
     assert place.startswith("service two of the fleet:1:")
     assert message.startswith(said)
