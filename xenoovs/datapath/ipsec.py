@@ -24,7 +24,7 @@ PACKET = "packet"
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132}
 _SELECTOR = re.compile(
     r"src (?P<src>[0-9a-f:./]+) dst (?P<dst>[0-9a-f:./]+)(?: proto (?P<proto>[a-z0-9-]+))?"
-    r"(?: sport (?P<sport>[0-9]+))?(?: dport (?P<dport>[0-9]+))?(?P<rest>(?: [a-z]+ [^ ]+)*) ?",
+    r"(?: sport (?P<sport>[0-9]+))?(?: dport (?P<dport>[0-9]+))?(?P<rest>(?: [a-z]+ \S+)*) ?",
     re.ASCII,
 )
 _DIRECTION = re.compile(

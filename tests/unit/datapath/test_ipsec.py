@@ -191,7 +191,12 @@ def test_bug_a_policy_bound_to_the_device_of_the_route_covers_the_tunnel(device:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("nonsense\n", 1), (POLICIES + "src 1.2.3/32 dst 1.2.3.4/32 \n\tdir out priority 0 \n", 17)],
+    [
+        ("nonsense\n", 1),
+        # A tab within a word (found by the property below): a traceback.
+        ("src 192.0.2.1/32 dst 192.0.2.12/32 proto u\tdp dport 6081 \n\tdir out priority 0 ptype main \n", 1),
+        (POLICIES + "src 1.2.3/32 dst 1.2.3.4/32 \n\tdir out priority 0 \n", 17),
+    ],
 )
 def test_unread_policies_are_refused_with_their_line(text: str, line: int) -> None:
     with pytest.raises(ParseError, match=f"line {line}," if "\n" in text.strip() else "expected a policy"):
