@@ -112,9 +112,9 @@ def _two_remotes(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def _reconciling(command: str, config: Path, ovs: PrivateOvs) -> Iterator[subprocess.Popen[str]]:
+def _reconciling(command: str, config: Path, ovs: PrivateOvs, *, resync: str = "1s") -> Iterator[subprocess.Popen[str]]:
     options = ("--attach",) if command == "controller" else ()
-    process = start(command, config, "--db", ovs.db, "--log", "json", "--resync", "1s", *options)
+    process = start(command, config, "--db", ovs.db, "--log", "json", "--resync", resync, *options)
     try:
         yield process
     finally:
@@ -169,6 +169,36 @@ def test_bug_a_controller_sees_that_a_port_has_got_its_key(ovs: PrivateOvs, tmp_
             eventually(serves, "a backend with clients")
         finally:
             ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
+    ovs: PrivateOvs, netns: str, tmp_path: Path
+) -> None:
+    """Until then its packets left unencrypted. Here no comparison comes by itself."""
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+    words = ["ip", "-n", netns, "xfrm", "policy"]
+    add = [*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"]
+
+    def serves() -> bool:
+        # Table 4 remembers whose clients they were; nothing leads there.
+        bridge = f"unix:{ovs.directory}/ovsbr1.mgmt"
+        dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=ovs.env).stdout
+        return "02:00:00:00:0d:01" in dump
+
+    ovs.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
+    run(add)
+    try:
+        with _reconciling("agent", config, ovs, resync="1h"):
+            eventually(serves, "a backend with clients")
+            run([*words, "flush"])
+            eventually(lambda: not serves(), "no clients without the policy")
+            run(add)
+            eventually(serves, "a backend with clients again")
+    finally:
+        try_run([*words, "delete", *POLICY])
+        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:

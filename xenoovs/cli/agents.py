@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bo
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.ipsec_watch import IpsecWatch, open_ipsec_events
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.metrics.metric import Detail
 from xenoovs.agent.neighbour import Neighbours
@@ -31,6 +33,7 @@ from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import ProbePort
 from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.snapshot import PortView
 from xenoovs.agent.store import MonotonicClock
@@ -281,6 +284,9 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
         target = target_options(options.db, options.lab)
         agent.command_options = partial(command_options, one.control.absolute(), places, target=target)
     if not options.once:
+        events = partial(_open_ipsec_events, switch.endpoint)
+        wanted = lambda: bool(agent.config.balancer.ipsec_ports)  # noqa: E731
+        agent.add_task(IpsecWatch(events, wanted=wanted, request_round=agent.request_round).run)
         agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
         agent.add_task(agent.mover.run)
         Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
@@ -289,10 +295,18 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
 
 def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = False) -> ProbePort:
     """Open a packet socket in the network namespace of Open vSwitch, which has the devices. Raises OSError."""
+    return ProbePort(device, netns=_switch_namespace(endpoint), is_listener=is_listener)
+
+
+def _open_ipsec_events(endpoint: Endpoint) -> socket.socket:
+    """Open a socket for changes of IPsec where Open vSwitch is. Raises OSError."""
+    return in_namespace(_switch_namespace(endpoint), open_ipsec_events)
+
+
+def _switch_namespace(endpoint: Endpoint) -> str | None:
     process = find_process(endpoint)
     is_elsewhere = process is not None and not same_namespace(process)
-    netns = f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
-    return ProbePort(device, netns=netns, is_listener=is_listener)
+    return f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
 
 
 def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
