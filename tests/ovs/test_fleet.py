@@ -100,6 +100,10 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     rows = store.fleet("history").out.splitlines()[1:]
     assert [line.split()[:2] for line in rows] == [["3", "current"], ["2", "past"], ["1", "past"]]
     assert "rollback to 1" in rows[0]
+    assert store.fleet("show").out == store.fleet("show", 1).out == SMALL_CONFIG
+    assert store.fleet("show", 2).out == MORE
+    said = store.fleet("show", 9)
+    assert (said.status, "has no entry 9; it has 3, 2, 1" in said.err) == (1, True)
 
 
 def test_of_two_controllers_one_writes(store: FleetServers, config: Path) -> None:
@@ -184,9 +188,16 @@ def test_commands_of_one_dpu_are_refused_and_external_changes_are_reverted(store
     assert store.xenoovs("pause", "--db", two.bridge.ovs.db).status == 0
     assert store.fleet("drain", "dns", "fips2", "--timeout", "1s").status == 2
     eventually(lambda: states(store) == {"dpu1": "applied", "dpu2": "drifted"}, "the drift")
+    drifted = store.fleet("diff")
+    assert (drifted.status, drifted.out.splitlines()[1].split()[:4]) == (2, ["dpu2", "dns", "other", "blocks"])
+    assert [each["dpu"] for each in json.loads(store.fleet("diff", "-o", "json").out)["drifts"]] == ["dpu2"]
+    assert (store.fleet("diff", "dpu1").status, store.fleet("diff", "dpu2").status) == (0, 2)
+    said = store.fleet("diff", "dpu3")
+    assert (said.status, "the fleet has no DPU dpu3" in said.err) == (1, True)
     assert two.flows() == flows
     assert store.xenoovs("resume", "--db", two.bridge.ovs.db).status == 0
     eventually(store.is_well, "the end of the drift")
+    assert (store.fleet("diff").status, store.fleet("diff").out) == (0, "no service differs from the store\n")
     assert one.blocks() == two.blocks()
 
 

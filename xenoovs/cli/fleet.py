@@ -15,6 +15,8 @@ _COMMANDS = {
     "apply": ("fleet_change", "Give a config to all DPUs."),
     "status": ("fleet_status", "Show the generation, and which DPUs have it."),
     "history": ("fleet_status", "Show the configs that were given to the fleet."),
+    "show": ("fleet_status", "Print a config that was given to the fleet."),
+    "diff": ("fleet_status", "Show where flows differ from the store."),
     "rollback": ("fleet_change", "Give an earlier config to the fleet again."),
     "drain": ("fleet_change", "Drain a backend in the whole fleet."),
     "undrain": ("fleet_change", "End a drain, or another weight."),

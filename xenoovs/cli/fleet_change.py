@@ -19,7 +19,7 @@ from xenoovs.cli.saved import user_name
 from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, percent
 from xenoovs.errors import FleetRefused, counted, first_names
-from xenoovs.fleet.change import FleetChange, parse_intent, with_intent, with_override
+from xenoovs.fleet.change import FleetChange, known_intent, parse_intent, with_intent, with_override
 from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
@@ -83,10 +83,7 @@ def rollback_command(*, number: int | None, yes: bool, timeout_s: float, store: 
     if number is None and not past:
         raise FleetRefused("the fleet had no other config before; `xenoovs fleet history` shows all of them")
     chosen = max(past) if number is None else number
-    intent = view.intents.get(chosen)
-    if intent is None:
-        known = first_names([str(n) for n in sorted(view.intents, reverse=True)]) or "none"
-        raise FleetRefused(f"the history of the fleet has no entry {chosen}; it has {known}")
+    intent = known_intent(view, chosen)
     name = f"entry {chosen}"
     balancer = parse_intent(intent.text, file=name)
     comment = f"rollback to {chosen}"

@@ -1,4 +1,4 @@
-"""`xenoovs fleet status` and `history`: who has which generation, and which configs the fleet had."""
+"""`xenoovs fleet status`, `diff`, `history` and `show`: what DPUs have, and which configs the fleet had."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import decimal, duration, printable
-from xenoovs.errors import counted, first_names
-from xenoovs.fleet.change import next_change
+from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
+from xenoovs.fleet.change import known_intent, next_change
 from xenoovs.store.view import DpuStatus, FleetView
 
 SILENT_S = 180.0
@@ -153,6 +153,90 @@ def history_command(*, output: OutputFormat, store: FleetStore) -> None:
             right=(0,),
         ),
     )
+
+
+@click.command("show")
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@on_fleet
+def show_command(*, number: int | None, store: FleetStore) -> None:
+    """Print the config of entry NUMBER of `fleet history`, or the one in use.
+
+    It is the text as it was given, without overrides; `fleet status` shows these.
+
+    \b
+    Example:
+      xenoovs fleet show 7 > services.yaml
+    """
+    view = store.view()
+    if number is None and not view.intent:
+        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
+    text = known_intent(view, number or view.intent).text
+    echo("\n".join(printable(line) for line in text.removesuffix("\n").split("\n")))
+
+
+@click.command("diff")
+@click.argument("dpu", required=False)
+@output_option
+@on_fleet
+def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) -> int:
+    """Show which services have other blocks on a bridge than in the store, of all DPUs or of DPU alone.
+
+    It is what agents reported last, REPORTED ago. GENERATION is the newest that the bridge had.
+
+    Exit status 0: nothing differs, 2: something differs, or a DPU has not reported yet.
+    """
+    view, statuses = store.view(), store.statuses()
+    if statuses is None:
+        reason = "the database of states does not answer, so what DPUs have is not known"
+        raise StoreUnreachable(remotes=store.remote, reason=reason)
+    rows = dpu_rows(view, statuses, now_s=time.time())
+    if dpu is not None:
+        names = [row.name for row in rows]
+        rows = [row for row in rows if row.name == dpu]
+        if not rows:
+            guess = did_you_mean(dpu, names, " (did you mean {}?)")
+            raise FleetRefused(f"the fleet has no DPU {dpu}{guess}; `xenoovs fleet status` shows them all")
+    drifts = [(row, service, read) for row in rows for service, read in sorted(row.status.drift.items())]
+    unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
+    output.show(
+        lambda: {
+            "drifts": [
+                {
+                    "dpu": row.name,
+                    "service": service,
+                    "digest": read,
+                    "applied": row.status.applied,
+                    "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
+                }
+                for row, service, read in drifts
+            ],
+            "unknown": unknown,
+        },
+        lambda: _show_drifts(drifts, unknown),
+    )
+    return EXIT_DIFFERS if drifts or unknown else EXIT_OK
+
+
+def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str]) -> None:
+    if drifts:
+        print_table(
+            ["DPU", "SERVICE", "BRIDGE HAS", "GENERATION", "REPORTED"],
+            [
+                [
+                    printable(row.name),
+                    printable(service),
+                    "other blocks" if read else "no blocks",
+                    str(row.status.applied or "-"),
+                    duration(row.seen_s),
+                ]
+                for row, service, read in drifts
+            ],
+            right=(3, 4),
+        )
+    elif not unknown:
+        echo("no service differs from the store")
+    if unknown:
+        echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 
 
 def _time(milliseconds: int) -> str:

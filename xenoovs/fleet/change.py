@@ -98,6 +98,15 @@ def newest_intent(view: FleetView) -> Intent | None:
     return view.intents.get(max(numbers, default=0))
 
 
+def known_intent(view: FleetView, number: int) -> Intent:
+    """Return the intent with a number. Raises FleetRefused: The history has none."""
+    intent = view.intents.get(number)
+    if intent is None:
+        known = first_names([str(n) for n in sorted(view.intents, reverse=True)]) or "none"
+        raise FleetRefused(f"the history of the fleet has no entry {number}; it has {known}")
+    return intent
+
+
 def next_change(view: FleetView) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
