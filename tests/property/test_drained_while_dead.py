@@ -127,11 +127,22 @@ def test_what_remains_after_another_change_meets_the_weights(case: Case, weight:
     drained = decide(dead, desired(service, case.dead))
     other = next(b for b in service.backends if b.name != case.drained)
     changed = with_weight(service, other.name, weight)
-    found = found_in(decide(drained, desired(changed, frozenset())))
-    shares, total = found.active.shares(), sum(changed.weights)
-    for backend in changed.backends:
-        target, tolerance = backend.weight / total, changed.tolerance
-        assert abs(shares.get(backend.name, Fraction(0)) - target) <= tolerance * target
+    assert_weights_met(changed, decide(drained, desired(changed, frozenset())))
+
+
+def assert_weights_met(service: Service, decision: Decision) -> None:
+    shares, total = found_in(decision).active.shares(), sum(service.weights)
+    for backend in service.backends:
+        target = backend.weight / total
+        assert abs(shares.get(backend.name, Fraction(0)) - target) <= service.tolerance * target
+
+
+def test_bug_the_home_of_a_drained_backend_left_another_one_with_too_many_clients() -> None:
+    """The others had the right shares of each other, and one had too much of all clients already."""
+    service = replace(small.service(small.claim(), 4, 1, 1, 2, 3, 9), tolerance=Fraction(1, 4))
+    _, dead = begun(Case(service, (), frozenset({"b1"}), "b1"))
+    changed = with_weight(with_weight(service, "b1", 0), "b0", 6)
+    assert_weights_met(changed, decide(dead, desired(changed, frozenset())))
 
 
 @given(cases())

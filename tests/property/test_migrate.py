@@ -45,3 +45,9 @@ def test_any_text_is_read_or_refused(read: Callable[[str], Draft], words: list[s
     assert all(char.isprintable() or char == "\n" for char in text)
     services = yaml.safe_load(text)["services"]
     assert [service["name"] for service in services] == [service.name for service in draft.services]
+
+
+def test_bug_the_reason_for_a_flow_that_is_left_out_had_its_control_characters() -> None:
+    text = render(read_flows("\0actions=drop"), source="flows", switch=DraftSwitch())
+    assert "\0" not in text
+    assert "xenoovs does not match" in text

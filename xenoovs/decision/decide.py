@@ -191,8 +191,12 @@ def _is_met_without_idle(service: Service, before: ServiceDecision) -> bool:
     is_whole = sum(shares.values()) == 1 and before.home.depth <= service.key.max_width
     if not idle or not weighted or not is_whole or shares.keys() - idle != weighted:
         return False
-    parts, tolerance = [shares[name] / weights[name] for name in weighted], tolerance_of(service)
-    return max(parts) * (1 - tolerance) <= min(parts) * (1 + tolerance)
+    total, tolerance = sum(weights[name] for name in weighted), tolerance_of(service)
+    targets = {name: Fraction(weights[name]) / total for name in weighted}
+    # The clients of the idle ones come on top of what each has: nobody may have too much, and nobody be left with too
+    # little.
+    least = sum(max(shares[name], target * (1 - tolerance)) for name, target in targets.items())
+    return least <= 1 and all(shares[name] <= target * (1 + tolerance) for name, target in targets.items())
 
 
 def _near(service: Service, before: ServiceDecision) -> Assignment | None:

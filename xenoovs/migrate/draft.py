@@ -278,10 +278,14 @@ def _backend(backend: DraftBackend) -> str:
 def _comments(omissions: Iterable[Omission], source: str, indent: str) -> Iterator[str]:
     for reason, same in groupby(omissions, key=lambda omission: omission.reason):
         yield from (f"{indent}# {_quote(source)}:{omission.line}: {_quote(omission.text)}" for omission in same)
-        yield f"{indent}#   {reason}"
+        yield f"{indent}#   {_printable(reason)}"
 
 
 def _quote(text: str) -> str:
     """Return foreign text on one line, without control characters, and not too long."""
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    shown = " ".join(_printable(text).split())
     return shown if len(shown) <= _LONGEST_QUOTE else shown[: _LONGEST_QUOTE - 3] + "..."
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
