@@ -24,6 +24,7 @@ from tests.ovs.stores import (
 from tests.patience import eventually
 from xenoovs.errors import StoreRejected, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.cluster import ServerFacts, ServerRole, host_facts
 from xenoovs.store.view import Changes
 
 pytestmark = pytest.mark.ovs
@@ -209,3 +210,30 @@ def test_a_client_passes_over_a_dead_server(cluster: list[StoreServer]) -> None:
         first_view(client)
         assert client.connection.remote != dead
         assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
+
+
+def test_servers_tell_who_leads_and_the_leader_names_one_that_is_gone(cluster: list[StoreServer]) -> None:
+    def facts(server: StoreServer) -> ServerFacts:
+        return next(each for each in host_facts(server.files.directory) if each.database is server.database)
+
+    first = leader(cluster)
+    eventually(lambda: not list(facts(first).problems()), "a leader without problems")
+    roles = sorted(facts(server).role.value for server in cluster)
+    assert roles == ["follower", "follower", "leader"]
+    status = facts(first).cluster
+    assert status is not None
+    assert len(status.members) == 3
+    eventually(lambda: {lag(facts(first), each.id) for each in status.members} == {0}, "no server lacks an entry")
+
+    gone = next(server for server in cluster if server is not first)
+    gone.kill()
+    assert facts(gone).role is ServerRole.DOWN
+    eventually(lambda: any("has not answered for" in each for each in facts(first).problems()), "the silent server")
+
+    next(server for server in cluster if server not in (first, gone)).kill()
+    eventually(lambda: any("lost most of its cluster" in each for each in facts(first).problems()), "no majority")
+
+
+def lag(facts: ServerFacts, member: str) -> int | None:
+    assert facts.cluster is not None
+    return next(facts.cluster.lag(each) for each in facts.cluster.members if each.id == member)

@@ -56,10 +56,12 @@ class FleetStore:
     Attributes:
         fleet: Of services and blocks.
         states: Of what DPUs report.
+        directory: Of the servers on this host.
     """
 
     fleet: StoreClient
     states: DpuStatusReader
+    directory: Path
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable."""
@@ -140,7 +142,7 @@ def fleet_store(directory: Path) -> Iterator[FleetStore]:
     with ExitStack() as stack:
         remotes = [files_of(directory, database).remote for database in (StoreDatabase.FLEET, StoreDatabase.STATES)]
         fleet = stack.enter_context(StoreClient(remotes[0], with_intents=True))
-        yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])))
+        yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])), directory)
 
 
 def on_fleet(command: Command) -> Command:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -15,9 +15,10 @@ from xenoovs.cli.fleet_client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
-from xenoovs.display import decimal, duration, printable
+from xenoovs.display import decimal, duration, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.change import known_intent, next_change
+from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
 
 SILENT_S = 180.0
@@ -94,14 +95,18 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     A DPU is `behind` with an older generation, `failed` with an error, `drifted` where its flows say something else
     than the store, and `silent` three minutes after its last report.
 
-    Exit status 0: every DPU has the newest generation, 2: something differs.
+    Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
+    counts log entries that a server lacks.
+
+    Exit status 0: every DPU has the newest generation and no server has a problem, 2: something differs.
     """
     view, statuses = store.view(), store.statuses()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
-    problems = _problems(view, statuses)
+    servers = host_facts(store.directory)
+    problems = _problems(view, statuses) + all_problems(servers)
     output.show(
-        lambda: _document(store, view, rows, problems),
-        lambda: _show(store, view, rows, problems),
+        lambda: _document(store, view, rows, servers, problems),
+        lambda: _show(store, view, rows, servers, problems),
     )
     is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
@@ -246,7 +251,9 @@ def _time(milliseconds: int) -> str:
         return "-"
 
 
-def _show(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list[str]) -> None:
+def _show(
+    store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
+) -> None:
     connection = store.fleet.connection
     role = "leads" if connection.is_leader else "follows"
     counts = Counter(row.state for row in rows)
@@ -273,6 +280,8 @@ def _show(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list
             ],
             right=(2, 3),
         )
+    echo()
+    _show_servers(servers)
     if problems or view.overrides:
         echo()
     for problem in problems:
@@ -286,7 +295,48 @@ def _show(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list
         )
 
 
-def _document(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: list[str]) -> dict[str, object]:
+def _show_servers(servers: Sequence[ServerFacts]) -> None:
+    lines = []
+    for server in servers:
+        cluster = server.cluster
+        lines.append(
+            [
+                server.database.value,
+                "this host",
+                click.style(server.role.value, fg=None if server.is_connected else "red"),
+                "-" if cluster is None else str(cluster.term),
+                "-" if cluster is None else str(cluster.index),
+                "-",
+                "-" if server.size_bytes is None else f"{quantity(server.size_bytes)}B",
+                click.style(
+                    "-" if server.free_bytes is None else f"{quantity(server.free_bytes)}B",
+                    fg=None if server.has_room else "red",
+                ),
+            ]
+        )
+        for member in () if cluster is None else cluster.members:
+            lag = None if cluster is None else cluster.lag(member)
+            if cluster is None or lag is None or member.is_self:
+                continue
+            role = click.style("silent", fg="red") if member in cluster.silent() else "follower"
+            lines.append(
+                [
+                    server.database.value,
+                    printable(member.address),
+                    role,
+                    "-",
+                    str(member.match_index),
+                    str(lag),
+                    "-",
+                    "-",
+                ]
+            )
+    print_table(["DATABASE", "SERVER", "ROLE", "TERM", "INDEX", "LAG", "SIZE", "FREE"], lines, right=(3, 4, 5, 6, 7))
+
+
+def _document(
+    store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
+) -> dict[str, object]:
     connection = store.fleet.connection
     return {
         "fleet": view.name,
@@ -310,5 +360,30 @@ def _document(store: FleetStore, view: FleetView, rows: list[DpuRow], problems: 
             {"service": one.service, "backend": one.backend, "weight": float(one.weight), "author": one.author}
             for _, one in sorted(view.overrides.items())
         ],
+        "servers": [_server_document(each) for each in servers],
         "problems": problems,
+    }
+
+
+def _server_document(server: ServerFacts) -> dict[str, object]:
+    cluster = server.cluster
+    return {
+        "database": server.database.value,
+        "role": server.role.value,
+        "is_connected": server.is_connected,
+        "size_bytes": server.size_bytes,
+        "free_bytes": server.free_bytes,
+        "term": None if cluster is None else cluster.term,
+        "index": None if cluster is None else cluster.index,
+        "election_timer_s": None if cluster is None else cluster.election_timer_s,
+        "members": [
+            {
+                "id": member.id,
+                "address": member.address,
+                "is_self": member.is_self,
+                "silent_s": member.silent_s,
+                "lag": None if cluster is None else cluster.lag(member),
+            }
+            for member in (() if cluster is None else cluster.members)
+        ],
     }

@@ -1,0 +1,123 @@
+"""`cluster/status` as values: recorded from ovsdb-server 3.1.0, and what an operator is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xenoovs.errors import StoreError
+from xenoovs.store.cluster import ServerFacts, ServerRole, parse_cluster_status
+from xenoovs.store.rows import StoreDatabase
+
+LEADER = """\
+5d6d
+Name: xenoovs
+Cluster ID: 7213 (72138b35-9f8a-4e30-b328-849a9f5eb45f)
+Server ID: 5d6d (5d6db013-2b53-491f-855c-b6f38e7edd97)
+Address: tcp:127.0.0.1:26641
+Status: cluster member
+Role: leader
+Term: 2
+Leader: self
+Vote: self
+
+Last Election started 617 ms ago, reason: timeout
+Last Election won: 617 ms ago
+Election timer: 2000
+Log: [2, 6]
+Entries not yet committed: 0
+Entries not yet applied: 0
+Connections: <-304d ->304d <-a3df ->a3df
+Disconnections: 0
+Servers:
+    304d (304d at tcp:127.0.0.1:26642) next_index=6 match_index=3 last msg 307 ms ago
+    a3df (a3df at tcp:127.0.0.1:26643) next_index=6 match_index=5 last msg 7307 ms ago
+    5d6d (5d6d at tcp:127.0.0.1:26641) (self) next_index=3 match_index=5
+"""
+CANDIDATE = """\
+a3df
+Name: xenoovs
+Cluster ID: 7213 (72138b35-9f8a-4e30-b328-849a9f5eb45f)
+Server ID: a3df (a3df44c7-aa74-4494-805a-c82d0dda639a)
+Address: tcp:127.0.0.1:26643
+Status: disconnected from the cluster (election timeout)
+Role: candidate
+Term: 3
+Leader: unknown
+Vote: self
+
+Last Election started 1981 ms ago, reason: leadership_transfer
+Election timer: 2000
+Log: [2, 6]
+Entries not yet committed: 1
+Entries not yet applied: 1
+Connections: (->0000) (->0000)
+Disconnections: 2
+Servers:
+    304d (304d at tcp:127.0.0.1:26642) last msg 3893 ms ago
+    a3df (a3df at tcp:127.0.0.1:26643) (self) (voted for a3df)
+    5d6d (5d6d at tcp:127.0.0.1:26641)
+"""
+
+
+def facts(text: str, **changed: object) -> ServerFacts:
+    status = parse_cluster_status(text)
+    made = ServerFacts(
+        StoreDatabase.FLEET, Path("/store/xenoovs.db"), status.role, is_connected=True, cluster=status, size_bytes=1000
+    )
+    return replace(made, free_bytes=10_000, **changed)  # type: ignore[arg-type]
+
+
+def test_the_leader_knows_what_the_others_lack() -> None:
+    status = parse_cluster_status(LEADER)
+    assert (status.role, status.term, status.leader, status.index) == (ServerRole.LEADER, 2, "self", 5)
+    assert (status.status, status.election_timer_s) == ("cluster member", 2.0)
+    assert [(each.id, status.lag(each), each.is_self) for each in status.members] == [
+        ("304d", 2, False),
+        ("a3df", 0, False),
+        ("5d6d", 0, True),
+    ]
+
+
+def test_a_candidate_knows_no_lag() -> None:
+    status = parse_cluster_status(CANDIDATE)
+    assert (status.role, status.leader, status.uncommitted, status.unapplied) == (ServerRole.CANDIDATE, "unknown", 1, 1)
+    assert [(status.lag(each), each.silent_s) for each in status.members] == [(None, 3.893), (None, None), (None, None)]
+
+
+@pytest.mark.parametrize(
+    "line", ["Status: ", "Role: ", "Term: ", "Leader: ", "Election timer: ", "Log: ", "Entries not yet applied: "]
+)
+def test_a_text_without_a_line_that_counts_is_refused(line: str) -> None:
+    text = "".join(each for each in LEADER.splitlines(keepends=True) if not each.startswith(line))
+    with pytest.raises(StoreError, match="not known"):
+        parse_cluster_status(text)
+
+
+def test_a_member_in_another_form_is_refused() -> None:
+    with pytest.raises(StoreError):
+        parse_cluster_status(LEADER.replace("(304d at tcp:127.0.0.1:26642)", "304d"))
+
+
+def test_a_leader_names_the_server_that_it_does_not_hear() -> None:
+    assert list(facts(LEADER).problems()) == [
+        "server tcp:127.0.0.1:26643 of xenoovs has not answered for 7s; look whether it runs"
+    ]
+
+
+def test_a_server_without_its_cluster_cannot_write() -> None:
+    [problem] = facts(CANDIDATE, is_connected=False).problems()
+    assert "xenoovs has lost most of its cluster" in problem
+
+
+def test_a_disk_needs_ten_times_the_database() -> None:
+    assert facts(CANDIDATE).has_room
+    [problem] = facts(CANDIDATE, size_bytes=1001).problems()
+    assert problem.startswith("the disk of /store/xenoovs.db has 10kB free, less than 10 times the database (1kB)")
+
+
+def test_a_server_that_does_not_answer_is_started() -> None:
+    [problem] = ServerFacts(StoreDatabase.STATES, Path("/store/x.db"), ServerRole.DOWN, is_connected=False).problems()
+    assert problem == "the server of xenoovs_state does not answer on this host; start it with `xenoovs fleet server`"

@@ -1,0 +1,217 @@
+"""The servers of a fleet's store as one host sees them: who leads, who lags, and how much room the disk has."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from xenoovs.display import duration, quantity
+from xenoovs.errors import StoreError, StoreUnreachable
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import ServerFiles, files_of, server_state
+from xenoovs.switch.process import try_run
+
+ROOM = 10
+"""Times the size of the database that its disk should have free: a compaction writes the database again beside it."""
+_SILENT_TIMERS = 3
+"""A leader hears from each server several times in an election timer (raft_run in ovsdb/raft.c)."""
+
+
+class ServerRole(Enum):
+    """What a server is for its database. The first three are words of `cluster/status`."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    ALONE = "alone"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """A server in the list of `cluster/status`.
+
+    Attributes:
+        id: The first four digits of its id.
+        address: Of RAFT.
+        is_self: Whether it is the server that was asked.
+        silent_s: Since its last message; None: there was none.
+        match_index: The newest log entry that it has; None where the server that was asked does not lead.
+    """
+
+    id: str
+    address: str
+    is_self: bool
+    silent_s: float | None = None
+    match_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c).
+
+    Attributes:
+        status: `cluster member`, or why it is none.
+        term: Grows by one with each election.
+        leader: `self`, the first digits of an id, or `unknown`.
+        election_timer_s: How long a follower waits for its leader.
+        index: Of its newest log entry.
+        uncommitted: Entries that most servers do not have yet.
+        unapplied: Entries that clients do not see yet.
+    """
+
+    status: str
+    role: ServerRole
+    term: int
+    leader: str
+    election_timer_s: float
+    index: int
+    uncommitted: int
+    unapplied: int
+    members: tuple[ClusterMember, ...]
+
+    def lag(self, member: ClusterMember) -> int | None:
+        """Return how many entries a member lacks; None: only the leader knows."""
+        return None if member.match_index is None else max(0, self.index - member.match_index)
+
+    def silent(self) -> tuple[ClusterMember, ...]:
+        """Return the other servers that a leader has not heard for three election timers. A follower knows none."""
+        patience_s = _SILENT_TIMERS * self.election_timer_s
+        return tuple(
+            member
+            for member in self.members
+            if self.role is ServerRole.LEADER
+            and not member.is_self
+            and (member.silent_s is None or member.silent_s > patience_s)
+        )
+
+
+_FIELDS = re.compile(
+    r"Status: (?P<status>[^\n]+)\n"
+    r"(?:[^\n]*\n)*?Role: (?P<role>leader|follower|candidate)\n"
+    r"Term: (?P<term>\d+)\n"
+    r"Leader: (?P<leader>\w+)\n"
+    r"(?:[^\n]*\n)*?Election timer: (?P<timer>\d+)[^\n]*\n"
+    r"Log: \[\d+, (?P<end>\d+)\]\n"
+    r"Entries not yet committed: (?P<uncommitted>\d+)\n"
+    r"Entries not yet applied: (?P<unapplied>\d+)\n"
+    r"(?:[^\n]*\n)*?Servers:\n(?P<servers>(?:    [^\n]+\n)*)"
+)
+_MEMBER = re.compile(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
+
+
+def parse_cluster_status(text: str) -> ClusterStatus:
+    """Return the values of `cluster/status`. Raises StoreError for a text of another form."""
+    found = _FIELDS.search(text)
+    members = [] if found is None else [_MEMBER.fullmatch(line) for line in found["servers"].splitlines()]
+    if found is None or None in members:
+        raise StoreError(
+            f"ovsdb-server answers to cluster/status in a form that is not known, which begins {text[:80]!r}; "
+            "tell us the version of Open vSwitch"
+        )
+    return ClusterStatus(
+        status=found["status"],
+        role=ServerRole(found["role"]),
+        term=int(found["term"]),
+        leader=found["leader"],
+        election_timer_s=int(found["timer"]) / 1000,
+        # The log is a half-open range of indexes.
+        index=int(found["end"]) - 1,
+        uncommitted=int(found["uncommitted"]),
+        unapplied=int(found["unapplied"]),
+        members=tuple(_member(each) for each in members if each is not None),
+    )
+
+
+def _member(found: re.Match[str]) -> ClusterMember:
+    rest = found["rest"]
+    silent, match = re.search(r" last msg (\d+) ms ago", rest), re.search(r" match_index=(\d+)", rest)
+    return ClusterMember(
+        found["id"],
+        found["address"],
+        is_self=" (self)" in rest,
+        silent_s=None if silent is None else int(silent[1]) / 1000,
+        match_index=None if match is None else int(match[1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The server of one database on this host.
+
+    Attributes:
+        file: The database.
+        is_connected: Whether it serves: it stands alone, or is in contact with most of its cluster.
+        cluster: What it says of its cluster; None: it stands alone, or does not answer.
+        size_bytes: Of the database, with its log; None: there is no file.
+        free_bytes: What is left on its disk.
+    """
+
+    database: StoreDatabase
+    file: Path
+    role: ServerRole
+    is_connected: bool
+    cluster: ClusterStatus | None = None
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk has ten times the size of the database free, as far as known."""
+        return self.size_bytes is None or self.free_bytes is None or self.free_bytes >= ROOM * self.size_bytes
+
+    def problems(self) -> Iterator[str]:
+        """Yield what an operator should look after, in words."""
+        name = self.database.value
+        if self.role is ServerRole.DOWN:
+            yield f"the server of {name} does not answer on this host; start it with `xenoovs fleet server`"
+        elif not self.is_connected:
+            yield f"the server of {name} has lost most of its cluster: nothing can be written until they are back"
+        if not self.has_room:
+            yield (
+                f"the disk of {self.file} has {quantity(self.free_bytes)}B free, less than {ROOM} times the database "
+                f"({quantity(self.size_bytes)}B): make room. A server with a full disk goes on in memory, and only its "
+                "log says so"
+            )
+        for member in () if self.cluster is None else self.cluster.silent():
+            since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
+            yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
+
+
+def host_facts(directory: Path) -> tuple[ServerFacts, ...]:
+    """Return what is known of the two servers in the directory of a host.
+
+    Raises:
+        StoreError: A server answers in an unknown form.
+    """
+    return tuple(_facts(files_of(directory, database), database) for database in StoreDatabase)
+
+
+def all_problems(facts: Sequence[ServerFacts]) -> list[str]:
+    """Return the problems of all servers."""
+    return [problem for each in facts for problem in each.problems()]
+
+
+def _facts(files: ServerFiles, database: StoreDatabase) -> ServerFacts:
+    size = free = None
+    with suppress(OSError):
+        room = os.statvfs(files.database)
+        size, free = files.database.stat().st_size, room.f_bavail * room.f_frsize
+    role, is_connected, cluster = ServerRole.DOWN, False, None
+    with suppress(StoreUnreachable):
+        state = server_state(files.remote, database)
+        role, is_connected = ServerRole.ALONE, state.is_connected
+        if state.model == "clustered":
+            cluster = _cluster_status(files, database)
+            role = ServerRole.DOWN if cluster is None else cluster.role
+    return ServerFacts(database, files.database, role, is_connected, cluster, size, free)
+
+
+def _cluster_status(files: ServerFiles, database: StoreDatabase) -> ClusterStatus | None:
+    said = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", database.value])
+    return parse_cluster_status(said.stdout) if said.exit_code == 0 else None
