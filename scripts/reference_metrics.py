@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xenoovs.agent.metrics.fleet import FLEET_METRICS
 from xenoovs.agent.metrics.metric import Detail, Metric
 from xenoovs.agent.metrics.table import METRICS
 
@@ -21,6 +22,13 @@ def metrics_page(generated: str) -> str:
             "| metric | type | labels | meaning | from |",
             "|---|---|---|---|---|",
             *rows,
+            "",
+            "## Of a fleet\n",
+            "`xenoovs fleet serve --web` answers `GET /metrics` with these "
+            "([how to](../how-to/fleet.md#status-page-and-alerts)).\n",
+            "| metric | type | labels | meaning | from |",
+            "|---|---|---|---|---|",
+            *(_row(metric) for metric, _ in FLEET_METRICS),
             "",
         )
     )

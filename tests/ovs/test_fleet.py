@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
@@ -224,3 +227,37 @@ def test_hostile_rows_change_no_flow(store: FleetServers) -> None:
                 eventually(lambda: store.xenoovs("status", *db).status == wanted, f"{written} at {dpu.name}")  # noqa: B023
                 assert "\x1b]0" not in status_of(dpu)
             assert (one.flows(), two.flows()) == flows
+
+
+def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetServers) -> None:
+    serving = start("fleet", "serve", "--directory", store.directory, "--web", "127.0.0.1:0")
+    store.controllers.append(serving)
+    assert serving.stderr is not None
+    line = next(line for line in serving.stderr if "listening" in line)
+    found = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert found is not None, line
+    url = found[0]
+
+    def text(path: str) -> str:
+        with urllib.request.urlopen(url + path, timeout=30) as answer:
+            read: bytes = answer.read()
+        return read.decode()
+
+    eventually(lambda: 'xenoovs_fleet_dpus{state="applied"} 2.0' in text("/metrics"), "both DPUs in the metrics")
+    assert 'xenoovs_store_role{database="xenoovs",role="alone"} 1.0' in text("/metrics")
+    page = text("/")
+    assert "all DPUs have the newest generation" in page
+    assert "dpu1" in page
+    store.stop()
+    eventually(lambda: "xenoovs_fleet_active 0.0" in text("/metrics"), "a controller without a store")
+    eventually(lambda: "the store does not answer" in text("/now"), "the lost store on the page")
+    serving.send_signal(signal.SIGTERM)
+    log = serving.communicate()[1]
+    assert "Traceback" not in log
+    assert serving.returncode == 0
+
+
+def test_a_page_beyond_loopback_needs_tls_and_a_token(store: FleetServers) -> None:
+    said = store.fleet("serve", "--web", "0.0.0.0:0")
+    assert said.status == 1
+    assert "--tls-cert and --tls-key and --token-file" in said.err

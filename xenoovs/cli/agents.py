@@ -42,7 +42,7 @@ from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.lab_config import FollowedConfig
-from xenoovs.cli.options import chosen_bridge, connect, target_options
+from xenoovs.cli.options import chosen_bridge, connect, listen_address, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching, wake
 from xenoovs.config.bridges import choose_bridge
@@ -366,11 +366,8 @@ def open_sockets(
 
 
 def _listen(options: Options, option: str, where: str) -> Listen:
-    host, _, port = where.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
-        raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
+    host, port = listen_address(option, where)
     tls = None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
     # XenoFlow's dashboard has no token, and only reads.
     is_readable = option == "--xenoflow-api"
-    return Listen(host, int(port), tls, options.token_file, option, is_readable)
+    return Listen(host, port, tls, options.token_file, option, is_readable)

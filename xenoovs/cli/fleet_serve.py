@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
+from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.agent.systemd import notify
-from xenoovs.cli.fleet_client import directory_option
+from xenoovs.cli.fleet_client import directory_option, fleet_store
+from xenoovs.cli.options import listen_address
 from xenoovs.errors import StoreRejected, XenoovsError
 from xenoovs.fleet.change import next_change, refused
 from xenoovs.store.client import CommitOutcome, StoreClient
@@ -19,6 +23,7 @@ from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import FleetView
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _COALESCE_S = 0.05
 """Changes that come within this time are one transaction."""
 _POLL_S = 0.2
@@ -30,13 +35,36 @@ _RETRY_S = 1.0
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
-def serve_command(*, directory: Path, log: str) -> None:
+@click.option(
+    "--web",
+    metavar="ADDRESS:PORT",
+    help="Serve the status page and the metrics, such as 127.0.0.1:8080; beyond loopback it needs a token and TLS.",
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM.")
+@click.option("--token-file", type=_FILE, metavar="FILE", help="Ask for this token.")
+def serve_command(
+    *,
+    directory: Path,
+    log: str,
+    web: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    token_file: Path | None,
+) -> None:
     """Run as controller: decide which backend has which blocks, and write them to the store.
 
     One runs beside each server of the store. It is active while its server leads the cluster; a server without a
     cluster always leads. It remembers nothing: it compares what operators want with what the store has, and writes the
     difference in one transaction, which fails if another controller was first. SIGTERM ends it.
+
+    With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also where the
+    controller is passive.
     """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together.")
+    if web is None and (tls_cert or token_file):
+        raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
     start_logging(LogForm(log))
     is_ending = False
 
@@ -46,7 +74,14 @@ def serve_command(*, directory: Path, log: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    with StoreClient(files_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as store:
+    with ExitStack() as stack:
+        if web is not None:
+            tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+            listener = open_port(Listen(*listen_address("--web", web), tls, token_file, "--web"))
+            seen = stack.enter_context(fleet_store(directory))
+            stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
+        remote = files_of(directory, StoreDatabase.FLEET).remote
+        store = stack.enter_context(StoreClient(remote, with_intents=True))
         FleetController(store).run(lambda: is_ending)
     info("stopping; the fleet stays as it is")
 

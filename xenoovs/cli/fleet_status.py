@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
-from enum import Enum
 
 import click
 
@@ -17,73 +15,12 @@ from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import decimal, duration, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
-from xenoovs.fleet.change import known_intent, next_change
+from xenoovs.fleet.change import known_intent
+from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
-from xenoovs.store.view import DpuStatus, FleetView
-
-SILENT_S = 180.0
-"""Three reports that did not come."""
-
-
-class DpuState(Enum):
-    """How a DPU stands to the newest generation."""
-
-    APPLIED = "applied"
-    BEHIND = "behind"
-    FAILED = "failed"
-    DRIFTED = "drifted"
-    SILENT = "silent"
-    UNKNOWN = "never reported"
-    STRANGER = "not of the fleet"
-
+from xenoovs.store.view import FleetView
 
 _COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
-
-
-@dataclass(frozen=True, slots=True)
-class DpuRow:
-    """A DPU in the list.
-
-    Attributes:
-        seen_s: Since its last report; None: there is none.
-    """
-
-    name: str
-    state: DpuState
-    status: DpuStatus
-    seen_s: float | None
-
-    @property
-    def note(self) -> str:
-        """What is wrong, in words."""
-        drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
-            sorted(self.status.drift), most=3
-        )
-        return "; ".join(filter(None, (self.status.error, drift if self.status.drift else "")))
-
-
-def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
-    """Return the DPUs of the fleet by name, then those that report without being of it."""
-    rows = []
-    for name in (*sorted(view.dpus), *sorted(statuses.keys() - view.dpus.keys())):
-        status = statuses.get(name)
-        seen_s = None if status is None else max(0.0, now_s - status.seen_ms / 1000)
-        rows.append(DpuRow(name, _state(view, name, status, seen_s), status or DpuStatus(name), seen_s))
-    return rows
-
-
-def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float | None) -> DpuState:
-    if name not in view.dpus:
-        return DpuState.STRANGER
-    if status is None or seen_s is None:
-        return DpuState.UNKNOWN
-    if seen_s > SILENT_S:
-        return DpuState.SILENT
-    if status.error:
-        return DpuState.FAILED
-    if status.drift:
-        return DpuState.DRIFTED
-    return DpuState.APPLIED if status.applied >= view.generation else DpuState.BEHIND
 
 
 @click.command("status")
@@ -103,24 +40,13 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     view, statuses = store.view(), store.statuses()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
     servers = host_facts(store.directory)
-    problems = _problems(view, statuses) + all_problems(servers)
+    problems = fleet_problems(view, statuses) + all_problems(servers)
     output.show(
         lambda: _document(store, view, rows, servers, problems),
         lambda: _show(store, view, rows, servers, problems),
     )
     is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
-
-
-def _problems(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
-    problems = []
-    if statuses is None:
-        problems.append("the database of states does not answer: what DPUs have is not known")
-    change = next_change(view)
-    if not change.is_empty:
-        problems.append("no controller has decided about the newest change: is `xenoovs fleet serve` running?")
-    problems += [str(problem) for problem in change.unusable]
-    return problems
 
 
 @click.command("history")

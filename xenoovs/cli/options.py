@@ -487,3 +487,12 @@ interval_option = click.option(
     metavar="TIME",
     help="Time between the two samples whose growth proves that the NIC forwards (default: 2s). 0s: make one sample.",
 )
+
+
+def listen_address(option: str, where: str) -> tuple[str, int]:
+    """Return address and port of `ADDRESS:PORT`, given with an option. Raises click.UsageError."""
+    host, _, port = where.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
+        raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
+    return host, int(port)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
+from xenoovs.agent.metrics.fleet import FLEET_METRICS
 from xenoovs.agent.metrics.metric import Detail, Kind
 from xenoovs.agent.metrics.table import METRICS
 
@@ -20,7 +21,8 @@ ALERTS = yaml.safe_load((TEMPLATES / "prometheus-alerts.yaml").read_text())
 DASHBOARD = json.loads((TEMPLATES / "grafana-dashboard.json").read_text())
 RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
-BY_NAME = {metric.name: metric for metric in METRICS if metric.detail is Detail.ALWAYS}
+ALL = (*METRICS, *(metric for metric, _ in FLEET_METRICS))
+BY_NAME = {metric.name: metric for metric in ALL if metric.detail is Detail.ALWAYS}
 OF_PROMETHEUS = {"instance", "job", "le"}
 
 

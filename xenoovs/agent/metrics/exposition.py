@@ -51,7 +51,7 @@ def exposition(lazy_snapshot: LazySnapshot, timings: Timings, *, detail: Detail 
     """
     snapshot = lazy_snapshot.snapshot()
     read = ((metric, _samples(metric, lazy_snapshot, snapshot)) for metric in shown(detail))
-    lines = [line for metric, samples in read if samples is not None for line in _lines(metric, samples)]
+    lines = [line for metric, samples in read if samples is not None for line in lines_of(metric, samples)]
     return "".join(lines).encode() + generate_latest(timings.registry)
 
 
@@ -67,7 +67,8 @@ def _samples(metric: Metric, lazy_snapshot: LazySnapshot, snapshot: Snapshot) ->
     return None if metric.read is None else metric.read(snapshot)
 
 
-def _lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
+def lines_of(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield the lines of one metric in the text format: help, type, and samples."""
     yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind.value}\n"
     places = ",".join(f"{label}=%s" for label in metric.labels)
     form = f"{metric.name}{{{places}}} " if places else f"{metric.name} "

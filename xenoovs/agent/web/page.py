@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -20,6 +21,8 @@ from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
 from xenoovs.display import duration
 from xenoovs.errors import worded
+
+T = TypeVar("T")
 
 _MAX_EVENTS = 30
 MAX_SERVICES = 40
@@ -133,22 +136,36 @@ _ICON = (
 def page(lazy_snapshot: LazySnapshot) -> str:
     """Return the whole document."""
     snapshot = lazy_snapshot.snapshot()
+    return document(snapshot.bridge, body_of(snapshot, lazy_snapshot), _patterns(), server="agent")
+
+
+def document(name: str, now: Markup, *others: Markup, server: str, before: Markup | None = None) -> str:
+    """Return a document that fetches a part of itself again and again.
+
+    Args:
+        name: Of what it shows, for the title.
+        now: That part.
+        others: Elements after it.
+        server: What has to answer: `agent` or `controller`.
+        before: Elements before it, which stay as they are.
+    """
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         Markup(f'<noscript><meta http-equiv="refresh" content="{_RELOAD_S}"></noscript>'),
-        element("title", f"xenoovs · {snapshot.bridge}"),
+        element("title", f"xenoovs · {name}"),
         Markup(f'<link rel="icon" href="{_ICON}">'),
         element("style", Markup(asset("style.css"))),
     )
     rest = element(
         "body",
-        element("main", body_of(snapshot, lazy_snapshot), id="now"),
-        _patterns(),
+        before,
+        element("main", now, id="now"),
+        *others,
         element("div", id="tip", role="status", hidden=""),
-        element("p", "The agent does not answer. The data shown is old.", id="silent", role="alert", hidden=""),
+        element("p", f"The {server} does not answer. The data shown is old.", id="silent", role="alert", hidden=""),
         element("script", Markup(asset("script.js"))),
     )
     return f"<!doctype html>\n{element('html', head, rest, lang='en')}\n"
@@ -210,20 +227,27 @@ def _patterns() -> Markup:
 
 def mount_page(lazy_snapshot: Callable[[], LazySnapshot]) -> Callable[[web.Application], None]:
     """Return what adds `/`, and `/now`: the part that the page fetches again and again."""
+    return mount_documents(lazy_snapshot, page, body)
+
+
+def mount_documents(
+    snapshot: Callable[[], T], page_of: Callable[[T], str], now_of: Callable[[T], str]
+) -> Callable[[web.Application], None]:
+    """Return what adds `/` and `/now`, each made from a new snapshot."""
 
     def mount(app: web.Application) -> None:
-        app.router.add_get("/", _answer(lazy_snapshot, page))
-        app.router.add_get("/now", _answer(lazy_snapshot, body))
+        app.router.add_get("/", _answer(snapshot, page_of))
+        app.router.add_get("/now", _answer(snapshot, now_of))
 
     return mount
 
 
 def _answer(
-    lazy_snapshot: Callable[[], LazySnapshot], render: Callable[[LazySnapshot], str]
+    snapshot: Callable[[], T], render: Callable[[T], str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
         # With many services this takes long, and the event loop sends health checks.
-        text = await run_beside(request.app, render, lazy_snapshot())
+        text = await run_beside(request.app, render, snapshot())
         return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers())
 
     return answer

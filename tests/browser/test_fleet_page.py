@@ -1,0 +1,94 @@
+"""The page of a fleet with 3 and with 1,000 DPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import cast
+
+import pytest
+
+from tests.browser.chromium import CONTRASTS, new_tab, running_chromium
+from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
+from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.fleet_watch import FleetWatch, served_beside
+from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.store.view import DpuStatus, FleetView
+
+SHOWN = "[...document.querySelectorAll('.dpu th')].filter(name => name.offsetParent).map(name => name.innerText)"
+"""The names of the DPUs that can be seen."""
+NO_PORT = "port en3f0pf0sf0 is not on bridge ovsbr1"
+
+
+def snapshot(dpus: int) -> FleetSnapshot:
+    rows = [
+        DpuRow(f"dpu{number}", DpuState.APPLIED, DpuStatus(f"dpu{number}", applied=41), 12.0) for number in range(dpus)
+    ]
+    rows[1] = replace(rows[1], state=DpuState.FAILED, status=replace(rows[1].status, applied=40, error=NO_PORT))
+    rows[2] = replace(rows[2], state=DpuState.BEHIND)
+    servers = (facts(LEADER), facts(CANDIDATE, is_connected=False))
+    return FleetSnapshot(FleetView("production", 1, 41, 7, 0), tuple(rows), servers, True, ("a problem",), 0.0)
+
+
+@dataclass
+class Fixed:
+    """Stands for the watch of a fleet."""
+
+    newest: FleetSnapshot
+
+    def snapshot(self) -> FleetSnapshot:
+        return self.newest
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[dict[int, str]]:
+    """Pages by their number of DPUs."""
+    with ExitStack() as stack:
+        found = {}
+        for dpus in (3, 1000):
+            opened = open_port(Listen("127.0.0.1", 0))
+            stack.enter_context(served_beside(cast(FleetWatch, Fixed(snapshot(dpus))), opened))
+            found[dpus] = f"{opened.url}/"
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 800, 1280])
+@pytest.mark.parametrize("dpus", [3, 1000])
+def test_nothing_is_cut_off_and_all_can_be_read(
+    browser: str, urls: dict[int, str], dpus: int, width: int, scheme: str
+) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.look(width=width, scheme=scheme)
+            await tab.open(urls[dpus])
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+            assert await tab.evaluate(CONTRASTS) == []
+            assert await tab.evaluate("document.querySelectorAll('.dpu').length") == dpus
+            assert tab.complaints == []
+
+    asyncio.run(run())
+
+
+def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls: dict[int, str]) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.open(urls[1000])
+            assert (await tab.evaluate(SHOWN))[:3] == ["dpu1", "dpu2", "dpu0"]
+            await tab.evaluate("document.querySelector('.choose-failed').click()")
+            assert await tab.evaluate(SHOWN) == ["dpu1"]
+            await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
+            await tab.until("!document.querySelector('header').dataset.old")
+            assert await tab.evaluate(SHOWN) == ["dpu1"]
+            assert NO_PORT in await tab.evaluate("document.querySelector('.dpu.failed').innerText")
+
+    asyncio.run(run())

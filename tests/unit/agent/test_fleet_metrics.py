@@ -1,0 +1,53 @@
+"""The metrics of a fleet, from a snapshot."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.unit.store.test_cluster import LEADER, facts
+from xenoovs.agent.metrics.fleet import FLEET_METRICS, fleet_exposition
+from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
+
+INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
+SNAPSHOT = FleetSnapshot(
+    FleetView("production", 1, 41, 6, 0, intents={7: INTENT}),
+    (
+        DpuRow("dpu1", DpuState.APPLIED, DpuStatus("dpu1", applied=41), 3.0),
+        DpuRow('dpu"2', DpuState.UNKNOWN, DpuStatus('dpu"2'), None),
+    ),
+    (facts(LEADER),),
+    is_active=True,
+    problems=("one",),
+    now_s=0.0,
+)
+
+
+def samples(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(fleet_exposition(snapshot).decode())
+        for sample in family.samples
+    }
+
+
+def test_a_fleet_has_numbers_of_all_kinds() -> None:
+    found = samples(SNAPSHOT)
+    assert found[("xenoovs_fleet_generation",)] == 41
+    assert found[("xenoovs_fleet_config_refused",)] == 1
+    assert found[("xenoovs_fleet_dpus", "unknown")] == 1
+    assert found[("xenoovs_fleet_dpu_state", 'dpu"2', "unknown")] == 1
+    assert found[("xenoovs_fleet_dpu_seen_seconds", "dpu1")] == 3
+    assert ("xenoovs_fleet_dpu_seen_seconds", 'dpu"2') not in found
+    assert found[("xenoovs_store_elections_total", "xenoovs")] == 2
+    assert found[("xenoovs_store_member_lag", "xenoovs", "tcp:127.0.0.1:26642")] == 2
+    assert found[("xenoovs_store_member_silent", "xenoovs", "tcp:127.0.0.1:26643")] == 1
+    assert {name for name, *_ in found} == {metric.name for metric, _ in FLEET_METRICS}
+
+
+def test_a_store_that_never_answered_has_no_generation() -> None:
+    found = samples(FleetSnapshot(None, (), (), is_active=False, problems=("lost",), now_s=0.0))
+    assert found[("xenoovs_fleet_active",)] == 0
+    assert ("xenoovs_fleet_generation",) not in found
+    assert found[("xenoovs_fleet_dpus", "applied")] == 0

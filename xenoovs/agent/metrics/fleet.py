@@ -1,0 +1,210 @@
+"""The metrics of a fleet. docs/reference/metrics.md is made from this too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from aiohttp import web
+
+from xenoovs.agent.control.limits import run_beside
+from xenoovs.agent.metrics.exposition import CONTENT_TYPE, lines_of
+from xenoovs.agent.metrics.metric import Kind, Metric, Sample
+from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
+
+FleetReader = Callable[[FleetSnapshot], Iterable[Sample]]
+_C, _G = Kind.COUNTER, Kind.GAUGE
+_STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
+
+
+def _of_fleet(
+    name: str, text: str, origin: str, number: Callable[[FleetSnapshot], float | None]
+) -> tuple[Metric, FleetReader]:
+    def read(snapshot: FleetSnapshot) -> Iterator[Sample]:
+        value = number(snapshot)
+        if value is not None:
+            yield (), float(value)
+
+    return Metric(name, _G, text, origin), read
+
+
+def _of_dpu(
+    name: str, text: str, number: Callable[[DpuRow], float | None], *, unit: str = ""
+) -> tuple[Metric, FleetReader]:
+    def read(snapshot: FleetSnapshot) -> Iterator[Sample]:
+        for row in snapshot.rows:
+            value = number(row)
+            if value is not None:
+                yield (row.name,), float(value)
+
+    return Metric(name, _G, text, _REPORTS, ("dpu",), unit), read
+
+
+def _of_server(
+    name: str, kind: Kind, text: str, origin: str, number: Callable[[ServerFacts], float | None], *, unit: str = ""
+) -> tuple[Metric, FleetReader]:
+    def read(snapshot: FleetSnapshot) -> Iterator[Sample]:
+        for server in snapshot.servers:
+            value = number(server)
+            if value is not None:
+                yield (server.database.value,), float(value)
+
+    return Metric(name, kind, text, origin, ("database",), unit), read
+
+
+def _of_member(
+    name: str, text: str, number: Callable[[ClusterStatus, ClusterMember], float | None], *, unit: str = ""
+) -> tuple[Metric, FleetReader]:
+    def read(snapshot: FleetSnapshot) -> Iterator[Sample]:
+        for server in snapshot.servers:
+            for member in () if server.cluster is None else server.cluster.members:
+                value = None if server.cluster is None or member.is_self else number(server.cluster, member)
+                if value is not None:
+                    yield (server.database.value, member.address), float(value)
+
+    return Metric(name, _G, text, _SERVERS, ("database", "member"), unit), read
+
+
+def _dpus(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    counts = snapshot.counts()
+    for state in DpuState:
+        yield (state.name.lower(),), float(counts[state])
+
+
+def _dpu_states(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    for row in snapshot.rows:
+        yield (row.name, row.state.name.lower()), 1.0
+
+
+def _roles(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    for server in snapshot.servers:
+        yield (server.database.value, server.role.value), 1.0
+
+
+FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
+    _of_fleet(
+        "xenoovs_fleet_active",
+        "1 while the controller of this host decides: its server leads.",
+        "the controller",
+        lambda s: s.is_active,
+    ),
+    _of_fleet(
+        "xenoovs_fleet_generation",
+        "Newest generation of the fleet.",
+        _STORE,
+        lambda s: None if s.view is None else s.view.generation,
+    ),
+    _of_fleet(
+        "xenoovs_fleet_services", "Services.", _STORE, lambda s: None if s.view is None else len(s.view.services)
+    ),
+    _of_fleet(
+        "xenoovs_fleet_overrides",
+        "Weights and drains set at run time.",
+        "`xenoovs fleet drain`, `weight`",
+        lambda s: None if s.view is None else len(s.view.overrides),
+    ),
+    _of_fleet(
+        "xenoovs_fleet_config_refused",
+        "1 while the newest config is one that the controller refused; the previous one stays in use.",
+        _STORE,
+        lambda s: None if s.view is None else s.is_refused,
+    ),
+    _of_fleet(
+        "xenoovs_fleet_problems",
+        "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
+        "the controller",
+        lambda s: len(s.problems),
+    ),
+    (Metric("xenoovs_fleet_dpus", _G, "DPUs by state.", _REPORTS, ("state",)), _dpus),
+    (
+        Metric("xenoovs_fleet_dpu_state", _G, "State of a DPU; always 1.", _REPORTS, ("dpu", "state")),
+        _dpu_states,
+    ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_generation",
+        "Newest generation that the bridge of a DPU has had.",
+        lambda row: row.status.applied,
+    ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_drift_services",
+        "Services whose flows differ from the store.",
+        lambda row: len(row.status.drift),
+    ),
+    _of_dpu("xenoovs_fleet_dpu_seen_seconds", "Time since the last report.", lambda row: row.seen_s, unit="s"),
+    (
+        Metric(
+            "xenoovs_store_role",
+            _G,
+            "Role of the server of a database on this host; always 1.",
+            _SERVERS,
+            ("database", "role"),
+        ),
+        _roles,
+    ),
+    _of_server(
+        "xenoovs_store_connected",
+        _G,
+        "1 while the server stands alone or is in contact with most of its cluster.",
+        "`_Server` of ovsdb-server",
+        lambda server: server.is_connected,
+    ),
+    _of_server(
+        "xenoovs_store_elections_total",
+        _C,
+        "Elections since the cluster was made: its term.",
+        _SERVERS,
+        lambda server: None if server.cluster is None else server.cluster.term,
+    ),
+    _of_server(
+        "xenoovs_store_log_index",
+        _G,
+        "Newest log entry of the server.",
+        _SERVERS,
+        lambda server: None if server.cluster is None else server.cluster.index,
+    ),
+    _of_server(
+        "xenoovs_store_size_bytes",
+        _G,
+        "Size of the database with its log.",
+        "stat",
+        lambda server: server.size_bytes,
+        unit="B",
+    ),
+    _of_server(
+        "xenoovs_store_free_bytes",
+        _G,
+        "Room on the disk of the database.",
+        "statvfs",
+        lambda server: server.free_bytes,
+        unit="B",
+    ),
+    _of_member(
+        "xenoovs_store_member_lag",
+        "Log entries that another server lacks; only the leader knows.",
+        lambda cluster, member: cluster.lag(member),
+    ),
+    _of_member(
+        "xenoovs_store_member_silent",
+        "1 while the leader has not heard another server for three election timers.",
+        lambda cluster, member: None if cluster.lag(member) is None else member in cluster.silent(),
+    ),
+)
+
+
+def fleet_exposition(snapshot: FleetSnapshot) -> bytes:
+    """Return all metrics in version 0.0.4 of the text format."""
+    return "".join(line for metric, read in FLEET_METRICS for line in lines_of(metric, read(snapshot))).encode()
+
+
+def mount_fleet_metrics(snapshot: Callable[[], FleetSnapshot]) -> Callable[[web.Application], None]:
+    """Return what adds `/metrics`; `snapshot` is called in a thread."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        text = await run_beside(request.app, lambda: fleet_exposition(snapshot()))
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+
+    def mount(app: web.Application) -> None:
+        app.router.add_get("/metrics", answer)
+
+    return mount

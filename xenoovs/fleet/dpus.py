@@ -1,0 +1,84 @@
+"""How the DPUs of a fleet stand to the newest generation, from what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.errors import counted, first_names
+from xenoovs.fleet.change import next_change
+from xenoovs.store.view import DpuStatus, FleetView
+
+SILENT_S = 180.0
+"""Three reports that did not come."""
+
+
+class DpuState(Enum):
+    """How a DPU stands to the newest generation."""
+
+    APPLIED = "applied"
+    BEHIND = "behind"
+    FAILED = "failed"
+    DRIFTED = "drifted"
+    SILENT = "silent"
+    UNKNOWN = "never reported"
+    STRANGER = "not of the fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class DpuRow:
+    """A DPU in the list.
+
+    Attributes:
+        seen_s: Since its last report; None: there is none.
+    """
+
+    name: str
+    state: DpuState
+    status: DpuStatus
+    seen_s: float | None
+
+    @property
+    def note(self) -> str:
+        """What is wrong, in words."""
+        drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
+            sorted(self.status.drift), most=3
+        )
+        return "; ".join(filter(None, (self.status.error, drift if self.status.drift else "")))
+
+
+def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
+    """Return the DPUs of the fleet by name, then those that report without being of it."""
+    rows = []
+    for name in (*sorted(view.dpus), *sorted(statuses.keys() - view.dpus.keys())):
+        status = statuses.get(name)
+        seen_s = None if status is None else max(0.0, now_s - status.seen_ms / 1000)
+        rows.append(DpuRow(name, _state(view, name, status, seen_s), status or DpuStatus(name), seen_s))
+    return rows
+
+
+def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float | None) -> DpuState:
+    if name not in view.dpus:
+        return DpuState.STRANGER
+    if status is None or seen_s is None:
+        return DpuState.UNKNOWN
+    if seen_s > SILENT_S:
+        return DpuState.SILENT
+    if status.error:
+        return DpuState.FAILED
+    if status.drift:
+        return DpuState.DRIFTED
+    return DpuState.APPLIED if status.applied >= view.generation else DpuState.BEHIND
+
+
+def fleet_problems(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
+    """Return what is wrong with the fleet as a whole. It decides about the newest change, which takes a while."""
+    problems = []
+    if statuses is None:
+        problems.append("the database of states does not answer: what DPUs have is not known")
+    change = next_change(view)
+    if not change.is_empty:
+        problems.append("no controller has decided about the newest change: is `xenoovs fleet serve` running?")
+    problems += [str(problem) for problem in change.unusable]
+    return problems
