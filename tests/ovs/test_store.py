@@ -21,6 +21,7 @@ from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, ru
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreError, StoreMalformed, StoreRejected, StoreUnreachable
+from xenoovs.store import servers
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
@@ -53,6 +54,18 @@ def transact(store: StoreServer, *operations: dict[str, object]) -> list[dict[st
     )
     answers: list[dict[str, object]] = json.loads(said.stdout)
     return answers
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [[{"op": "delete", "table": "Nowhere", "where": []}], [{"op": "abort"}], [{"op": "comment"}]],
+)
+def test_bug_a_change_that_the_server_refused_was_taken_for_done(
+    store: StoreServer, operations: list[dict[str, object]]
+) -> None:
+    """ovsdb-client(1) ends with 0 then."""
+    with pytest.raises(StoreError):
+        servers.transact(store.files, store.database, *operations)
 
 
 def test_a_new_store_has_generation_0_and_nothing_else(client: StoreClient) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from xenoovs.cli.fleet_client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, did_you_mean
 from xenoovs.store.rows import STATUSES, StoreDatabase
-from xenoovs.store.servers import files_of
+from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView
-from xenoovs.switch.process import run
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -61,12 +59,6 @@ def forget_command(*, name: str, store: FleetStore) -> None:
 
     store.change(compute)
     if has_state:
-        _delete_status(directory, name)
+        report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
+        transact(files_of(directory, StoreDatabase.STATES), StoreDatabase.STATES, report)
     echo(f"{name} is no DPU of the fleet any more; what it has installed stays there")
-
-
-def _delete_status(directory: Path, name: str) -> None:
-    """Remove what a DPU has reported (RFC 7047, 5.2.4). Raises CommandFailed."""
-    operation = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
-    files = files_of(directory, StoreDatabase.STATES)
-    run(["ovsdb-client", "--timeout=5", "transact", files.remote, json.dumps([StoreDatabase.STATES.value, operation])])

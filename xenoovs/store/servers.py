@@ -254,10 +254,28 @@ def _create(work: Path, database: StoreDatabase, *, name: str, addresses: Sequen
 
 
 def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
-    said = run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout
-    errors = [each for each in json.loads(said) if each is not None and "error" in each]
-    if errors:
-        raise StoreError(errors[0].get("details") or errors[0]["error"])
+    """Change a database that no server has open. Raises CommandFailed, StoreError."""
+    _require_done(run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout)
+
+
+def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str, Any]) -> None:
+    """Change a database by its server (RFC 7047, 4.1.3).
+
+    Raises:
+        CommandFailed: The server does not answer.
+        StoreError: It refuses an operation; nothing is changed.
+    """
+    request = json.dumps([database.value, *operations])
+    _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
+
+
+def _require_done(said: str) -> None:
+    """Raises StoreError for a refusal, of which neither program tells by its exit status."""
+    answer = json.loads(said)
+    # That of the request as a whole is no list.
+    results = answer if isinstance(answer, list) else [answer]
+    for error in (each for each in results if each is not None and "error" in each):
+        raise StoreError(error.get("details") or error["error"])
 
 
 # Processes.
