@@ -390,12 +390,23 @@ class WouldBeUnencrypted(SwitchError):
         tunnels: Each with the policy that covers it, and the reason.
         uncovered: Remotes that the config wants encrypted and no policy covers; if there are any, the message is
             about them.
+        is_userspace: The datapath is in user space, so that no policy can cover them.
     """
 
-    def __init__(self, *, tunnels: Iterable[str] = (), uncovered: Iterable[str] = ()) -> None:
+    def __init__(
+        self, *, tunnels: Iterable[str] = (), uncovered: Iterable[str] = (), is_userspace: bool = False
+    ) -> None:
         self.tunnels, self.uncovered = tuple(tunnels), tuple(uncovered)
+        if self.uncovered and is_userspace:
+            self.commands: tuple[str, ...] = ("ovs-vsctl get bridge BRIDGE datapath_type",)
+            super().__init__(
+                f"nothing was changed: the config wants IPsec for packets to {first_names(self.uncovered)}, and a "
+                "userspace datapath sends past the kernel's IPsec, so they leave unencrypted. Use a bridge with "
+                "datapath_type system, or remove `ipsec` from the tunnel"
+            )
+            return
         if self.uncovered:
-            self.commands: tuple[str, ...] = ("ip xfrm policy", "xenoovs doctor")
+            self.commands = ("ip xfrm policy", "xenoovs doctor")
             super().__init__(
                 "nothing was changed: the config wants IPsec, and no policy covers packets to "
                 f"{first_names(self.uncovered)}, so they leave unencrypted. openvswitch-ipsec makes the policies some "

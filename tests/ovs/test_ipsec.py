@@ -18,7 +18,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.patience import eventually
-from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
 
 pytestmark = pytest.mark.ovs
@@ -50,19 +50,39 @@ def netns() -> Iterator[str]:
         try_run(["ip", "netns", "delete", name])
 
 
+def _add_bridge(ovs: PrivateOvs, datapath: Datapath) -> None:
+    ovs.add_bridge("ovsbr1", ["p0", "p1"], datapath=datapath)
+    options = ("type=geneve", "options:key=flow", "options:local_ip=192.0.2.1")
+    flow, fixed = (("gnv0", "flow"), ("gnv0-c000020b", "192.0.2.11"))
+    for name, remote in (flow, fixed):
+        words = ("set", "interface", name, *options, f"options:remote_ip={remote}")
+        ovs.vsctl("add-port", "ovsbr1", name, "--", *words)
+
+
 @pytest.fixture(scope="module")
 def ovs(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
     found = start_private_ovs(tmp_path_factory.mktemp("ovs"), datapath=Datapath.USERSPACE, netns=netns)
     try:
-        found.add_bridge("ovsbr1", ["p0", "p1"], datapath=Datapath.USERSPACE)
+        _add_bridge(found, Datapath.USERSPACE)
         found.add_bridge("br-ul", [], datapath=Datapath.USERSPACE, secure=False)
         run(["ip", "-n", netns, "address", "add", "192.0.2.1/24", "dev", "br-ul"])
         run(["ip", "-n", netns, "link", "set", "br-ul", "up"])
-        options = ("type=geneve", "options:key=flow", "options:local_ip=192.0.2.1")
-        flow, fixed = (("gnv0", "flow"), ("gnv0-c000020b", "192.0.2.11"))
-        for name, remote in (flow, fixed):
-            words = ("set", "interface", name, *options, f"options:remote_ip={remote}")
-            found.vsctl("add-port", "ovsbr1", name, "--", *words)
+        yield found
+    finally:
+        stop_private_ovs(found)
+
+
+@pytest.fixture(scope="module")
+def system(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
+    """With a bridge of `datapath_type` system, for which ovs-vswitchd's own dummy stands in: no packet is sent here."""
+    found = PrivateOvs(tmp_path_factory.mktemp("system"))
+    here = found.directory
+    try:
+        start_database(found, netns=netns)
+        files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
+        argv = ["ovs-vswitchd", found.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
+        run(["ip", "netns", "exec", netns, *argv], env=found.env)
+        _add_bridge(found, Datapath.KERNEL)
         yield found
     finally:
         stop_private_ovs(found)
@@ -149,30 +169,30 @@ def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
 
 
 @pytest.mark.usefixtures("policy")
-def test_bug_a_controller_sees_that_a_port_has_got_its_key(ovs: PrivateOvs, tmp_path: Path) -> None:
+def test_bug_a_controller_sees_that_a_port_has_got_its_key(system: PrivateOvs, tmp_path: Path) -> None:
     """It looked at options of ports only when a port appeared or vanished."""
     key = tmp_path / "psk"
     key.write_text(SECRET)
     config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
 
     def serves() -> bool:
-        dump = run(["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt"], env=ovs.env).stdout
+        dump = run(["ovs-ofctl", "dump-flows", f"unix:{system.directory}/ovsbr1.mgmt"], env=system.env).stdout
         return "02:00:00:00:0d:01" in dump
 
-    with _reconciling("controller", config, ovs) as process:
+    with _reconciling("controller", config, system) as process:
         assert process.stderr is not None
         reasons = (json.loads(line).get("reason", "") for line in iter(process.stderr.readline, ""))
         assert "would send unencrypted: it has no option psk" in next(filter(None, reasons))
         assert not serves()
-        ovs.vsctl("set", "interface", "gnv0-c000020b", "options:psk=x")
+        system.vsctl("set", "interface", "gnv0-c000020b", "options:psk=x")
         try:
             eventually(serves, "a backend with clients")
         finally:
-            ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+            system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
-    ovs: PrivateOvs, netns: str, tmp_path: Path
+    system: PrivateOvs, netns: str, tmp_path: Path
 ) -> None:
     """Until then its packets left unencrypted. Here no comparison comes by itself."""
     key = tmp_path / "psk"
@@ -183,14 +203,14 @@ def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
 
     def serves() -> bool:
         # Table 4 remembers whose clients they were; nothing leads there.
-        bridge = f"unix:{ovs.directory}/ovsbr1.mgmt"
-        dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=ovs.env).stdout
+        bridge = f"unix:{system.directory}/ovsbr1.mgmt"
+        dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=system.env).stdout
         return "02:00:00:00:0d:01" in dump
 
-    ovs.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
+    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
     run(add)
     try:
-        with _reconciling("agent", config, ovs, resync="1h"):
+        with _reconciling("agent", config, system, resync="1h"):
             eventually(serves, "a backend with clients")
             run([*words, "flush"])
             eventually(lambda: not serves(), "no clients without the policy")
@@ -198,7 +218,7 @@ def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
             eventually(serves, "a backend with clients again")
     finally:
         try_run([*words, "delete", *POLICY])
-        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+        system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -208,19 +228,39 @@ def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs
 
 @pytest.mark.usefixtures("policy")
 def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
-    ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+    system: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     key = tmp_path / "psk"
     key.write_text(SECRET)
     config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
-    said = xenoovs("plan", config, "--db", ovs.db)
+    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
+    said = xenoovs("plan", config, "--db", system.db)
     assert (said.status, said.err) == (2, "")
-    ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+    system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+@pytest.mark.usefixtures("policy")
+@pytest.mark.parametrize("offload", ["none", "crypto", "packet"])
+@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
+def test_bug_ipsec_in_a_userspace_datapath_was_planned_and_nothing_was_encrypted(
+    command: tuple[str, ...], offload: str, ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """With a policy and a key it was planned, although the kernel's IPsec sees none of these packets."""
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}, offload: {offload}}}")
+    ovs.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
+    try:
+        said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
+        error = json.loads(said.err.splitlines()[-1])["error"]
+        assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+        assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath sends past" in error["message"]
+    finally:
+        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
-    ovs: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
+    system: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     """Packets left unencrypted when the policy vanished, and `verify-offload` and `apply` had nothing to say."""
     words = ["ip", "-n", netns, "xfrm", "policy"]
@@ -229,12 +269,12 @@ def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
     config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
     run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
     try:
-        xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
-        assert xenoovs("apply", config, "--db", ovs.db, "--yes").status == 0
-        said = xenoovs("verify-offload", config, "--db", ovs.db, "-o", "json")
+        xenoovs("doctor", config, "--db", system.db, "--fix", "--yes")
+        assert xenoovs("apply", config, "--db", system.db, "--yes").status == 0
+        said = xenoovs("verify-offload", config, "--db", system.db, "-o", "json")
         assert json.loads(said.out)["cleartext"] == []
         run([*words, "delete", *POLICY])
-        said = xenoovs("verify-offload", config, "--db", ovs.db, "-o", "json")
+        said = xenoovs("verify-offload", config, "--db", system.db, "-o", "json")
         [found] = json.loads(said.out)["cleartext"]
         assert (said.status, found["remote"], found["policy"], found["reason"]) == (
             2,
@@ -242,17 +282,17 @@ def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
             None,
             "the config wants IPsec for packets to 192.0.2.11, and no policy covers them",
         )
-        said = xenoovs("verify-offload", config, "--db", ovs.db)
+        said = xenoovs("verify-offload", config, "--db", system.db)
         assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.11 leaves unencrypted")
         for command in (("plan",), ("apply", "--yes")):
-            said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
+            said = xenoovs(command[0], config, "--db", system.db, *command[1:], "-o", "json")
             error = json.loads(said.err.splitlines()[-1])["error"]
             assert (said.status, error["code"]) == (1, "would_be_unencrypted")
             assert "no policy covers packets to 192.0.2.11" in error["message"]
     finally:
         try_run([*words, "delete", *POLICY])
-        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
-        xenoovs("remove", config, "--db", ovs.db, "--yes")
+        system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+        xenoovs("remove", config, "--db", system.db, "--yes")
 
 
 def test_bug_doctor_tells_of_policy_and_programs_of_a_port_without_its_key(

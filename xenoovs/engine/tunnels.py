@@ -31,14 +31,18 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
     """Return the ports with the remotes to which packets would leave unencrypted, against a policy or the config.
 
     Where the policies cannot be read, it names no remote, but says why if the config wants IPsec. A tunnel with
-    `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked.
+    `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked. What the config
+    wants encrypted never is in a userspace datapath, whatever the policies.
     """
-    is_userspace = found.state.datapath_type != "system"
+    is_userspace = found.is_userspace
     passes_kernel = not (is_userspace or found.state.hw_offload)
     # A port that cannot be used has its own reason.
     ends = tuple(end for end in balancer.remote_ends if end.port not in found.missing.keys() | found.unusable.keys())
     wanted = tuple(end for end in ends if end.tunnel.ipsec is not None)
     past_kernel = () if passes_kernel else tuple(end for end in ends if not end.tunnel.is_encrypted_by_cpu)
+    if is_userspace:
+        found = replace(found, uncovered=tuple(dict.fromkeys((end.port, end.remote) for end in wanted)))
+        wanted, past_kernel = (), tuple(end for end in past_kernel if end not in wanted)
     outers = {end: encapsulation_to(end) for end in (*wanted, *past_kernel)}
     if not outers:
         return found
@@ -53,5 +57,8 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
     return replace(
         found,
         unencrypted={end: f"({each.policy}): {each.reason}" for end, each_of in clear.items() for each in each_of},
-        uncovered=tuple(dict.fromkeys((end.port, end.remote) for end in wanted if uncovered((uses[end],), state))),
+        uncovered=(
+            *found.uncovered,
+            *dict.fromkeys((end.port, end.remote) for end in wanted if uncovered((uses[end],), state)),
+        ),
     )

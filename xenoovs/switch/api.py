@@ -78,7 +78,8 @@ class PortCheck:
         tunnels: Ports of tunnels, which xenoovs can make.
         unencrypted: Remotes to which packets would leave unencrypted against a policy of IPsec, by tunnel port and
             address, with the policy and the reason.
-        uncovered: Remotes that the config wants encrypted and no policy covers, by tunnel port and address.
+        uncovered: Remotes that the config wants encrypted and whose packets would not be, by tunnel port and address:
+            no policy covers them, or the datapath is in user space, past the kernel's IPsec.
         unread_policies: Why that is not known; empty: it is, or the config wants no IPsec.
     """
 
@@ -94,6 +95,11 @@ class PortCheck:
     def is_obstructed(self) -> bool:
         """Whether some port or remote must get no packets."""
         return bool(self.missing or self.unusable or self.unencrypted or self.uncovered)
+
+    @property
+    def is_userspace(self) -> bool:
+        """Whether the datapath is not the kernel's, so that the kernel's IPsec sees none of its packets."""
+        return self.state.datapath_type != "system"
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -117,10 +123,11 @@ class PortCheck:
         """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted.
 
         Args:
-            is_changed: Whether flows would change. Without a policy that the config wants it raises in any case.
+            is_changed: Whether flows would change. Without the encryption that the config wants it raises in any case.
         """
         if self.uncovered:
-            raise WouldBeUnencrypted(uncovered=dict.fromkeys(str(remote) for _, remote in self.uncovered))
+            remotes = dict.fromkeys(str(remote) for _, remote in self.uncovered)
+            raise WouldBeUnencrypted(uncovered=remotes, is_userspace=self.is_userspace)
         if self.unencrypted and is_changed:
             ends = dict.fromkeys(f"packets to {remote} {reason}" for (_, remote), reason in self.unencrypted.items())
             raise WouldBeUnencrypted(tunnels=ends)

@@ -141,15 +141,31 @@ BOTH = IpsecState(parse_policies("".join(POLICY.format(remote=remote) for remote
 FIRST = IpsecState(parse_policies(POLICY.format(remote=REMOTES[0])))
 
 
-def _encrypted() -> tuple[FakeSwitch, Engine, Balancer]:
+def _encrypted(datapath_type: str = "system") -> tuple[FakeSwitch, Engine, Balancer]:
     options = {"local_ip": "192.168.77.1", "key": "flow", "psk": "(hidden)"}
     ports = (
         PortState(ENCRYPTED.port_to(remote), 3 + n, "geneve", options={**options, "remote_ip": str(remote)})
         for n, remote in enumerate(REMOTES)
     )
-    bridge = fake_bridge("ovsbr1", ["p0", "p1"])
+    bridge = replace(fake_bridge("ovsbr1", ["p0", "p1"]), datapath_type=datapath_type)
     switch = FakeSwitch(replace(bridge, ports=tuple(sorted((*bridge.ports, *ports), key=lambda port: port.name))))
     return switch, Engine(switch), behind_tunnels(ENCRYPTED)
+
+
+def test_bug_backends_behind_ipsec_in_a_userspace_datapath_got_clients() -> None:
+    """With a policy it was planned, although the kernel's IPsec sees none of these packets."""
+    switch, engine, balancer = _encrypted("netdev")
+    switch.ipsec = BOTH
+    done = engine.round(DesiredState(balancer), now_s=0.0)
+    why = (
+        "would leave unencrypted: the config wants IPsec, and a userspace datapath sends past it; see `xenoovs doctor`"
+    )
+    assert [problem.text for problem in done.problems] == [
+        f"packets to 192.168.77.11 {why}; no clients for web/b1",
+        f"packets to 192.168.77.12 {why}; no clients for web/b2",
+    ]
+    with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
+        engine.plan(balancer, PlanOptions())
 
 
 def test_bug_backends_behind_a_tunnel_without_its_policy_get_no_clients() -> None:
