@@ -33,6 +33,7 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 	exit $$status
 
 machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module
+	@scripts/setup-ovn
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 
 test-nic: machines ## Boot virtual machines with an emulated NIC and compare every verdict with its table (12 minutes)

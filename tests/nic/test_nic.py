@@ -54,7 +54,9 @@ def test_each_entry_is_its_megaflow(story: Story) -> None:
             flow = megaflows[rule.ufid]
             assert (rule.via or rule.port, dict(rule.match)) == (flow.in_port, match_of(flow)), look.label
             assert output_ports(flow) == rule.outputs
-            written = [f"set(eth(dst={rule.dl_dst.to_bytes(6, 'big').hex(':')}))"] if rule.dl_dst is not None else []
+            macs = (("src", rule.dl_src), ("dst", rule.dl_dst))
+            words = [f"{name}={mac.to_bytes(6, 'big').hex(':')}" for name, mac in macs if mac is not None]
+            written = [f"set(eth({','.join(words)}))"] if words else []
             assert [action for action in flow.actions if action.startswith("set(eth(")] == written
 
 

@@ -26,6 +26,12 @@ def test_the_mac_that_a_rule_writes_is_put_together_from_its_words() -> None:
     assert parse_rules(RULE)[0].dl_dst == 0x02005E100003
     [half] = parse_rules(RULE.replace(" set:eth+4=00030000/ffff0000", ""))
     assert half.dl_dst is None
+    assert half.dl_src is None
+    # As a logical router writes them.
+    words = "set:eth+4=00000200/0000ffff set:eth+8=000001ff/ffffffff "
+    words += "set:eth+0=02000000/ffffffff set:eth+4=00030000/ffff0000"
+    [both] = parse_rules(RULE.partition(" actions ")[0] + f" actions {words} redirect:p1\n")
+    assert (both.dl_src, both.dl_dst) == (0x0200000001FF, 0x020000000003)
 
 
 def test_a_rule_without_actions_on_headers_drops() -> None:

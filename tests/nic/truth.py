@@ -77,6 +77,13 @@ class Rule:
         written = _written(self.actions, base="eth", size=6)
         return None if written.mask != (1 << 48) - 1 else written.value
 
+    @property
+    def dl_src(self) -> int | None:
+        """The source MAC that the rule writes; None: it writes none."""
+        whole = (1 << 48) - 1
+        written = _written(self.actions, base="eth", size=12)
+        return None if written.mask & whole != whole else written.value & whole
+
 
 @dataclass(frozen=True, slots=True)
 class PortCounters:

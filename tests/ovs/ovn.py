@@ -6,18 +6,25 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
+from tests.ovn_daemons import (
+    chassis_keys,
+    nbctl,
+    start_controller,
+    start_databases,
+    stop_controller,
+    stop_databases,
+)
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
 
-_SCHEMAS = Path("/usr/share/ovn")
 _SLOW_S = 120.0
 VIP = "10.0.0.100"
 
@@ -70,14 +77,11 @@ class Chassis:
 
     def start_controller(self) -> None:
         """Start ovn-controller."""
-        here = self.ovs.directory
-        options = [f"--pidfile={here}/ovn-controller.pid", f"--log-file={here}/ovn-controller.log", "-vconsole:off"]
-        argv = ["ip", "netns", "exec", self.netns, "ovn-controller", self.ovs.db, *options, "--detach", "--no-chdir"]
-        run(argv, env={**self.ovs.env, "OVN_RUNDIR": str(here)}, timeout_s=_SLOW_S)
+        start_controller(self.ovs, netns=self.netns)
 
     def stop_controller(self) -> None:
         """Kill ovn-controller, as a crash does."""
-        _kill(self.ovs.directory / "ovn-controller.pid")
+        stop_controller(self.ovs)
 
     def flows(self) -> list[str]:
         """Return all flows of br-int."""
@@ -105,8 +109,7 @@ class Ovn:
 
     def nbctl(self, *arguments: str) -> str:
         """Run ovn-nbctl(8), and wait until both chassis have the result."""
-        argv = ["ovn-nbctl", f"--db=unix:{self.directory}/nb.sock", "--wait=hv", f"--timeout={int(_SLOW_S)}"]
-        return run([*argv, *arguments], timeout_s=_SLOW_S + 5).stdout
+        return nbctl(self.directory, arguments)
 
 
 @contextmanager
@@ -119,7 +122,7 @@ def two_chassis() -> Iterator[Ovn]:
     server = None
     started = list[Chassis]()
     try:
-        _start_databases(top)
+        start_databases(top)
         for name in names:
             run(["ip", "netns", "add", name])
             run(["ip", "-n", name, "link", "set", "lo", "up"])
@@ -139,39 +142,17 @@ def two_chassis() -> Iterator[Ovn]:
         for each in started:
             each.stop_controller()
             stop_private_ovs(each.ovs)
-        for daemon in ("ovn-northd", "ovsdb-server"):
-            _kill(top / f"{daemon}.pid")
+        stop_databases(top)
         for name in names:
             try_run(["ip", "netns", "delete", name])
         shutil.rmtree(top, ignore_errors=True)
 
 
-def _start_databases(top: Path) -> None:
-    for schema, database in (("ovn-nb", "nb"), ("ovn-sb", "sb")):
-        run(["ovsdb-tool", "create", str(top / f"{database}.db"), str(_SCHEMAS / f"{schema}.ovsschema")])
-    env = {"OVN_RUNDIR": str(top), "OVS_RUNDIR": str(top)}
-
-    def options(daemon: str) -> list[str]:
-        files = [f"--pidfile={top}/{daemon}.pid", f"--log-file={top}/{daemon}.log"]
-        return [*files, f"--unixctl={top}/{daemon}.ctl", "-vconsole:off", "--detach", "--no-chdir"]
-
-    remotes = [f"--remote=punix:{top}/nb.sock", f"--remote=punix:{top}/sb.sock"]
-    run(["ovsdb-server", str(top / "nb.db"), str(top / "sb.db"), *remotes, *options("ovsdb-server")], env=env)
-    databases = [f"--ovnnb-db=unix:{top}/nb.sock", f"--ovnsb-db=unix:{top}/sb.sock"]
-    run(["ovn-northd", *databases, *options("ovn-northd")], env=env)
-
-
 def _set_up(chassis: Chassis, top: Path) -> None:
     """Give a chassis its underlay, its keys for OVN, and its machine."""
     vsctl = chassis.ovs.vsctl
-    ids = {
-        "system-id": chassis.name,
-        "ovn-remote": f"unix:{top}/sb.sock",
-        "ovn-encap-type": "geneve",
-        "ovn-encap-ip": chassis.underlay,
-        "ovn-bridge-datapath-type": "netdev",
-    }
-    pairs = [f'external_ids:{key}="{value}"' for key, value in ids.items()]
+    pairs = chassis_keys(chassis.name, top=top, underlay=chassis.underlay)
+    pairs.append("external_ids:ovn-bridge-datapath-type=netdev")
     vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000", *pairs)
     for bridge, mode in (("br-ul", "standalone"), ("br-int", "secure")):
         vsctl("add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev", f"fail_mode={mode}")
@@ -218,12 +199,3 @@ def _serve(chassis: Chassis) -> int:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process.pid
-
-
-def _kill(pid_file: Path) -> None:
-    with suppress(FileNotFoundError, ProcessLookupError, ValueError):
-        pid = int(pid_file.read_text())
-        os.kill(pid, signal.SIGKILL)
-        gone = Path(f"/proc/{pid}")
-        eventually(lambda: not gone.exists(), f"{pid_file.stem} ends")
-        pid_file.unlink(missing_ok=True)

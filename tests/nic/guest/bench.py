@@ -280,6 +280,16 @@ class Bench:
         self._wires.update(nic.load_nic(self._module))
         self.wires.update(self._wires)
 
+    @contextmanager
+    def watching(self, *devices: str) -> Iterator[None]:
+        """In the block, read the rules of traffic control of these devices too, which the scenario itself plugs in."""
+        before = self._ports
+        self._ports = (*before, *devices)
+        try:
+            yield
+        finally:
+            self._ports = before
+
     def add_veth(self, port: str) -> None:
         """A port that is not on the NIC, for `begin` to put on the bridge."""
         self.wires[port] = nic.add_veth(port)

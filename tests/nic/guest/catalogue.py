@@ -13,6 +13,7 @@ from tests.nic.guest.scenarios import (
     encrypted,
     faulty,
     generated,
+    logical,
     refused,
     restarting,
     setup,
@@ -60,9 +61,10 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "tunnel_ipsec": tunnels.tunnel_ipsec,
     "tunnel_reload": tunnels.tunnel_reload,
     "tunnel_esp": encrypted.tunnel_esp,
+    "ovn": logical.ovn,
 }
 
 TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
-JUDGED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp"))
+JUDGED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn"))

@@ -1,0 +1,78 @@
+"""A real OVN with two chassis, ours on the NIC: what is said of br-int is what the NIC holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from tests.nic.guest.frames import REMOTES
+from tests.nic.guest.scenarios.logical import BEYOND, HOST, SERVER
+from tests.nic.recorded import Story
+from xenoovs.datapath.megaflow import Verdict, verdict_of
+
+_CLIENTS, _EACH, _ANSWERS = 64, 5, 20
+
+
+def _said(story: Story, command: str) -> list[dict[str, Any]]:
+    found = [said for said in story.record["said"] if said["argv"][0] == command]
+    assert all(said["stderr"] == "" for said in found)
+    return [{**json.loads(said["stdout"]), "status": said["exit_code"]} for said in found]
+
+
+def test_ovn__switching_and_routing_are_in_the_nic_and_verify_offload_counts_as_it_does(story: Story) -> None:
+    look, report = story.look("switched and routed"), _said(story, "verify-offload")[0]
+    assert (report["status"], report["conclusion"], report["hw_share"]) == (0, "in_hardware", 1.0)
+    there = 2 * _CLIENTS * _EACH
+    assert report["growth"] == {"packets": there + _ANSWERS, "hw_packets": there + _ANSWERS, "hw_share": 1.0}
+    rows = {row["in_port"]: row for row in report["rows"] if row["judged"]}
+    assert {(row["logical_port"], *row["out"], row["chains"]) for row in rows.values()} == {
+        ("vm1", "genev_sys_6081", 2),
+        (None, "p0", 1),
+    }
+    # The NIC says the same: an entry for each megaflow, and its own counters.
+    judged = [flow for flow in look.megaflows if flow.eth_type == 0x0800]
+    assert {flow.ufid for flow in judged} == {rule.ufid for rule in look.rules}
+    assert Counter(map(verdict_of, judged)) == {Verdict.HW: 3}
+    counted = Counter[str]()
+    for rule in look.rules:
+        counted[rule.via or rule.port] += rule.packets
+    assert {port: row["hw_packets"] for port, row in rows.items()} == counted
+
+
+def test_ovn__packets_leave_as_geneve_with_the_option_of_ovn_and_arrive(story: Story) -> None:
+    use = [burst for burst in story.record["bursts"] if burst["packets_each"] == _EACH]
+    # Without ARP between the chassis.
+    arrived = [one for burst in use for one in burst["arrived"]["p1"] if one["frame"]["destination"]]
+    frames = [(one["frame"], one["packets"]) for one in arrived]
+    outer = [frame["outer"] for frame, _ in frames]
+    assert {(each["type"], each["remote"], each["options"][:8]) for each in outer} == {
+        ("geneve", REMOTES["geneve"], "01028001")
+    }
+    assert {frame["destination"]: (frame["mac"], packets, frame["intact"]) for frame, packets in frames} == {
+        SERVER: ("02:00:00:00:00:02", _CLIENTS * _EACH, True),
+        BEYOND: ("02:00:00:00:00:03", _CLIENTS * _EACH, True),
+    }
+    [answers] = [
+        burst for burst in story.record["bursts"] if (burst["port"], burst["packets_each"]) == (HOST, _ANSWERS)
+    ]
+    assert sum(one["packets"] for one in answers["arrived"]["p0"] if one["frame"]["destination"]) == _ANSWERS
+
+
+def test_ovn__a_load_balancer_with_connection_tracking_is_in_software_for_the_reason_that_is_said(story: Story) -> None:
+    look, report = story.look("balanced"), _said(story, "verify-offload")[1]
+    assert look.rules == ()
+    assert {verdict_of(flow) for flow in look.megaflows if flow.eth_type == 0x0800} == {Verdict.SW}
+    assert (report["status"], report["conclusion"], report["kernel_has_chains"]) == (2, "not_all_in_hardware", False)
+    reasons = {row["reason"]: (row["verdict"], row["judged"]) for row in report["rows"] if row["in_port"] == "p0"}
+    assert reasons == {
+        "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT": ("SW", True),
+        "first packet of a connection": ("SW", False),
+    }
+    [said] = _said(story, "why")
+    assert (said["status"], said["in_hardware"]) == (2, 0)
+    [megaflow] = said["megaflows"]
+    [first, *_] = megaflow["reasons"]
+    assert (first["cause"], first["likelihood"]) == ("recirculation", "confirmed")
+    assert any("recirc_id sharing not supported" in line for line in first["evidence"])
+    assert any("recirc_id sharing not supported" in line for line in story.record["ovs_log"])
