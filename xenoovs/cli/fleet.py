@@ -14,6 +14,7 @@ _COMMANDS = {
     "plan": ("fleet_change", "Show what apply would change, and how many clients move."),
     "apply": ("fleet_change", "Give a config to all DPUs."),
     "status": ("fleet_status", "Show the generation, and which DPUs have it."),
+    "top": ("fleet_top", "Show the DPUs live."),
     "history": ("fleet_status", "Show the configs that were given to the fleet."),
     "show": ("fleet_status", "Print a config that was given to the fleet."),
     "diff": ("fleet_status", "Show where flows differ from the store."),

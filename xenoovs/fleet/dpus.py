@@ -26,6 +26,17 @@ class DpuState(Enum):
     STRANGER = "not of the fleet"
 
 
+WORST_FIRST = (
+    DpuState.FAILED,
+    DpuState.DRIFTED,
+    DpuState.SILENT,
+    DpuState.UNKNOWN,
+    DpuState.BEHIND,
+    DpuState.STRANGER,
+    DpuState.APPLIED,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DpuRow:
     """A DPU in the list.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.errors import counted, worded
+from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.store.cluster import ServerFacts
 from xenoovs.store.view import FleetView, Intent, IntentState
 
@@ -33,6 +34,23 @@ class FleetSnapshot:
     def counts(self) -> Counter[DpuState]:
         """Return how many DPUs there are in each state."""
         return Counter(row.state for row in self.rows)
+
+    def worst_first(self) -> list[DpuRow]:
+        """Return the DPUs; those that need an operator come first."""
+        return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), row.name))
+
+    @property
+    def headline(self) -> tuple[str, str]:
+        """The state of the fleet in a few words, and how bad it is: `good`, `warn` or `bad`."""
+        counts = self.counts()
+        differing = len(self.rows) - counts[DpuState.APPLIED]
+        if self.view is None or self.problems:
+            return "has problems", "bad"
+        if not differing:
+            return "all DPUs have the newest generation", "good"
+        if set(counts) <= {DpuState.APPLIED, DpuState.BEHIND}:
+            return f"{counted(differing, 'DPU')} behind", "warn"
+        return f"{counted(differing, 'DPU')} {worded(differing, 'differs', 'differ')}", "bad"
 
     @property
     def newest(self) -> Intent | None:

@@ -9,23 +9,12 @@ from aiohttp import web
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.page import document, mount_documents
 from xenoovs.display import decimal, duration, quantity
-from xenoovs.errors import counted
-from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.store.cluster import ServerFacts
 
 _PILLS = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
 _ALL = "all"
-_ORDER = (
-    DpuState.FAILED,
-    DpuState.DRIFTED,
-    DpuState.SILENT,
-    DpuState.UNKNOWN,
-    DpuState.BEHIND,
-    DpuState.STRANGER,
-    DpuState.APPLIED,
-)
-"""What needs an operator comes first."""
 
 
 def fleet_page(snapshot: FleetSnapshot) -> str:
@@ -64,15 +53,7 @@ def _key(state: DpuState) -> str:
 
 
 def _head(snapshot: FleetSnapshot) -> Markup:
-    counts, view = snapshot.counts(), snapshot.view
-    if view is None or snapshot.problems:
-        headline, how = "has problems", "bad"
-    elif counts[DpuState.APPLIED] == len(snapshot.rows):
-        headline, how = "all DPUs have the newest generation", "good"
-    elif set(counts) <= {DpuState.APPLIED, DpuState.BEHIND}:
-        headline, how = f"{counted(counts[DpuState.BEHIND], 'DPU')} behind", "warn"
-    else:
-        headline, how = f"{counted(len(snapshot.rows) - counts[DpuState.APPLIED], 'DPU')} differ", "bad"
+    view, (headline, how) = snapshot.view, snapshot.headline
     role = "controller active" if snapshot.is_active else "controller passive: another server leads"
     return element(
         "header",
@@ -128,12 +109,11 @@ def _facts(snapshot: FleetSnapshot) -> Markup:
 
 def _dpus(snapshot: FleetSnapshot) -> Markup:
     counts = snapshot.counts()
-    choices = [(_ALL, "all", len(snapshot.rows)), *((_key(each), each.value, counts[each]) for each in _ORDER)]
+    choices = [(_ALL, "all", len(snapshot.rows)), *((_key(each), each.value, counts[each]) for each in WORST_FIRST)]
     labels = (
         element("label", f"{text} {count}", for_=f"only-{key}", class_=f"pill choose-{key}")
         for key, text, count in choices
     )
-    rows = sorted(snapshot.rows, key=lambda row: (_ORDER.index(row.state), row.name))
     head = ("DPU", "state", "generation", "reported", "version", "note")
     return element(
         "section",
@@ -142,7 +122,7 @@ def _dpus(snapshot: FleetSnapshot) -> Markup:
         element(
             "table",
             element("thead", element("tr", *(element("th", name, scope="col") for name in head))),
-            element("tbody", *map(_dpu, rows)),
+            element("tbody", *map(_dpu, snapshot.worst_first())),
         ),
         class_="card fleet",
     )
