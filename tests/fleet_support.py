@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from xenoovs.fleet.change import next_change
-from xenoovs.store.view import Changes, FleetView, Intent, IntentState
+from xenoovs.store.view import ACK_THIS, Changes, FleetView, Intent, IntentState
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,9 +21,18 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         name: None if each is None else replace(each, generation=view.generation + 1)
         for name, each in changes.services.items()
     }
+    staged = {
+        name: None if each is None else replace(each, generation=view.generation + 1)
+        for name, each in changes.staged.items()
+    }
+    ack = view.generation + 1 if changes.ack == ACK_THIS else changes.ack
     return replace(
         view,
         generation=view.generation + 1,
+        ack=view.ack if ack is None else ack,
+        wave=view.wave if changes.wave is None else changes.wave,
+        removed=view.removed if changes.removed is None else changes.removed,
+        staged=_merged(view.staged, staged),
         intent=view.intent if changes.intent is None else changes.intent,
         services=_merged(view.services, services),
         dpus=_merged(view.dpus, changes.dpus),
@@ -32,10 +41,10 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
     )
 
 
-def given(view: FleetView, text: str) -> FleetView:
+def given(view: FleetView, text: str, state: IntentState = IntentState.STAGED, *, soak_s: int = 0) -> FleetView:
     """The view after `fleet apply`, before the controller has seen it."""
     number = max(view.intents, default=0) + 1
-    intent = Intent(number, text, "", "operator", "", 0, IntentState.STAGED)
+    intent = Intent(number, text, "", "operator", "", 0, state, soak_s)
     return committed(view, Changes(intents={number: intent}))
 
 

@@ -248,7 +248,7 @@ def test_whoever_reads_the_services_changes_none(
             said = client(remote, who, "transact", json.dumps(["xenoovs", operation]))
             assert "error" in said.stdout or said.returncode != 0, (remote, said)
     schema = tmp_path / "schema"
-    schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.1.0", "9.9.9"))
+    schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.2.0", "9.9.9"))
     assert client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
     assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 

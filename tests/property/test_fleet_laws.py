@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -16,11 +17,12 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.fleet import NEUTRAL
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import DesiredState, ServiceDecision, moved
-from xenoovs.errors import ConfigError, XenoovsError
-from xenoovs.fleet.change import next_change, parse_intent
+from xenoovs.errors import ConfigError, FleetRefused, XenoovsError
+from xenoovs.fleet.change import next_change, parse_intent, with_override
 from xenoovs.fleet.services import ViewReader, decision_of, digest
+from xenoovs.fleet.waves import next_step
 from xenoovs.model.balancer import Balancer
-from xenoovs.store.view import FleetView, StoredService
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState, StoredService
 
 
 def text_of(balancer: Balancer) -> str:
@@ -90,6 +92,70 @@ def test_what_flows_say_has_the_digest_of_what_is_stored(drawn: tuple[FleetView,
         other = replace(made.decision, active=made.decision.active.renamed({"b0": "b9"}))
         assert isinstance(other, ServiceDecision)
         assert (digest(name, other) == digest(name, stored[name])) is ("b0" not in stored[name].active.owners)
+
+
+def kinds(view: FleetView) -> set[str]:
+    return {intent.state.value for intent in view.intents.values()}
+
+
+@given(st.data(), views())
+def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
+    data: st.DataObject, drawn: tuple[FleetView, Balancer]
+) -> None:
+    """Every controller knows the view and the reports alone; each step is by another one."""
+    view, balancer = drawn
+    waves = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    names = [f"d{number}" for number in range(len(waves))]
+    dpus = {name: Dpu(name, frozenset(), wave=wave) for name, wave in zip(names, waves, strict=True)}
+    text = text_of(data.draw(edits(balancer)))
+    before = replace(view, dpus=dpus)
+    at_once = fleet_support.settled(fleet_support.given(before, text))
+    view = fleet_support.given(before, text, IntentState.ROLLING)
+    failing = data.draw(st.sampled_from(["", *names]))
+    # An override or its end during the roll-out.
+    weights = [(s.name, backend) for s in balancer.services for backend in s.backends if len(s.backends) > 1]
+    override_of = data.draw(st.none() | st.sampled_from(weights)) if weights else None
+    at = data.draw(st.integers(0, 3))
+    for step in range(12):
+        if step == at and override_of is not None:
+            service, backend = override_of
+            try:
+                override = with_override(view, (service, backend.name), Fraction(1), author="", now_ms=0)
+            except FleetRefused:
+                override_of = None
+                continue
+            view = fleet_support.committed(view, Changes(overrides={(service, backend.name): override}))
+        change = next_change(view)
+        assert next_change(view) == change
+        if not change.is_empty:
+            # Those whose wave has not begun have what is in use.
+            view = fleet_support.committed(view, change.changes)
+            continue
+        if "rolling" not in kinds(view):
+            break
+        reports = {
+            name: DpuStatus(name, applied=view.generation, error="broken" if name == failing else "") for name in names
+        }
+        taken = next_step(view, reports, watched_s=0).changes
+        assert taken is not None
+        begun = {name for name in names if dpus[name].wave <= view.wave}
+        after = fleet_support.committed(view, taken)
+        assert ("refused" in kinds(after)) is (failing in begun)
+        installed = {name: installed_by(view, name) for name in names}
+        if "rolling" not in kinds(after) and "refused" not in kinds(after):
+            assert all(installed_by(after, name) == blocks for name, blocks in installed.items())
+        view = after
+    assert "rolling" not in kinds(view)
+    assert (view.wave, view.staged, view.removed) == (0, {}, frozenset())
+    if override_of is None:
+        wanted = before if "refused" in kinds(view) else at_once
+        assert {name: each.active for name, each in view.services.items()} == {
+            name: each.active for name, each in wanted.services.items()
+        }
+
+
+def installed_by(view: FleetView, dpu: str) -> dict[str, object]:
+    return {name: (each.config, each.active) for name, each in view.of_dpu(dpu).services.items()}
 
 
 LOCALS = [NEUTRAL, NEUTRAL.replace("egress: egress", "egress: p1"), "version: 1\nswitch: {ingress: p0, egress: p0}\n"]

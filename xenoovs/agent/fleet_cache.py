@@ -61,6 +61,5 @@ def _parse(document: dict[str, object]) -> FleetView:
     if document["format"] != FORMAT:
         raise ValueError(document["format"])
     services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
-    return FleetView(
-        str(document["name"]), FORMAT, int(str(document["generation"])), int(str(document["intent"])), 0, services
-    )
+    generation, intent = int(str(document["generation"])), int(str(document["intent"]))
+    return FleetView(str(document["name"]), FORMAT, generation, intent, 0, services=services)

@@ -17,16 +17,17 @@ class FleetConfig(ConfigFile):
     """A file without services, which come from the store.
 
     Attributes:
-        newest: The view that the next `poll` takes.
+        newest: The view of the store that the next `poll` takes.
     """
 
-    def __init__(self, path: Path, view: FleetView) -> None:
-        """Read the file, with the services of a view.
+    def __init__(self, path: Path, view: FleetView, dpu: str) -> None:
+        """Read the file, with the services that a view has for a DPU.
 
         Raises:
             ConfigError, ConfigUnreadable, StoredServiceUnusable.
         """
-        self.newest = self._taken = view
+        self.newest = self._taken = self._used = view
+        self._dpu = dpu
         self._reader = ViewReader()
         super().__init__(path)
 
@@ -37,12 +38,13 @@ class FleetConfig(ConfigFile):
 
     @property
     def _digest(self) -> str:
-        view = self._taken
+        view = self._used
         rows = "".join(f"{name} {view.services[name].generation}\n" for name in sorted(view.services))
         return sha256(f"{self._sources.digest}\n{view.generation}\n{rows}".encode()).hexdigest()[:DIGEST_DIGITS]
 
     def _read(self) -> ConfigVersion:
-        self._taken = view = self.newest
+        self._taken = self.newest
+        self._used = view = self._taken.of_dpu(self._dpu)
         balancer, stored = self._reader.read(
             view.services.values(), self._sources.read(self.path), file=str(self.path), sources=self._sources
         )

@@ -84,16 +84,16 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
         if options.fleet_state is not None:
             states = stack.enter_context(DpuStatusClient(options.fleet_state, on_change=notice, tls=tls))
         name = options.dpu or socket.gethostname()
-        config = _cached(cache, path) or _first(store, path, options.fleet)
+        config = _cached(cache, path, name) or _first(store, path, options.fleet, name)
         yield JoinedFleet(config, name, store, states, cache, notice)
 
 
-def _cached(cache: FleetCache, path: Path) -> FleetConfig | None:
+def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:
     try:
         view = cache.load()
         if view is None:
             return None
-        config = FleetConfig(path, view)
+        config = FleetConfig(path, view, dpu)
     except (ConfigError, FleetCacheUnusable, StoredServiceUnusable) as problem:
         warn("the saved view of the store is not used", reason=str(problem))
         return None
@@ -101,7 +101,7 @@ def _cached(cache: FleetCache, path: Path) -> FleetConfig | None:
     return config
 
 
-def _first(store: StoreClient, path: Path, remotes: str) -> FleetConfig:
+def _first(store: StoreClient, path: Path, remotes: str, dpu: str) -> FleetConfig:
     """Return the config with the first view of the store that can be used."""
     view: FleetView | None = None
     shown = ""
@@ -111,7 +111,7 @@ def _first(store: StoreClient, path: Path, remotes: str) -> FleetConfig:
         if view is not None:
             try:
                 if view.intent:
-                    return FleetConfig(path, view)
+                    return FleetConfig(path, view, dpu)
                 reason = "the fleet has no config yet: `xenoovs fleet apply FILE --now`"
             except (ConfigError, StoredServiceUnusable) as problem:
                 reason = str(problem)

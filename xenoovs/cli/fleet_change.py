@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 
 import click
@@ -13,13 +15,22 @@ import click
 from xenoovs.cli.control import parse_weight
 from xenoovs.cli.fleet_client import FleetStore, on_fleet, timeout_option
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, output_option
+from xenoovs.cli.options import OutputFormat, duration_or_zero, output_option
 from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.cli.saved import user_name
 from xenoovs.config.load import decode, read_config
-from xenoovs.display import decimal, percent
+from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, counted, first_names
-from xenoovs.fleet.change import FleetChange, known_intent, parse_intent, with_intent, with_override
+from xenoovs.fleet.change import (
+    FleetChange,
+    known_intent,
+    parse_intent,
+    refusal,
+    rolling_intent,
+    with_intent,
+    with_override,
+)
+from xenoovs.fleet.waves import SOAK_S, with_canaries
 from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
@@ -27,8 +38,20 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
 _yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _comment_option = click.option("--comment", default="", metavar="TEXT", help="Why; `xenoovs fleet history` shows it.")
+_now_option = click.option("--now", is_flag=True, help="Change all DPUs at once.")
+_soak_option = click.option(
+    "--soak",
+    "soak_s",
+    type=duration_or_zero,
+    metavar="TIME",
+    default=f"{SOAK_S}s",
+    show_default=True,
+    help="How long each wave is watched; at most a day.",
+)
+_MAX_SOAK_S = 86_400
 _MAX_COMMENT = 200
 _ROWS_SHOWN = 40
+_POLL_S = 1.0
 
 
 @click.command("plan")
@@ -48,35 +71,79 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
 
 @click.command("apply")
 @_file_argument
-@click.option("--now", is_flag=True, help="Change all DPUs at once. Required: roll-outs in waves do not exist yet.")
+@click.option(
+    "--canary",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others by name, which stay canaries. "
+    "Default: 1 of 100.",
+)
+@_soak_option
+@_now_option
 @_yes_option
 @_comment_option
 @timeout_option
 @on_fleet
-def apply_command(*, file: Path, now: bool, yes: bool, comment: str, timeout_s: float, store: FleetStore) -> int:
-    """Give the config FILE to all DPUs.
+def apply_command(
+    *,
+    file: Path,
+    canary: int | None,
+    soak_s: float,
+    now: bool,
+    yes: bool,
+    comment: str,
+    timeout_s: float,
+    store: FleetStore,
+) -> int:
+    """Give the config FILE to the DPUs, wave by wave.
 
     FILE is a config as for one DPU. Of its `switch` only the names of ports count: `egress` is the port `egress` of
     each DPU. Shows the plan, asks for confirmation (unless --yes), and writes FILE to the store. The controller
-    decides about blocks, and every DPU installs them. Waits until all DPUs have, or says which have not.
+    decides about blocks, and DPUs install them: first the canaries, then waves 2 and 3. A wave passes if after the soak
+    time its DPUs have the blocks, without an error or drift. At the first problem the controller takes all back.
 
-    Exit status 0: all DPUs have it, 2: some have not yet; they follow by themselves.
+    Waits for the end of the roll-out; Ctrl-C ends the waiting alone. Then waits until all DPUs have the newest
+    generation, or says which have not.
+
+    Exit status 0: all DPUs have it, 1: refused, 2: some have not yet; they follow by themselves.
     """
-    if not now:
-        raise click.UsageError("Roll-outs in waves do not exist yet: add --now to change all DPUs at once.")
     text, balancer = _read(file)
-    return _give(store, text, balancer, name=str(file), yes=yes, comment=comment, timeout_s=timeout_s)
+    roll_out = None if now else _RollOut(ceil(soak_s), canary)
+    return _give(store, text, balancer, roll_out, name=str(file), yes=yes, comment=comment, timeout_s=timeout_s)
+
+
+@click.command("stop")
+@on_fleet
+def stop_command(*, store: FleetStore) -> None:
+    """End a roll-out: the DPUs that have the new config go back to the one in use."""
+    number = 0
+
+    def compute(view: FleetView) -> Changes:
+        nonlocal number
+        intent = rolling_intent(view)
+        if intent is None:
+            raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
+        number = intent.number
+        return refusal(view, intent, f"stopped by {user_name()}")
+
+    store.change(compute)
+    echo(f"the roll-out of config {number} is taken back")
 
 
 @click.command("rollback")
 @click.argument("number", type=click.IntRange(min=1), required=False)
+@_soak_option
+@_now_option
 @_yes_option
 @timeout_option
 @on_fleet
-def rollback_command(*, number: int | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
+def rollback_command(
+    *, number: int | None, soak_s: float, now: bool, yes: bool, timeout_s: float, store: FleetStore
+) -> int:
     """Give an earlier config to the fleet again: that of entry NUMBER of `fleet history`, or the one before.
 
-    It becomes a new entry, and as few clients move as can be, from where they are now. Overrides stay.
+    It becomes a new entry, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
+    Overrides stay.
     """
     view = store.view()
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]
@@ -87,7 +154,8 @@ def rollback_command(*, number: int | None, yes: bool, timeout_s: float, store: 
     name = f"entry {chosen}"
     balancer = parse_intent(intent.text, file=name)
     comment = f"rollback to {chosen}"
-    return _give(store, intent.text, balancer, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
+    roll_out = None if now else _RollOut(ceil(soak_s), None)
+    return _give(store, intent.text, balancer, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
 
 
 @click.command("drain")
@@ -125,6 +193,18 @@ def weight_command(*, service: str, backend: str, value: str, timeout_s: float, 
     return _override(store, (service, backend), parsed, f"has the weight {decimal(parsed)}", timeout_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _RollOut:
+    """How a config is given to DPUs in waves; `canaries`: None: as many as usual."""
+
+    soak_s: int
+    canaries: int | None
+
+    def __post_init__(self) -> None:
+        if self.soak_s > _MAX_SOAK_S:
+            raise click.UsageError(f"--soak {self.soak_s}s is more than a day; watch each wave for at most 24h.")
+
+
 def _read(file: Path) -> tuple[str, Balancer]:
     """Return the text of a config, and what it says. Raises ConfigError, ConfigUnreadable, FleetRefused."""
     name = "<stdin>" if str(file) == "-" else str(file)
@@ -134,10 +214,21 @@ def _read(file: Path) -> tuple[str, Balancer]:
 
 
 def _give(
-    store: FleetStore, text: str, balancer: Balancer, *, name: str, yes: bool, comment: str, timeout_s: float
+    store: FleetStore,
+    text: str,
+    balancer: Balancer,
+    roll_out: _RollOut | None,
+    *,
+    name: str,
+    yes: bool,
+    comment: str,
+    timeout_s: float,
 ) -> int:
-    """Plan, ask, write, and wait."""
+    """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once."""
     view = store.view()
+    _require_no_roll_out(view)
+    if roll_out is not None and not view.intent:
+        raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
     change = with_intent(view, text, balancer)
     _show(change, balancer)
     digest = sha256(text.encode()).hexdigest()
@@ -150,20 +241,52 @@ def _give(
 
     def compute(view: FleetView) -> Changes:
         nonlocal number
+        _require_no_roll_out(view)
         if with_intent(view, text, balancer).steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
         number = max(view.intents, default=0) + 1
         author, now_ms = user_name(), int(time.time() * 1000)
         intent = Intent(number, text, digest, author, comment[:_MAX_COMMENT], now_ms, IntentState.STAGED)
-        return Changes(intents={number: intent})
+        # A config that changes no service is in use at once.
+        if roll_out is None or not change.steps:
+            return Changes(intents={number: intent})
+        intent = replace(intent, state=IntentState.ROLLING, soak_s=roll_out.soak_s)
+        return Changes(intents={number: intent}, dpus=with_canaries(view.dpus, roll_out.canaries))
 
     store.change(compute)
-    view = store.settled()
-    intent = view.intents.get(number)
-    if intent is not None and intent.state is IntentState.REFUSED:
-        raise FleetRefused(f"the controller refused {name}: {intent.comment}; the fleet has what it had")
     echo(f"{name} is entry {number} of the history")
+    intent = _after_roll_out(store, store.settled(), number)
+    if intent is not None and intent.state is IntentState.REFUSED:
+        raise FleetRefused(f"{name} was {intent.comment}; the fleet has what it had")
     return _wait(store, timeout_s)
+
+
+def _require_no_roll_out(view: FleetView) -> None:
+    if (intent := rolling_intent(view)) is not None:
+        raise FleetRefused(
+            f"config {intent.number} is rolled out at present; wait for its end (`xenoovs fleet status`), or take it "
+            "back with `xenoovs fleet stop`"
+        )
+
+
+def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
+    """Return an intent once it is rolled out or refused; tell of each wave."""
+    wave = 0
+    try:
+        while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
+            if view.wave != wave:
+                wave = view.wave
+                names = sorted(name for name, dpu in view.dpus.items() if dpu.wave == wave)
+                echo(f"wave {wave}: {first_names(names)}; watched for {duration(intent.soak_s)}")
+            view = store.fleet.wait_changed(view, timeout_s=_POLL_S) or view
+    except KeyboardInterrupt:
+        echo(
+            f"the controller goes on with the roll-out of config {number}: `xenoovs fleet status` shows it, `xenoovs "
+            "fleet stop` takes it back",
+            err=True,
+        )
+        raise
+    return intent
 
 
 def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:

@@ -10,6 +10,7 @@ import click
 from xenoovs.cli.fleet_client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, did_you_mean
+from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView
@@ -20,8 +21,16 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 @click.command("add-dpu")
 @click.argument("name")
 @click.option("--rack", default="", metavar="NAME", help="Where it stands.")
+@click.option(
+    "--wave",
+    type=click.IntRange(CANARY, LAST_WAVE),
+    metavar="N",
+    default=LAST_WAVE,
+    show_default=True,
+    help="When it gets a new config in a roll-out: 1 (canary), 2 or 3.",
+)
 @on_fleet
-def add_dpu_command(*, name: str, rack: str, store: FleetStore) -> None:
+def add_dpu_command(*, name: str, rack: str, wave: int, store: FleetStore) -> None:
     """Add the DPU NAME to the fleet. Its agent has that name by --dpu, or as the name of its host.
 
     With TLS, NAME must be the CN of its certificate: the store lets a DPU report in no other name.
@@ -37,7 +46,7 @@ def add_dpu_command(*, name: str, rack: str, store: FleetStore) -> None:
     def compute(view: FleetView) -> Changes:
         if name in view.dpus:
             raise FleetRefused(f"the fleet has a DPU {name} already")
-        return Changes(dpus={name: Dpu(name, frozenset(), rack)})
+        return Changes(dpus={name: Dpu(name, frozenset(), rack, wave)})
 
     store.change(compute)
     echo(f"{name} is a DPU of the fleet; start its agent with `xenoovs agent FILE --fleet ... --dpu {name}`")

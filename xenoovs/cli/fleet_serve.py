@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import click
 
+from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
-from xenoovs.agent.log import LogForm, info, start_logging, warn
+from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.fleet_client import directory_option, fleet_store
 from xenoovs.cli.options import listen_address
-from xenoovs.errors import StoreRejected, XenoovsError
-from xenoovs.fleet.change import next_change, refused
-from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.fleet.controller import FleetController
+from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
-from xenoovs.store.view import FleetView
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_COALESCE_S = 0.05
-"""Changes that come within this time are one transaction."""
-_POLL_S = 0.2
-_RETRY_S = 1.0
 
 
 @click.command("serve")
@@ -80,78 +74,10 @@ def serve_command(
             listener = open_port(Listen(*listen_address("--web", web), tls, token_file, "--web"))
             seen = stack.enter_context(fleet_store(directory))
             stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
-        remote = files_of(directory, StoreDatabase.FLEET).remote
-        store = stack.enter_context(StoreClient(remote, with_intents=True))
-        FleetController(store).run(lambda: is_ending)
-    info("stopping; the fleet stays as it is")
-
-
-class FleetController:
-    """Brings the store to what the newest intent and the overrides say."""
-
-    def __init__(self, store: StoreClient) -> None:
-        self._store = store
-        self._is_active: bool | None = None
-        self._settled: FleetView | None = None
-        self._shown = ""
-
-    def run(self, is_ending: Callable[[], bool]) -> None:
-        """Act on every view until `is_ending`."""
+        changed = Event()
+        fleet, states = (files_of(directory, each).remote for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
+        store = stack.enter_context(StoreClient(fleet, with_intents=True, on_change=changed.set))
+        reader = stack.enter_context(DpuStatusReader(states, on_change=changed.set))
         notify("READY=1")
-        while not is_ending():
-            self._watch_connection()
-            view = self._store.wait_changed(self._settled, timeout_s=_POLL_S)
-            if view is None or view is self._settled or not self._is_active:
-                time.sleep(0 if self._is_active else _POLL_S)
-                continue
-            time.sleep(_COALESCE_S)
-            try:
-                self.step(self._store.view() or view)
-            except XenoovsError as problem:
-                # Such as a store that is lost, or an intent in use that a newer version cannot decide.
-                self._warn_once(problem)
-                time.sleep(_RETRY_S)
-
-    def step(self, view: FleetView) -> None:
-        """Write what a view lacks. Raises XenoovsError: it cannot be decided, or written."""
-        change = next_change(view)
-        if change.is_empty:
-            self._settled, self._shown = view, ""
-            return
-        for unusable in change.unusable:
-            self._warn_once(unusable)
-        try:
-            outcome = self._store.commit(view.generation, change.changes)
-        except StoreRejected as problem:
-            self._warn_once(problem)
-            changes = refused(view, problem)
-            if changes is None:
-                raise
-            self._store.commit(view.generation, changes)
-            return
-        if outcome is not CommitOutcome.COMMITTED:
-            # The next view shows what another controller, or this transaction, has left.
-            info("not written; reading again", generation=view.generation, outcome=outcome.value)
-            return
-        moved = [each.name for each in change.steps]
-        info(
-            "written", generation=view.generation + 1, intent=change.changes.intent or view.intent, services=len(moved)
-        )
-        for number, intent in change.changes.intents.items():
-            if intent is not None and intent.comment.startswith("refused: "):
-                warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
-
-    def _watch_connection(self) -> None:
-        connection = self._store.connection
-        is_active = connection.is_connected and connection.is_leader
-        if is_active is not self._is_active:
-            self._is_active, self._settled = is_active, None
-            if is_active:
-                info("active: the server leads", remote=connection.remote)
-            else:
-                info("passive", reason=connection.reason or "another server leads")
-
-    def _warn_once(self, problem: XenoovsError) -> None:
-        if str(problem) != self._shown:
-            self._shown = str(problem)
-            warn("cannot decide", reason=self._shown)
+        FleetController(store, reader, changed=changed, log=events).run(lambda: is_ending)
+    events.info("stopping; the fleet stays as it is")

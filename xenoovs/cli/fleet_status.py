@@ -16,7 +16,7 @@ from xenoovs.cli.output import echo, print_table
 from xenoovs.display import decimal, duration, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.change import known_intent
-from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems
+from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import FleetView
 
@@ -40,7 +40,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     view, statuses = store.view(), store.statuses()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
     servers = host_facts(store.directory)
-    problems = fleet_problems(view, statuses) + all_problems(servers)
+    problems = [*fleet_problems(view, statuses), *all_problems(servers), *roll_out_lines(view, statuses)]
     output.show(
         lambda: _document(store, view, rows, servers, problems),
         lambda: _show(store, view, rows, servers, problems),

@@ -34,7 +34,7 @@ from xenoovs.errors import (
 )
 from xenoovs.fleet.services import decision_of, joined, stored_decisions
 from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
-from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState, StoredService
+from xenoovs.store.view import ACK_THIS, Changes, FleetOverride, FleetView, Intent, IntentState, StoredService
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
@@ -93,9 +93,20 @@ def parse_intent(text: str, *, file: str) -> Balancer:
 
 
 def newest_intent(view: FleetView) -> Intent | None:
-    """Return the intent that the fleet is to have: the newest that was not refused."""
-    numbers = (number for number, one in view.intents.items() if one.state is not IntentState.REFUSED)
-    return view.intents.get(max(numbers, default=0))
+    """Return the intent that all DPUs are to have: the newest that was neither refused nor is rolled out in waves."""
+    apart = (IntentState.REFUSED, IntentState.ROLLING)
+    return view.intents.get(max((number for number, one in view.intents.items() if one.state not in apart), default=0))
+
+
+def rolling_intent(view: FleetView) -> Intent | None:
+    """Return the intent that is rolled out in waves."""
+    rolling = (number for number, one in view.intents.items() if one.state is IntentState.ROLLING)
+    return view.intents.get(max(rolling, default=0))
+
+
+def next_wave(view: FleetView) -> int | None:
+    """Return the first wave with DPUs after that of the view; None: all DPUs have had theirs."""
+    return min((dpu.wave for dpu in view.dpus.values() if dpu.wave > view.wave), default=None)
 
 
 def known_intent(view: FleetView, number: int) -> Intent:
@@ -110,29 +121,60 @@ def known_intent(view: FleetView, number: int) -> Intent:
 def next_change(view: FleetView) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
+    Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
+    depends on what DPUs report (`waves.next_step`).
+
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
-    intent = newest_intent(view)
-    if intent is None:
-        return FleetChange(Changes())
+    intent, rolling = newest_intent(view), rolling_intent(view)
+    if rolling is not None and next_wave(replace(view, wave=0)) is None:
+        # Without DPUs there is nobody to wait for.
+        if view.wave:
+            return FleetChange(completion(view, rolling))
+        intent, rolling = rolling, None
+    change = FleetChange(Changes())
+    if intent is not None:
+        try:
+            change = _towards(view, intent, _parsed(intent))
+        except XenoovsError as problem:
+            if intent.state is IntentState.CURRENT:
+                raise
+            return FleetChange(refusal(view, intent, str(problem)))
+    if rolling is None:
+        return change
     try:
-        balancer = parse_intent(intent.text, file=f"intent {intent.number}")
-        return _towards(view, intent, balancer)
+        return _with_staged(view, change, rolling)
     except XenoovsError as problem:
-        if intent.state is IntentState.CURRENT:
-            raise
-        return FleetChange(_refused(intent, problem))
+        return FleetChange(refusal(view, rolling, str(problem)))
 
 
 def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
     """Return the changes that refuse the newest intent, which the store rejects; None: it is in use already."""
-    intent = newest_intent(view)
-    return None if intent is None or intent.state is IntentState.CURRENT else _refused(intent, problem)
+    intent = rolling_intent(view) or newest_intent(view)
+    if intent is None or intent.state is IntentState.CURRENT:
+        return None
+    return refusal(view, intent, str(problem))
 
 
-def _refused(intent: Intent, problem: XenoovsError) -> Changes:
-    state, comment = IntentState.REFUSED, f"refused: {problem}"[:_MAX_REASON]
-    return Changes(intents={intent.number: replace(intent, state=state, comment=comment)})
+def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
+    """Return the changes that refuse an intent, and take its roll-out back."""
+    comment = f"refused: {reason}"[:_MAX_REASON]
+    changes = Changes(intents={intent.number: replace(intent, state=IntentState.REFUSED, comment=comment)})
+    if not view.wave:
+        return changes
+    return replace(changes, staged=dict.fromkeys(view.staged), removed=frozenset(), wave=0)
+
+
+def completion(view: FleetView, intent: Intent) -> Changes:
+    """Return the changes that end a roll-out: what is staged is in use, so no flows change by it."""
+    return Changes(
+        services={**dict.fromkeys(view.removed), **view.staged},
+        staged=dict.fromkeys(view.staged),
+        removed=frozenset(),
+        wave=0,
+        intents=_intents(view, intent),
+        intent=intent.number,
+    )
 
 
 def with_intent(view: FleetView, text: str, balancer: Balancer) -> FleetChange:
@@ -156,7 +198,7 @@ def with_override(
     intent = newest_intent(view)
     if intent is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    balancer = parse_intent(intent.text, file=f"intent {intent.number}")
+    balancer = _parsed(intent)
     service, backend = name
     found = {each.name: each for each in balancer.services}
     if service not in found:
@@ -180,6 +222,42 @@ def with_override(
         overrides[name] = made
     _towards(replace(view, overrides=overrides), intent, balancer)
     return made
+
+
+def _parsed(intent: Intent) -> Balancer:
+    return parse_intent(intent.text, file=f"intent {intent.number}")
+
+
+def _with_staged(view: FleetView, change: FleetChange, rolling: Intent) -> FleetChange:
+    """Return a change of what is in use with that of what is staged, in one transaction."""
+    changes = change.changes
+    services = _merged_rows(view.services, changes.services)
+    rolled_out = replace(view, services=services).rolled_out
+    towards = _towards(rolled_out, rolling, _parsed(rolling))
+    wanted = _merged_rows(rolled_out.services, towards.changes.services)
+    staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
+    removed = frozenset(services.keys() - wanted.keys())
+    differs: dict[str, StoredService | None] = {
+        **{name: each for name, each in staged.items() if not _is_same(view.staged.get(name), each)},
+        **dict.fromkeys(view.staged.keys() - staged.keys()),
+    }
+    is_same = not differs and removed == view.removed
+    if view.wave and is_same and changes == Changes():
+        return change
+    changes = replace(
+        changes,
+        staged=differs,
+        removed=None if removed == view.removed else removed,
+        wave=None if view.wave else next_wave(view),
+        ack=ACK_THIS,
+    )
+    return replace(change, changes=changes, steps=change.steps or towards.steps)
+
+
+def _merged_rows(
+    rows: Mapping[str, StoredService], changes: Mapping[str, StoredService | None]
+) -> dict[str, StoredService]:
+    return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
 def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange:

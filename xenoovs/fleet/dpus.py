@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from xenoovs.display import duration
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.change import next_change
+from xenoovs.fleet.change import next_change, rolling_intent
+from xenoovs.fleet.waves import waits_for
 from xenoovs.store.view import DpuStatus, FleetView
 
 SILENT_S = 180.0
@@ -93,3 +95,17 @@ def fleet_problems(view: FleetView, statuses: Mapping[str, DpuStatus] | None) ->
         problems.append("no controller has decided about the newest change: is `xenoovs fleet serve` running?")
     problems += [str(problem) for problem in change.unusable]
     return problems
+
+
+def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
+    """Return what a roll-out does, and which DPUs it waits for, in words."""
+    intent = rolling_intent(view)
+    if intent is None or not view.wave:
+        return []
+    waits = [f"{name}: {reason}" for name, (reason, _) in waits_for(view, statuses).items()]
+    begun = sum(dpu.wave <= view.wave for dpu in view.dpus.values())
+    return [
+        f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(view.dpus), 'DPU')}, each "
+        f"watched for {duration(intent.soak_s)}; `xenoovs fleet stop` takes it back",
+        *([f"the roll-out waits for {first_names(waits, most=3)}"] if waits else []),
+    ]

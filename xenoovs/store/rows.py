@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from importlib.resources import files
@@ -191,7 +191,7 @@ def _override(row: _RowReader) -> FleetOverride:
     return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
-_INTENT = ("number", "text", "digest", "author", "comment", "created_ms")
+_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s")
 _DPU = ("name", "groups", "rack", "wave", "is_out")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
@@ -205,6 +205,7 @@ SERVICES: StoreTable[StoredService] = StoreTable(
     _service,
     _service_row,
 )
+STAGED: StoreTable[StoredService] = replace(SERVICES, name="Staged")
 DPUS: StoreTable[Dpu] = StoreTable(
     "Dpu",
     _DPU,
@@ -237,11 +238,11 @@ STATUSES: StoreTable[DpuStatus] = StoreTable(
 )
 
 FLEET = "Fleet"
-_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack")
+_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack", "wave", "removed")
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
 
-VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, DPUS, OVERRIDES)
+VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES)
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
@@ -265,8 +266,10 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> Fl
         reason = f"readers must know format {fleet['format']}, and this version knows {FORMAT}; update xenoovs"
         raise StoreMalformed(table=FLEET, row=fleet["name"], column="format", reason=reason)
     return FleetView(
-        **{column: fleet[column] for column in _FLEET_COLUMNS},
+        **{column: fleet[column] for column in _FLEET_COLUMNS if column != "removed"},
+        removed=frozenset(fleet["removed"]),
         services=values.get(SERVICES.name, {}),
+        staged=values.get(STAGED.name, {}),
         dpus=values.get(DPUS.name, {}),
         overrides=values.get(OVERRIDES.name, {}),
         intents=values.get(INTENTS.name, {}),
@@ -304,8 +307,13 @@ def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey
         fleet["intent"] = changes.intent
     if changes.ack is not None:
         fleet["ack"] = generation if changes.ack == ACK_THIS else changes.ack
+    if changes.wave is not None:
+        fleet["wave"] = changes.wave
+    if changes.removed is not None:
+        fleet["removed"] = atom(changes.removed)
     made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
     made += _changes(SERVICES, changes.services, rows, {"generation": generation})
+    made += _changes(STAGED, changes.staged, rows, {"generation": generation})
     made += _changes(DPUS, changes.dpus, rows)
     made += _changes(OVERRIDES, changes.overrides, rows)
     made += _changes(INTENTS, changes.intents, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 
@@ -80,7 +80,7 @@ class Dpu:
     Attributes:
         name: The common name of its certificate.
         rack: Where it stands; an empty text: not known.
-        wave: When it gets a new intent: 1 (canary), 2 or 3.
+        wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
         is_out: Whether an operator took it out of service.
     """
 
@@ -111,10 +111,9 @@ class FleetOverride:
 
 
 class IntentState(Enum):
-    """What became of an intent."""
+    """What became of an intent. Staged: given to all DPUs at once. Rolling: given to them in waves."""
 
     STAGED = "staged"
-    CANARY = "canary"
     ROLLING = "rolling"
     CURRENT = "current"
     PAST = "past"
@@ -130,6 +129,7 @@ class Intent:
         text: YAML as it was given.
         digest: Of the text.
         created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
+        soak_s: How long each wave of its roll-out is watched, in seconds.
     """
 
     number: int
@@ -139,6 +139,7 @@ class Intent:
     comment: str
     created_ms: int
     state: IntentState
+    soak_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,11 @@ class FleetView:
         format: The form of rows that a reader must know.
         generation: Counts the changes; each adds 1.
         intent: The number of the current intent; 0: none yet.
-        ack: The generation whose acks are wanted at once.
+        ack: The generation that the DPUs of a wave are waited for.
+        wave: DPUs of this wave and of earlier ones have the services of the roll-out; 0: there is none.
+        removed: Names of services that the roll-out removes.
         services: By name.
+        staged: Services that the roll-out adds or changes, by name.
         dpus: By name.
         overrides: By the names of service and backend.
         intents: By number; empty for clients that do not read them.
@@ -161,10 +165,24 @@ class FleetView:
     generation: int
     intent: int
     ack: int
+    wave: int = 0
+    removed: frozenset[str] = frozenset()
     services: Mapping[str, StoredService] = field(default_factory=dict)
+    staged: Mapping[str, StoredService] = field(default_factory=dict)
     dpus: Mapping[str, Dpu] = field(default_factory=dict)
     overrides: Mapping[BackendName, FleetOverride] = field(default_factory=dict)
     intents: Mapping[int, Intent] = field(default_factory=dict)
+
+    @property
+    def rolled_out(self) -> FleetView:
+        """The view after the roll-out: its services in use, and no roll-out."""
+        stay = {name: each for name, each in self.services.items() if name not in self.removed}
+        return replace(self, services={**stay, **self.staged}, staged={}, removed=frozenset(), wave=0)
+
+    def of_dpu(self, name: str) -> FleetView:
+        """Return the view that a DPU installs: with the services of the roll-out if its wave has begun."""
+        dpu = self.dpus.get(name)
+        return self if dpu is None or dpu.wave > self.wave else self.rolled_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +194,20 @@ class Changes:
 
     Attributes:
         intent: The new number of the current intent.
-        ack: The new generation whose acks are wanted; `ACK_THIS`: the one of this transaction.
+        ack: The new generation that the DPUs of a wave are waited for; `ACK_THIS`: the one of this transaction.
+        wave: The new wave of the roll-out.
+        removed: The names of all services that the roll-out removes.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
     dpus: Mapping[str, Dpu | None] = field(default_factory=dict)
     overrides: Mapping[BackendName, FleetOverride | None] = field(default_factory=dict)
     intents: Mapping[int, Intent | None] = field(default_factory=dict)
+    staged: Mapping[str, StoredService | None] = field(default_factory=dict)
     intent: int | None = None
     ack: int | None = None
+    wave: int | None = None
+    removed: frozenset[str] | None = None
 
 
 ACK_THIS = -1

@@ -1,0 +1,145 @@
+"""Roll-outs in waves on two DPUs, each an Open vSwitch of its own: dpu1 is the canary."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine, start
+from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.patience import eventually
+
+pytestmark = pytest.mark.ovs
+
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30, egress: hosts}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config with a third backend, which the fleet does not have yet."""
+    path = tmp_path / "services.yaml"
+    path.write_text(MORE)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
+    with running_fleet(tmp_path, xenoovs) as made:
+        first = tmp_path / "first.yaml"
+        first.write_text(SMALL_CONFIG)
+        said = made.fleet("apply", first, "--yes")
+        assert (said.status, "give the first one with --now" in said.err) == (1, True)
+        assert made.fleet("apply", first, "--now", "--yes").status == 0
+        wait_for_agents(made)
+        eventually(made.is_well, "the first config")
+        yield made
+
+
+@contextmanager
+def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
+    """A file with every change of a flow of a bridge, as ovs-ofctl(8), `monitor`, tells them."""
+    argv = ["ovs-ofctl", "monitor", dpu.bridge.management, "watch:"]
+    with file.open("w") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dpu.bridge.ovs.env)
+    try:
+        # The flows that are there come first.
+        eventually(lambda: "event=ADDED" in file.read_text(), "the monitor")
+        yield file
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def status_of(store: FleetServers) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(store.fleet("status", "-o", "json").out)
+    return document
+
+
+def intents(store: FleetServers) -> list[str]:
+    rows = json.loads(store.fleet("history", "-o", "json").out)["intents"]
+    return [row["state"] for row in rows]
+
+
+def test_a_canary_with_an_error_is_taken_back_and_other_dpus_see_no_flow_mod(
+    store: FleetServers, config: Path, tmp_path: Path
+) -> None:
+    one, two = store.dpus
+    one.config.write_text(one.config.read_text().replace("hosts: p2", "hosts: p9"))
+    before = one.blocks(), two.blocks()
+    with flow_changes(two, tmp_path / "changes") as changes:
+        told = changes.read_text()
+        said = store.fleet("apply", config, "--yes", "--soak", "2s")
+        assert said.status == 1, said.out + said.err
+        assert "wave 1: dpu1; watched for 2" in said.out
+        assert "refused: wave 1: dpu1: " in said.err
+        assert "p9" in said.err
+        eventually(store.is_well, "the way back")
+        assert (one.blocks(), two.blocks()) == before
+        assert (intents(store), changes.read_text()) == (["refused", "current"], told)
+
+        # The canary can have it now, and has it alone until the wave has passed.
+        one.config.write_text(one.config.read_text().replace("hosts: p9", "hosts: p2"))
+        said = store.fleet("apply", config, "--yes", "--soak", "1s")
+        assert said.status == 0, said.out + said.err
+        assert [line.split(";")[0] for line in said.out.splitlines() if line.startswith("wave ")] == [
+            "wave 1: dpu1",
+            "wave 3: dpu2",
+        ]
+        assert one.blocks() == two.blocks() != before[0]
+        assert intents(store) == ["current", "refused", "past"]
+        eventually(lambda: changes.read_text() != told, "the changes of the last wave")
+
+
+def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
+    store: FleetServers, config: Path
+) -> None:
+    one, two = store.dpus
+    before = one.blocks()
+    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
+    eventually(lambda: one.blocks() != before, "the canary")
+    said = store.fleet("apply", config, "--now", "--yes")
+    assert (said.status, "config 2 is rolled out at present" in said.err) == (1, True)
+    waiting.send_signal(signal.SIGINT)
+    _, text = waiting.communicate()
+    assert "the controller goes on with the roll-out of config 2" in text
+
+    store.end_controller()
+    store.start_controller()
+    # Both get the override, the canary beside what it tries.
+    assert store.fleet("drain", "dns", "fips2").status == 0
+    eventually(lambda: not any("02:00:5e:10:00:02" in line for line in one.blocks() + two.blocks()), "the drain")
+    assert any("output:p2" in line for line in one.blocks())
+    assert not any("output:p2" in line for line in two.blocks())
+    assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in status_of(store)["problems"])
+    assert store.fleet("undrain", "dns", "fips2").status == 0
+
+    assert store.fleet("stop").status == 0
+    eventually(lambda: one.blocks() == two.blocks() and store.is_well(), "the way back")
+    assert not any("output:p2" in line for line in one.blocks())
+    assert intents(store) == ["refused", "current"]
+    said = store.fleet("stop")
+    assert (said.status, "no config is rolled out" in said.err) == (1, True)
+
+
+def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetServers, config: Path) -> None:
+    one, two = store.dpus
+    before = one.blocks()
+    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
+    eventually(lambda: one.blocks() != before, "the canary")
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate()
+    tried = one.blocks()
+    eventually(lambda: b"fips4" in one.cache.read_bytes(), "the saved view")
+    store.stop()
+    one.stop()
+    one.bridge.add_flows("delete\n")
+    one.start()
+    eventually(lambda: one.blocks() == tried, "the flows of the saved view")
+    assert two.blocks() == before

@@ -1,0 +1,140 @@
+"""Roll-outs in waves: who has what, when the next wave begins, and what takes a roll-out back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.fleet.change import next_change, with_override
+from xenoovs.fleet.waves import PATIENCE_S, WaveStep, next_step, with_canaries
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
+
+SOAK_S = 60
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+OTHER_CLAIM = SMALL_CONFIG.replace("10.3.10.45", "10.3.10.46")
+OTHER_NAME = SMALL_CONFIG.replace("name: dns", "name: names")
+
+
+def fleet(*waves: int) -> FleetView:
+    names = [f"dpu{number}" for number in range(1, len(waves) + 1)]
+    dpus = {name: Dpu(name, frozenset(), wave=wave) for name, wave in zip(names, waves, strict=True)}
+    return settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG))
+
+
+def rolling(view: FleetView, text: str = MORE) -> FleetView:
+    """The view while its first wave is watched."""
+    return settled(given(view, text, IntentState.ROLLING, soak_s=SOAK_S))
+
+
+def reports(view: FleetView, **errors: str) -> dict[str, DpuStatus]:
+    return {name: DpuStatus(name, applied=view.generation, error=errors.get(name, "")) for name in view.dpus}
+
+
+def passed(view: FleetView) -> FleetView:
+    changes = next_step(view, reports(view), watched_s=SOAK_S).changes
+    assert changes is not None
+    return settled(committed(view, changes))
+
+
+def state(view: FleetView) -> tuple[str, str]:
+    intent = view.intents[max(view.intents)]
+    return intent.state.value, intent.comment
+
+
+@pytest.mark.parametrize("text", [MORE, OTHER_CLAIM, OTHER_NAME], ids=["blocks", "claim", "name"])
+def test_dpus_get_the_new_services_wave_by_wave(text: str) -> None:
+    """Also services that are added, removed, or for other packets."""
+    view = fleet(1, 2, 3, 3)
+    new = settled(given(view, text))
+    view = rolling(view, text)
+    for wave, begun in ((1, 1), (2, 2), (3, 4)):
+        assert view.wave == wave
+        configs = [{each.config for each in view.of_dpu(name).services.values()} for name in sorted(view.dpus)]
+        wanted = {each.config for each in new.services.values()}
+        assert [each == wanted for each in configs] == [number < begun for number in range(4)]
+        view = passed(view)
+    assert (state(view), view.intent, view.wave, view.staged) == (("current", ""), 2, 0, {})
+    assert {name: each.active for name, each in view.services.items()} == {
+        name: each.active for name, each in new.services.items()
+    }
+
+
+def test_waves_without_dpus_are_left_out_and_a_fleet_without_dpus_changes_at_once() -> None:
+    view = rolling(fleet(1, 3))
+    assert passed(view).wave == 3
+    assert state(rolling(fleet()))[0] == "current"
+    forgotten = settled(committed(view, Changes(dpus=dict.fromkeys(view.dpus))))
+    assert (state(forgotten)[0], forgotten.wave, forgotten.staged) == ("current", 0, {})
+
+
+def test_a_wave_is_watched_for_the_soak_time() -> None:
+    view = rolling(fleet(1, 3))
+    assert next_step(view, reports(view), watched_s=SOAK_S - 0.1) == WaveStep()
+    assert next_step(view, reports(view), watched_s=SOAK_S).changes is not None
+    assert next_step(fleet(1), {}, watched_s=1e6) == WaveStep()
+
+
+def test_an_error_or_drift_of_the_wave_takes_the_roll_out_back() -> None:
+    before = fleet(1, 3)
+    view = rolling(before)
+    drifted = {**reports(view), "dpu1": DpuStatus("dpu1", applied=view.generation, drift={"dns": "0"})}
+    for found, reason in (
+        (reports(view, dpu1="no port p9"), "refused: wave 1: dpu1: no port p9"),
+        (drifted, "refused: wave 1: dpu1: its bridge has other blocks of dns"),
+    ):
+        # It may be older than the wave.
+        assert next_step(view, found, watched_s=9) == WaveStep()
+        step = next_step(view, found, watched_s=10)
+        assert step.changes is not None
+        after = settled(committed(view, step.changes))
+        assert (state(after), after.wave, after.staged) == (("refused", reason), 0, {})
+        assert after.of_dpu("dpu1").services == after.services == before.services
+    # Those of later waves do not count yet.
+    assert next_step(view, reports(view, dpu2="no port p9"), watched_s=SOAK_S).reason == ""
+
+
+def test_one_of_twenty_dpus_may_be_silent_and_of_ten_none() -> None:
+    for count, silent in ((20, ("dpu7",)), (10, ())):
+        view = rolling(fleet(*[1] * count))
+        found = reports(view)
+        found["dpu7"] = replace(found["dpu7"], applied=view.ack - 1)
+        assert next_step(view, found, watched_s=SOAK_S + PATIENCE_S - 1) == WaveStep()
+        step = next_step(view, found, watched_s=SOAK_S + PATIENCE_S)
+        assert step.silent == silent
+        assert step.reason == ("" if silent else f"dpu7: has generation {view.ack - 1} after 120 s")
+    assert next_step(view, None, watched_s=SOAK_S + PATIENCE_S).reason.startswith("dpu1: has not reported yet")
+
+
+def test_an_override_during_a_roll_out_is_for_all_dpus_in_one_transaction_and_the_wave_is_watched_again() -> None:
+    view = rolling(fleet(1, 3))
+    override = with_override(view, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
+    given_view = committed(view, Changes(overrides={("dns", "fips2"): override}))
+    after = settled(given_view)
+    assert after.generation == given_view.generation + 1 == after.ack
+    assert after.of_dpu("dpu1").services["dns"].active.owners == {"fips3", "fips4"}
+    assert after.of_dpu("dpu2").services["dns"].active.owners == {"fips3"}
+    assert after.wave == view.wave
+
+
+def test_a_new_dpu_does_not_begin_the_wave_again() -> None:
+    view = rolling(fleet(1, 3))
+    after = committed(view, Changes(dpus={"dpu9": Dpu("dpu9", frozenset())}))
+    assert next_change(after).is_empty
+
+
+def test_a_config_that_cannot_be_is_refused_without_a_wave() -> None:
+    view = rolling(fleet(1, 3), SMALL_CONFIG.replace("weight: 30", "weight: no"))
+    assert (state(view)[0], view.wave) == ("refused", 0)
+
+
+def test_canaries_are_chosen_by_name_where_there_are_too_few() -> None:
+    dpus = fleet(3, 3, 2, 1).dpus
+    assert with_canaries(dpus, None) == {}
+    assert list(with_canaries(dpus, 3)) == ["dpu1", "dpu2"]
+    assert list(with_canaries(dpus, 9)) == ["dpu1", "dpu2", "dpu3"]
+    assert list(with_canaries(fleet(3, 3).dpus, None)) == ["dpu1"]
+    assert with_canaries({}, None) == {}

@@ -1,0 +1,140 @@
+"""The controller of a fleet: brings its store to what operators want and DPUs report, as long as its server leads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Protocol
+
+from xenoovs.errors import StoreRejected, XenoovsError, first_names
+from xenoovs.fleet.change import FleetChange, next_change, refused
+from xenoovs.fleet.waves import next_step
+from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
+from xenoovs.store.view import Changes, FleetView
+
+_COALESCE_S = 0.05
+"""Changes that come within this time are one transaction."""
+_POLL_S = 0.2
+_RETRY_S = 1.0
+
+
+class Log(Protocol):
+    """Where a controller reports events."""
+
+    def info(self, event: str, **facts: object) -> None: ...
+
+    def warn(self, event: str, **facts: object) -> None: ...
+
+
+class FleetController:
+    """Brings the store to what the newest intent, the overrides and the reports of DPUs say."""
+
+    def __init__(self, store: StoreClient, states: DpuStatusReader, *, changed: Event, log: Log) -> None:
+        """Bind it to its store.
+
+        Args:
+            store, states: Its two databases.
+            changed: Set by the clients of both whenever one of them has changed.
+            log: Where events go.
+        """
+        self._store, self._states, self._changed, self._log = store, states, changed, log
+        self._is_active: bool | None = None
+        self._settled: FleetView | None = None
+        # A successor has another clock, so what a wave waits for is watched again from its begin.
+        self._watched: tuple[int, int] | None = None
+        self._watched_since_s = 0.0
+        self._shown = ""
+
+    def run(self, is_ending: Callable[[], bool]) -> None:
+        """Decide after each change until `is_ending`."""
+        while not is_ending():
+            is_news = self._changed.wait(_POLL_S)
+            self._changed.clear()
+            self._watch_connection()
+            if not self._is_active:
+                continue
+            if is_news:
+                time.sleep(_COALESCE_S)
+            try:
+                self._decide()
+            except XenoovsError as problem:
+                # Such as a store that is lost, or an intent in use that a newer version cannot decide.
+                self._settled = None
+                self._warn_once(problem)
+                time.sleep(_RETRY_S)
+
+    def _decide(self) -> None:
+        """Write what the store lacks, and the next step of a roll-out. Raises XenoovsError."""
+        view = self._store.view()
+        if view is None:
+            return
+        if view is not self._settled:
+            change = next_change(view)
+            if not change.is_empty:
+                self._write_change(view, change)
+                return
+            self._settled, self._shown = view, ""
+        self._roll_out(view)
+
+    def _roll_out(self, view: FleetView) -> None:
+        """Write the next step of a roll-out once its wave has passed or failed. Raises XenoovsError."""
+        wave = (view.wave, view.ack) if view.wave else None
+        if wave != self._watched:
+            self._watched, self._watched_since_s = wave, time.monotonic()
+        if wave is None:
+            return
+        statuses = self._states.statuses() if self._states.connection.is_connected else None
+        step = next_step(view, statuses, watched_s=time.monotonic() - self._watched_since_s)
+        if step.changes is None or not self._commit(view, step.changes):
+            return
+        if step.silent:
+            self._log.warn("wave passed without some DPUs", wave=view.wave, dpus=first_names(step.silent))
+        if not step.reason:
+            self._log.info("wave passed", generation=view.generation + 1, wave=view.wave)
+
+    def _write_change(self, view: FleetView, change: FleetChange) -> None:
+        """Write one change. Raises XenoovsError."""
+        for unusable in change.unusable:
+            self._warn_once(unusable)
+        try:
+            is_written = self._commit(view, change.changes)
+        except StoreRejected as problem:
+            self._warn_once(problem)
+            changes = refused(view, problem)
+            if changes is None:
+                raise
+            self._commit(view, changes)
+            return
+        if is_written:
+            intent = change.changes.intent or view.intent
+            self._log.info("written", generation=view.generation + 1, intent=intent, services=len(change.steps))
+
+    def _commit(self, view: FleetView, changes: Changes) -> bool:
+        """Return whether changes were written. Raises XenoovsError."""
+        outcome = self._store.commit(view.generation, changes)
+        if outcome is not CommitOutcome.COMMITTED:
+            # The next view shows what another controller, or this transaction, has left.
+            self._log.info("not written; reading again", generation=view.generation, outcome=outcome.value)
+            return False
+        if changes.wave:
+            self._log.info("wave begins", generation=view.generation + 1, wave=changes.wave)
+        for number, intent in changes.intents.items():
+            if intent is not None and intent.comment.startswith("refused: "):
+                self._log.warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
+        return True
+
+    def _watch_connection(self) -> None:
+        connection = self._store.connection
+        is_active = connection.is_connected and connection.is_leader
+        if is_active is not self._is_active:
+            self._is_active, self._settled, self._watched = is_active, None, None
+            if is_active:
+                self._log.info("active: the server leads", remote=connection.remote)
+            else:
+                self._log.info("passive", reason=connection.reason or "another server leads")
+
+    def _warn_once(self, problem: XenoovsError) -> None:
+        if str(problem) != self._shown:
+            self._shown = str(problem)
+            self._log.warn("cannot decide", reason=self._shown)

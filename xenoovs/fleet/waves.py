@@ -1,0 +1,111 @@
+"""A roll-out in waves: when the next wave of DPUs begins, and why a roll-out is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from xenoovs.errors import counted, first_names
+from xenoovs.fleet.change import completion, next_wave, refusal, rolling_intent
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
+
+CANARY = 1
+LAST_WAVE = 3
+SOAK_S = 60
+"""How long a wave is watched, unless the operator says otherwise."""
+PATIENCE_S = 120
+"""How long the DPUs of a wave may lack it after that."""
+_GRACE_S = 10
+"""Until then a problem may have been reported before the wave began."""
+_MAX_SILENT = Fraction(1, 20)
+_CANARIES = Fraction(1, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class WaveStep:
+    """What a roll-out does next.
+
+    Attributes:
+        changes: To write now; None: the wave goes on.
+        reason: Why the roll-out is refused; an empty text: it is not.
+        silent: DPUs that the next step does without; they follow by themselves.
+    """
+
+    changes: Changes | None = None
+    reason: str = ""
+    silent: tuple[str, ...] = ()
+
+
+def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watched_s: float) -> WaveStep:
+    """Return what follows from the reports of the DPUs whose wave has begun.
+
+    It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
+    drift; at most 5 % may lack it in the end, without an error. A problem that is there after 10 s ends the roll-out.
+
+    Args:
+        view: What `change.next_change` has nothing to add to.
+        statuses: What DPUs report, by their names; None: not known.
+        watched_s: Since when the caller knows this wave and `view.ack`, in seconds.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not view.wave:
+        return WaveStep()
+    waits = waits_for(view, statuses)
+    members = sum(dpu.wave <= view.wave for dpu in view.dpus.values())
+    failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
+    if failed and watched_s >= min(intent.soak_s, _GRACE_S):
+        name, reason = next(iter(failed.items()))
+        return _refused(view, f"{name}: {reason}" + _others(failed))
+    if watched_s < intent.soak_s:
+        return WaveStep()
+    if waits:
+        if watched_s < intent.soak_s + PATIENCE_S:
+            return WaveStep()
+        if len(waits) > members * _MAX_SILENT:
+            name, (reason, _) = next(iter(waits.items()))
+            return _refused(view, f"{name}: {reason} after {PATIENCE_S} s" + _others(waits))
+    wave = next_wave(view)
+    changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
+    return WaveStep(changes, silent=tuple(waits))
+
+
+def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
+    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure."""
+    found = dict[str, tuple[str, bool]]()
+    for name, dpu in sorted(view.dpus.items()):
+        status = (statuses or {}).get(name)
+        if dpu.wave > view.wave:
+            continue
+        if status is None:
+            found[name] = ("has not reported yet", False)
+        elif status.error:
+            found[name] = (status.error, True)
+        elif status.drift:
+            found[name] = (f"its bridge has other blocks of {first_names(sorted(status.drift), most=3)}", True)
+        elif status.applied < view.ack:
+            found[name] = (f"has generation {status.applied}", False)
+    return found
+
+
+def with_canaries(dpus: Mapping[str, Dpu], least: int | None) -> dict[str, Dpu]:
+    """Return the DPUs to change so that so many are canaries, by name from those of the last wave.
+
+    Args:
+        least: How many canaries there are to be; None: 1 of 100 DPUs, at least one.
+    """
+    wanted = ceil(len(dpus) * _CANARIES) if least is None else least
+    lacking = max(0, wanted - sum(dpu.wave == CANARY for dpu in dpus.values()))
+    later = sorted(dpus.values(), key=lambda dpu: (-dpu.wave, dpu.name))
+    return {dpu.name: replace(dpu, wave=CANARY) for dpu in later[:lacking] if dpu.wave != CANARY}
+
+
+def _refused(view: FleetView, reason: str) -> WaveStep:
+    intent = rolling_intent(view)
+    assert intent is not None  # noqa: S101  # as `next_step` has looked
+    return WaveStep(refusal(view, intent, f"wave {view.wave}: {reason}"), reason)
+
+
+def _others(dpus: Mapping[str, object]) -> str:
+    return f", and {counted(len(dpus) - 1, 'other DPU')}" if len(dpus) > 1 else ""
