@@ -30,7 +30,8 @@ def snapshot(dpus: int) -> FleetSnapshot:
     rows[1] = replace(rows[1], state=DpuState.FAILED, status=replace(rows[1].status, applied=40, error=NO_PORT))
     rows[2] = replace(rows[2], state=DpuState.BEHIND)
     servers = (facts(LEADER), facts(CANDIDATE, is_connected=False))
-    return FleetSnapshot(FleetView("production", 1, 41, 7, 0), tuple(rows), servers, True, ("a problem",), 0.0)
+    view = FleetView("production", 1, 41, 7, 0)
+    return FleetSnapshot(view, tuple(rows), servers, True, ("a problem",), 0.0, ("wave 1",))
 
 
 @dataclass
@@ -83,6 +84,7 @@ def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls:
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.open(urls[1000])
+            assert await tab.evaluate("document.querySelector('.notice.warn').innerText") == "wave 1"
             assert (await tab.evaluate(SHOWN))[:3] == ["dpu1", "dpu2", "dpu0"]
             await tab.evaluate("document.querySelector('.choose-failed').click()")
             assert await tab.evaluate(SHOWN) == ["dpu1"]

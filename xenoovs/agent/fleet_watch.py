@@ -17,7 +17,7 @@ from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.metrics.fleet import mount_fleet_metrics
 from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
-from xenoovs.fleet.dpus import dpu_rows, fleet_problems
+from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
@@ -66,6 +66,7 @@ class FleetWatch:
             is_active=connection.is_connected and connection.is_leader,
             problems=tuple(problems),
             now_s=now_s,
+            roll_out=() if view is None else tuple(roll_out_lines(view, statuses)),
         )
 
     def _read_servers(self) -> None:

@@ -96,6 +96,7 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[Line]:
             ),
         ),
     ]
+    lines += [((fit(one_column(text), width), "warn"),) for text in snapshot.roll_out]
     lines += [((fit(one_column(text), width), "bad"),) for text in snapshot.problems[:_MAX_PROBLEMS]]
     if len(snapshot.problems) > _MAX_PROBLEMS:
         lines.append(((f"{len(snapshot.problems) - _MAX_PROBLEMS} more: see `xenoovs fleet status`", "quiet"),))

@@ -22,6 +22,7 @@ class FleetSnapshot:
         is_active: Whether the controller of this host decides.
         problems: What an operator should look after, in words.
         now_s: Seconds since 1970.
+        roll_out: What a roll-out does and waits for, in words; empty: there is none.
     """
 
     view: FleetView | None
@@ -30,6 +31,7 @@ class FleetSnapshot:
     is_active: bool
     problems: tuple[str, ...]
     now_s: float
+    roll_out: tuple[str, ...] = ()
 
     def counts(self) -> Counter[DpuState]:
         """Return how many DPUs there are in each state."""

@@ -62,3 +62,9 @@ def test_many_problems_leave_room_for_dpus() -> None:
     assert shown[7] == "26 more: see `xenoovs fleet status`"
     assert shown[9].startswith("dpu500")
     assert max(map(len, shown)) <= 80
+
+
+def test_a_roll_out_is_above_the_dpus() -> None:
+    shown = lines(replace(fleet(), roll_out=("config 8 is rolled out: wave 1, 2 of 1000 DPUs",)))
+    assert shown[3] == "config 8 is rolled out: wave 1, 2 of 1000 DPUs"
+    assert shown[5].startswith("dpu500")

@@ -111,6 +111,12 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         lambda s: None if s.view is None else s.is_refused,
     ),
     _of_fleet(
+        "xenoovs_fleet_wave",
+        "Wave of the roll-out; 0: there is none.",
+        _STORE,
+        lambda s: None if s.view is None else s.view.wave,
+    ),
+    _of_fleet(
         "xenoovs_fleet_problems",
         "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
         "the controller",

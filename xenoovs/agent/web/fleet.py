@@ -40,6 +40,7 @@ def fleet_body(snapshot: FleetSnapshot) -> Markup:
     return join(
         _head(snapshot),
         *(element("p", problem, class_="notice bad") for problem in snapshot.problems),
+        *(element("p", text, class_="notice warn") for text in snapshot.roll_out),
         _refused(snapshot),
         *_overrides(snapshot),
         _facts(snapshot),
