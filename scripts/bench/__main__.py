@@ -15,6 +15,7 @@ from scripts.bench import (
     controller,
     death,
     dumps,
+    fleet,
     idle,
     management,
     megaflows,
@@ -41,6 +42,7 @@ _PARTS = {
     "death": death.rows,
     "agent": agent_load.rows,
     "idle": idle.rows,
+    "fleet": fleet.rows,
 }
 
 

@@ -1,0 +1,259 @@
+"""A fleet: three servers, two relays and many light clients that ask a relay for what an agent asks for.
+
+A light client sends the request of an agent (`fleet_columns`), and reads all that comes; it compiles nothing.
+Times on the clock count the clients too, which are one process; times of a processor are those of servers and relays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from scripts.bench.measure import Row
+from xenoovs.decision.decision import Blocks
+from xenoovs.partition.block import Block
+from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.rows import StoreDatabase, fleet_columns
+from xenoovs.store.servers import (
+    RaftServer,
+    ServerFiles,
+    StorePort,
+    create_databases,
+    files_of,
+    start_server,
+    stop_server,
+)
+from xenoovs.store.view import Changes, StoredService
+
+_SERVERS, _RELAYS, _SERVICES, _DEPTH, _CHANGES = 3, 2, 1000, 4, 20
+_SIZES = (10, 100, 1000)
+_PATIENCE_S = 300.0
+_NEVER = "00000000-0000-0000-0000-000000000000"
+
+
+def rows(sizes: Sequence[int] = _SIZES) -> Iterator[Row]:
+    """Yield the figures of a fleet for each number of clients."""
+    # Relays inherit it; 1,024 is the usual soft limit.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as work, ExitStack() as stack:
+        servers, relays, ports = _start(Path(work), stack)
+        remotes = ",".join(each.remote for each in servers)
+        writer = stack.enter_context(StoreClient(remotes, with_intents=True))
+        _commit(writer, Changes({f"s{number:04}": _service(number, 0) for number in range(_SERVICES)}))
+        for size in sizes:
+            yield from _fleet(size, writer, servers, relays, ports)
+
+
+def _start(work: Path, stack: ExitStack) -> tuple[list[ServerFiles], list[ServerFiles], list[StorePort]]:
+    network = f"127.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
+    members = [RaftServer(f"{network}.{number + 1}") for number in range(_SERVERS)]
+    servers, relays, ports = list[ServerFiles](), list[ServerFiles](), list[StorePort]()
+    for number, member in enumerate(members):
+        create_databases(work / f"s{number}", name="bench", servers=members, local=number)
+        files = files_of(work / f"s{number}", StoreDatabase.FLEET)
+        stack.callback(stop_server, files)
+        _serves(start_server(files, [StorePort(member.host, 6661, is_read_only=True)]))
+        servers.append(files)
+    source = ",".join(f"tcp:{member.host}:6661" for member in members)
+    for number in range(_RELAYS):
+        files, port = (
+            ServerFiles(work / f"r{number}", "relay"),
+            StorePort(f"{network}.{101 + number}", 6662, is_read_only=True),
+        )
+        stack.callback(stop_server, files)
+        _serves(start_server(files, [port], source=source))
+        relays.append(files)
+        ports.append(port)
+    return servers, relays, ports
+
+
+def _serves(reason: str) -> None:
+    if reason:
+        raise RuntimeError(reason)
+
+
+def _service(number: int, turn: int) -> StoredService:
+    """A service of 16 blocks; each `turn` gives its first block another backend."""
+    owners = [f"b{block}" for block in range(1 << _DEPTH)]
+    owners[0] = f"b{turn % 2 * 2}"
+    blocks = Blocks.of((Block(value, _DEPTH), owner) for value, owner in enumerate(owners))
+    name = f"s{number:04}"
+    return StoredService(name, frozenset(), json.dumps({"name": name}), name, 0, active=blocks, home=blocks)
+
+
+def _commit(writer: StoreClient, changes: Changes) -> int:
+    view = writer.view() or writer.wait_changed(None, timeout_s=_PATIENCE_S)
+    if view is None or writer.commit(view.generation, changes, timeout_s=60) is not CommitOutcome.COMMITTED:
+        raise RuntimeError("the change was not written")
+    return view.generation + 1
+
+
+@dataclass(eq=False)
+class _Client:
+    """A connection to a relay: what it knows, and what it has received."""
+
+    relay: StorePort
+    socket: socket.socket | None = None
+    text: bytearray = field(default_factory=bytearray)
+    last_id: str = _NEVER
+    generation: int = -1
+    is_found: bool | None = None
+    received_bytes: int = 0
+
+    def connect(self) -> None:
+        self.socket = socket.create_connection((self.relay.host, self.relay.port))
+        self.is_found, self.text = None, bytearray()
+        tables = {table: [{"columns": list(columns)}] for table, columns in fleet_columns(with_intents=False).items()}
+        database = StoreDatabase.FLEET.value
+        request = {"id": 1, "method": "monitor_cond_since", "params": [database, str(uuid4()), tables, self.last_id]}
+        self.socket.sendall(json.dumps(request, separators=(",", ":")).encode())
+
+    def read(self) -> None:
+        """Take what has come. Raises ConnectionError at its end."""
+        assert self.socket is not None
+        chunk = self.socket.recv(1 << 20)
+        if not chunk:
+            raise ConnectionResetError
+        self.received_bytes += len(chunk)
+        self.text += chunk
+        # A message has no mark at its end (RFC 7047, 4): only text that ends as an object may be whole.
+        while self.text and chunk.endswith(b"}"):
+            try:
+                message, end = json.JSONDecoder().raw_decode(self.text.decode())
+            except ValueError:
+                return
+            del self.text[: len(self.text.decode()[:end].encode())]
+            self._take(message)
+
+    def _take(self, message: dict[str, object]) -> None:
+        method, params, result = message.get("method"), message.get("params"), message.get("result")
+        if method == "echo":
+            assert self.socket is not None
+            self.socket.sendall(json.dumps({"id": message["id"], "result": params, "error": None}).encode())
+        elif method == "update3" and isinstance(params, list):
+            self.last_id = params[1]
+            self._see(params[2])
+        elif isinstance(result, list):
+            self.is_found, self.last_id = bool(result[0]), result[1]
+            self._see(result[2])
+
+    def _see(self, tables: dict[str, dict[str, dict[str, dict[str, int]]]]) -> None:
+        for row in tables.get("Fleet", {}).values():
+            for columns in row.values():
+                self.generation = columns.get("generation", self.generation)
+
+
+class _Clients:
+    def __init__(self, size: int, ports: Sequence[StorePort]) -> None:
+        self.all = [_Client(ports[number % len(ports)]) for number in range(size)]
+        self._selector = selectors.DefaultSelector()
+        for client in self.all:
+            self._connect(client)
+
+    def _connect(self, client: _Client) -> None:
+        client.connect()
+        assert client.socket is not None
+        self._selector.register(client.socket, selectors.EVENT_READ, client)
+
+    def wait(self, generation: int) -> None:
+        """Read until every client is connected and has a generation. A lost connection is made again."""
+        end_s, lost = time.monotonic() + _PATIENCE_S, list[_Client]()
+        while any(each.generation < generation or each.is_found is None for each in self.all):
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"not all clients have generation {generation}")
+            for key, _ in self._selector.select(0.05):
+                try:
+                    key.data.read()
+                except ConnectionError:
+                    self._close(key.data)
+                    lost.append(key.data)
+            for client in tuple(lost):
+                try:
+                    self._connect(client)
+                    lost.remove(client)
+                except OSError:
+                    break
+
+    def _close(self, client: _Client) -> None:
+        if client.socket is not None:
+            self._selector.unregister(client.socket)
+            client.socket.close()
+            client.socket, client.is_found = None, None
+
+    def close(self) -> None:
+        for client in self.all:
+            self._close(client)
+        self._selector.close()
+
+
+def _fleet(
+    size: int,
+    writer: StoreClient,
+    servers: Sequence[ServerFiles],
+    relays: Sequence[ServerFiles],
+    ports: list[StorePort],
+) -> Iterator[Row]:
+    name, everyone = f"fleet, {size:,} DPUs", (*servers, *relays)
+    start_s, cpu_s = time.monotonic(), _cpu_s(everyone)
+    clients = _Clients(size, ports)
+    view = writer.view()
+    assert view is not None
+    clients.wait(view.generation)
+    yield Row(f"{name}: first download, all", time.monotonic() - start_s, "s")
+    yield Row(f"{name}: first download, servers' and relays' CPU", _cpu_s(everyone) - cpu_s, "s")
+    yield Row(f"{name}: first download of one", clients.all[0].received_bytes / 1000, "kB")
+    walls, cpu_s, before = list[float](), _cpu_s(everyone), clients.all[0].received_bytes
+    for turn in range(1, _CHANGES + 1):
+        start_s = time.monotonic()
+        clients.wait(_commit(writer, Changes({"s0000": _service(0, turn)})))
+        walls.append(time.monotonic() - start_s)
+    yield Row(f"{name}: one change to the last, p50", statistics.median(walls), "s", 0.3)
+    yield Row(f"{name}: one change to the last, worst of {_CHANGES}", max(walls), "s", 1.0)
+    yield Row(f"{name}: one change, servers' and relays' CPU", (_cpu_s(everyone) - cpu_s) / _CHANGES, "s", 0.1)
+    yield Row(f"{name}: one change, sent to one", (clients.all[0].received_bytes - before) / _CHANGES, "B")
+    start_s, cpu_s = time.monotonic(), _cpu_s(relays)
+    clients.wait(_commit(writer, Changes({f"s{each:04}": _service(each, 1) for each in range(50, _SERVICES)})))
+    yield Row(f"{name}: 950 services to the last", time.monotonic() - start_s, "s", 3.0)
+    yield Row(f"{name}: 950 services, CPU of a relay", (_cpu_s(relays) - cpu_s) / _RELAYS, "s", 0.3)
+    _commit(writer, Changes({f"s{each:04}": _service(each, 0) for each in range(50, _SERVICES)}))
+    view = writer.view()
+    assert view is not None
+    clients.wait(view.generation)
+    dead = relays[0]
+    os.kill(int(dead.pid.read_text()), signal.SIGKILL)
+    for client in clients.all:
+        if client.relay is ports[0]:
+            client.is_found, client.relay = None, ports[1]
+    start_s = time.monotonic()
+    clients.wait(view.generation)
+    back = time.monotonic() - start_s
+    moved = clients.all[::_RELAYS]
+    yield Row(f"{name}: half of them back at the other relay", back, "s", 30.0)
+    yield Row(
+        f"{name}: of these, not found: true", 100 * sum(not each.is_found for each in moved) / len(moved), "%", 1.0
+    )
+    clients.close()
+    source = ",".join(f"tcp:{ports[0].host.rpartition('.')[0]}.{number + 1}:6661" for number in range(_SERVERS))
+    _serves(start_server(dead, [ports[0]], source=source))
+
+
+def _cpu_s(files: Sequence[ServerFiles]) -> float:
+    """Return the seconds of a processor that processes have used (proc_pid_stat(5), utime and stime)."""
+    ticks = 0
+    for each in files:
+        fields = Path(f"/proc/{int(each.pid.read_text())}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
