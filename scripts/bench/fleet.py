@@ -101,6 +101,14 @@ def _commit(writer: StoreClient, changes: Changes) -> int:
     return view.generation + 1
 
 
+def monitor_request(last_id: str) -> bytes:
+    """Return the request of an agent (ovsdb-server(7), 4.1.15) that knows the transaction `last_id`."""
+    tables = {table: [{"columns": list(columns)}] for table, columns in fleet_columns(with_intents=False).items()}
+    params = [StoreDatabase.FLEET.value, str(uuid4()), tables, last_id]
+    request = {"id": 1, "method": "monitor_cond_since", "params": params}
+    return json.dumps(request, separators=(",", ":"), sort_keys=True).encode()
+
+
 @dataclass(eq=False)
 class _Client:
     """A connection to a relay: what it knows, and what it has received."""
@@ -116,10 +124,7 @@ class _Client:
     def connect(self) -> None:
         self.socket = socket.create_connection((self.relay.host, self.relay.port))
         self.is_found, self.text = None, bytearray()
-        tables = {table: [{"columns": list(columns)}] for table, columns in fleet_columns(with_intents=False).items()}
-        database = StoreDatabase.FLEET.value
-        request = {"id": 1, "method": "monitor_cond_since", "params": [database, str(uuid4()), tables, self.last_id]}
-        self.socket.sendall(json.dumps(request, separators=(",", ":")).encode())
+        self.socket.sendall(monitor_request(self.last_id))
 
     def read(self) -> None:
         """Take what has come. Raises ConnectionError at its end."""

@@ -14,9 +14,11 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from scripts.bench.fleet import monitor_request
 from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, running_store, service, wait_generation
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.decision.decision import Blocks
@@ -163,6 +165,7 @@ def test_monitor_requests_of_two_processes_are_equal_and_have_no_conditions(stor
     assert monitors[0] == monitors[1]
     assert b"where" not in monitors[0]
     assert b"blocks" in monitors[0]
+    assert monitors[0] in monitor_request(str(uuid4())), "the clients of `make bench` ask for the same"
 
 
 def test_a_transaction_larger_than_the_buffers_of_a_socket_is_written(client: StoreClient) -> None:
