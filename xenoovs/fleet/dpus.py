@@ -44,7 +44,7 @@ class DpuRow:
     """A DPU in the list.
 
     Attributes:
-        seen_s: Since its last report; None: there is none.
+        seen_s: Since its last report, of which the DPU's clock notes the time; None: there is none.
     """
 
     name: str
@@ -58,7 +58,18 @@ class DpuRow:
         drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
             sorted(self.status.drift), most=3
         )
-        return "; ".join(filter(None, (self.status.error, drift if self.status.drift else "")))
+        return "; ".join(filter(None, (self._clock, self.status.error, drift if self.status.drift else "")))
+
+    @property
+    def _clock(self) -> str:
+        if self.state is not DpuState.SILENT or self.seen_s is None:
+            return ""
+        if self.seen_s < 0:
+            return (
+                f"its last report is {duration(-self.seen_s)} in the future: set the clock of the DPU or of this host "
+                "(NTP); whether it still reports is not known"
+            )
+        return "if its agent runs and reports, its clock or that of this host is wrong (NTP)"
 
 
 def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
@@ -66,7 +77,9 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
     rows = []
     for name in (*sorted(view.dpus), *sorted(statuses.keys() - view.dpus.keys())):
         status = statuses.get(name)
-        seen_s = None if status is None else max(0.0, now_s - status.seen_ms / 1000)
+        seen_s = None if status is None else now_s - status.seen_ms / 1000
+        if seen_s is not None and -SILENT_S <= seen_s < 0:
+            seen_s = 0.0
         rows.append(DpuRow(name, _state(view, name, status, seen_s), status or DpuStatus(name), seen_s))
     return rows
 
@@ -76,7 +89,8 @@ def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float |
         return DpuState.STRANGER
     if status is None or seen_s is None:
         return DpuState.UNKNOWN
-    if seen_s > SILENT_S:
+    # A report of the future would hide for as long that no other one came.
+    if abs(seen_s) > SILENT_S:
         return DpuState.SILENT
     if status.error:
         return DpuState.FAILED

@@ -1,0 +1,35 @@
+"""The state of DPUs, from what they report."""
+
+from __future__ import annotations
+
+import pytest
+
+from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows
+from xenoovs.store.view import Dpu, DpuStatus, FleetView
+
+NOW_S = 1_800_000_000.0
+
+
+def row(clock_s: float) -> DpuRow:
+    """The row of a DPU that reports just now, by a clock that is off by `clock_s`."""
+    status = DpuStatus("dpu1", applied=1, seen_ms=int((NOW_S + clock_s) * 1000))
+    view = FleetView("fleet", 1, generation=1, intent=1, ack=0, dpus={"dpu1": Dpu("dpu1", frozenset())})
+    return dpu_rows(view, {"dpu1": status}, now_s=NOW_S)[0]
+
+
+@pytest.mark.parametrize("clock_s", [-170, 0, 170])
+def test_a_clock_that_is_a_little_off_changes_nothing(clock_s: int) -> None:
+    found = row(clock_s)
+    assert (found.state, found.note, found.seen_s) == (DpuState.APPLIED, "", max(0, -clock_s))
+
+
+def test_a_clock_an_hour_ahead_does_not_hide_a_dpu_that_is_silent() -> None:
+    found = row(3600)
+    assert found.state is DpuState.SILENT
+    assert "in the future: set the clock" in found.note
+
+
+def test_a_clock_an_hour_behind_is_named_beside_silence() -> None:
+    found = row(-3600)
+    assert found.state is DpuState.SILENT
+    assert "its clock or that of this host is wrong" in found.note
