@@ -30,7 +30,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
     A DPU is `behind` with an older generation, `failed` with an error, `drifted` where its flows say something else
-    than the store, and `silent` three minutes after its last report.
+    than the store, and `silent` three minutes after its last report, or if its clock is off by more than that.
 
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
