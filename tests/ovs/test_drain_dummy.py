@@ -217,8 +217,8 @@ def test_an_agent_that_is_killed_in_the_middle_ends_the_drain_in_time(bridge: Du
         eventually(is_over, "the end of the drain")
     told = [age_s for age_s in ages if age_s is not None]
     assert told == sorted(told)
-    # One that began anew would end it at 5 + 9 s at the earliest.
-    assert 5 < told[0] < told[-1] < 5 + 9
+    # One that began anew would count from 0.
+    assert all(age_s > 5 for age_s in told)
     assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or ONE in flow.replace(":", "")]
 
 
