@@ -12,13 +12,14 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.unit import balancer as small
-from xenoovs.agent.health import Ejected, Ramps
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.servers import find_backend
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import RuntimeChanged, with_overrides
 from xenoovs.compile.read import is_of_drain
+from xenoovs.decision.ejection import Ejected
+from xenoovs.decision.slow_start import Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CompileError, RequestRefused, XenoovsError

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health import Check, checks_of, max_ejected
+from xenoovs.agent.health import Check, checks_of
+from xenoovs.decision.ejection import max_ejected
 from xenoovs.model.balancer import AllDown, Health, ProbeKind
 
 TICK_S, INTERVAL_S, TIMEOUT_S = 0.125, 1.0, 0.5

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.strategies import balancers
 from tests.unit import balancer as small
-from xenoovs.agent.health import Ejected
 from xenoovs.decision.decision import DesiredState
+from xenoovs.decision.ejection import Ejected
 from xenoovs.engine.engine import Engine
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import Check, in_maintenance, max_ejected
+from xenoovs.agent.health import Check, in_maintenance
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import (
@@ -26,6 +26,7 @@ from xenoovs.agent.state import (
     desired_state,
     step,
 )
+from xenoovs.decision.ejection import max_ejected
 from xenoovs.errors import CompileError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
 

@@ -19,12 +19,12 @@ import yaml
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
-from xenoovs.agent.health import Ramps
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.read import read
 from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import Phase
+from xenoovs.decision.slow_start import Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer

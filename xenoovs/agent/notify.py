@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from xenoovs.agent.health import Ejection, in_maintenance
+from xenoovs.agent.health import in_maintenance
 from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import AgentState
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Notify, Service
 from xenoovs.model.next_hop import mac_of
 

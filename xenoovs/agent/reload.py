@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
-from xenoovs.agent.health import KnownShares
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.overrides import (
     EndedOverride,
@@ -40,6 +39,7 @@ from xenoovs.agent.state import (
 )
 from xenoovs.agent.store import Store
 from xenoovs.decision.decision import BackendName
+from xenoovs.decision.slow_start import KnownShares
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import (

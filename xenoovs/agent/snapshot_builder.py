@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xenoovs.agent.changes import LastChange
-from xenoovs.agent.health import BackendHealth, HealthTracker, Ramps
+from xenoovs.agent.health import BackendHealth, HealthTracker
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.snapshot import (
     AgentView,
@@ -29,6 +29,7 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
+from xenoovs.decision.slow_start import Ramps
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.verify.findings import BlockOffload, OffloadFindings

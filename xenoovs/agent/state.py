@@ -13,25 +13,19 @@ from fractions import Fraction
 from xenoovs.agent.health import (
     AdvertisedChange,
     Check,
-    Ejected,
     HealthChange,
     HealthTracker,
-    KnownShares,
-    Ramps,
     Signal,
-    SlowStarts,
     checks_of,
     in_maintenance,
     raised_by_operators,
-    ramps,
-    update_slow_starts,
-    with_away,
-    with_dead_ports,
 )
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import Blocks, DesiredState, Stored, with_weights
+from xenoovs.decision.ejection import Ejected, with_away, with_dead_ports
+from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 

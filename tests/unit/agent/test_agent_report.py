@@ -10,9 +10,9 @@ import pytest
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
 from xenoovs.agent import report
-from xenoovs.agent.health import Ejected
 from xenoovs.agent.report import Report
 from xenoovs.decision.decision import DesiredState
+from xenoovs.decision.ejection import Ejected
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Drain, DrainMode
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import Ejection, decide_ejections, select_ejected, with_away, with_dead_ports
+from xenoovs.decision.ejection import Ejection, decide_ejections, select_ejected, with_away, with_dead_ports
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AllDown, Backend, Health, ProbeKind, Service
 from xenoovs.model.next_hop import Direct

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.agent.health import SlowStarts, ramps, update_slow_starts
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import AgentState
 from xenoovs.decision.decision import BackendName
+from xenoovs.decision.slow_start import SlowStarts, ramps, update_slow_starts
 from xenoovs.model.balancer import Balancer, Health, ProbeKind
 from xenoovs.partition.change import STEPS
 

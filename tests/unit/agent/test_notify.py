@@ -17,7 +17,7 @@ from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent.agent_check import Advertised
-from xenoovs.agent.health import Check, Checks, Ejection, HealthTracker
+from xenoovs.agent.health import Check, Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
@@ -25,6 +25,7 @@ from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import AgentState, RuntimeChanged, step
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Balancer, Health, Notify, ProbeKind
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)

@@ -1,0 +1,168 @@
+"""Which backends that are down get no clients: `max_down` limits how many. Pure: the time is an argument.
+
+If all probes fail, the probes are the more likely fault. A backend that goes down while the limit is reached is held:
+it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old: it may be
+about to answer, as after an outage of all. So it is ejected only after `fall` more failures in a row, of probes that
+were sent since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from immutables import Map
+
+from xenoovs.model.balancer import AllDown, Health, Service
+
+Ejected = Mapping[str, frozenset[str]]
+"""Names of the backends that get no clients, by the name of their service. Services without any are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A backend that is down and keeps its clients.
+
+    Attributes:
+        since_s: When it went down.
+        free_s: Since when the limit allows one more ejection; None: it does not.
+    """
+
+    since_s: float
+    free_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ejection:
+    """The backends of one service that are down.
+
+    Attributes:
+        down: When each of them went down.
+        ejected: Those that get no clients, as decided last.
+        held: Those that keep their clients, as decided last.
+    """
+
+    down: Map[str, float] = field(default_factory=Map)
+    ejected: frozenset[str] = frozenset()
+    held: Mapping[str, Held] = field(default_factory=dict)
+
+
+def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
+    """Decide which backends of a service, with the weights in use, get no clients.
+
+    Args:
+        before: The backends that are down now, and what was decided last.
+        service: Of its backends, those without a weight count neither as up nor as down. While one of its backups is
+            up, nothing limits ejections: clients of all other backends have somewhere to go.
+        failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
+        now_s: The time.
+    """
+    if service.health is None or not before.down:
+        return Ejection(before.down)
+    down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
+    split, backups = _pools(service)
+    names, total = [backend.name for backend in down if backend.name in split], len(split)
+    limits = _limits(service.health, backups, before.down)
+    stale = {name for name in names if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
+    ejected = select_ejected(names, total=total, health=limits, before=before.ejected, stale=stale)
+    free_s = now_s if len(ejected) < max_ejected(total, limits) else None
+    held = {name: Held(before.down[name], free_s) for name in names if name not in ejected}
+    if free_s is not None:
+        held |= {name: was for name in held if (was := _held(before, name)) and was.free_s is not None}
+    return Ejection(before.down, ejected.union(b.name for b in down if b.name in backups or not b.weight), held)
+
+
+def _pools(service: Service) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the backends that split the clients by weight, and of those that wait until none serves."""
+    pairs = zip(service.backends, service.weights, strict=True)
+    split = frozenset(backend.name for backend, weight in pairs if weight)
+    return split, frozenset(backend.name for backend in service.backends if backend.weight) - split
+
+
+def _limits(health: Health, backups: Collection[str], down: Collection[str]) -> Health:
+    """Return the health check, without limits to ejections while a backup is up."""
+    if all(name in down for name in backups):
+        return health
+    return replace(health, max_down=Fraction(1), on_all_down=AllDown.DROP)
+
+
+def select_ejected(
+    down: Sequence[str], *, total: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
+) -> frozenset[str]:
+    """Select the backends to eject: at most `max_down` of all, and never all. The first to go down comes first.
+
+    If all are down, and `on_all_down` says to drop their packets, all are ejected.
+
+    Args:
+        down: The backends that are down, in the order in which they went down.
+        total: How many backends have a weight.
+        health: Has the limits.
+        before: The backends that are ejected already.
+        stale: The backends that must not be ejected yet.
+    """
+    if len(down) >= total and health.on_all_down is AllDown.DROP:
+        return frozenset(down)
+    limit = max_ejected(total, health)
+    stay = [name for name in down if name in before][:limit]
+    others = [name for name in down if name not in before and name not in stale]
+    return frozenset([*stay, *others[: limit - len(stay)]])
+
+
+def max_ejected(total: int, health: Health) -> int:
+    """Return how many of so many backends may be ejected at once, unless all are down and dropped."""
+    return max(min(int(health.max_down * total), total - 1), 0)
+
+
+def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
+    """Return whether a held backend has failed `fall` probes, since the limit allows it. `failing_s`: of the first."""
+    held = _held(before, name)
+    return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
+
+
+def will_be_held(before: Ejection, service: Service, name: str) -> bool:
+    """Return whether a backend that went down just now will keep its clients, unless others come up before a decision.
+
+    It only counts: when thousands of backends go down at once, it is called thousands of times.
+    """
+    if service.health is None:
+        return False
+    split, backups = _pools(service)
+    total, limits = len(split), _limits(service.health, backups, before.down)
+    down = sum(1 for each in before.down if each in split)
+    if name not in split or (down == total and limits.on_all_down is AllDown.DROP):
+        return False
+    return down - sum(1 for each in before.held if each in before.down) > max_ejected(total, limits)
+
+
+def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: Collection[str]) -> Ejected:
+    """Return `ejected`, and the backends whose egress is one of the ports without link.
+
+    `max_down` does not limit these: a port without link is no error of a probe. A service without any backend left
+    stays as it is: its packets cannot leave either way, and its flows are right when the link is back.
+    """
+    down = frozenset(ports_down)
+    if not down:
+        return ejected
+    behind = {
+        service.name: frozenset(b.name for b in service.backends if b.weight and set(b.next_hop.ports) & down)
+        for service in services
+    }
+    return with_away(ejected, services, behind)
+
+
+def with_away(ejected: Ejected, services: Iterable[Service], away: Ejected) -> Ejected:
+    """Return `ejected`, and these backends, except where a service would be left without any."""
+    extended = dict(ejected)
+    for service in services if away else ():
+        names = away.get(service.name, frozenset())
+        before = ejected.get(service.name, frozenset())
+        if not {backend.name for backend in service.backends if backend.weight} <= before | names:
+            extended[service.name] = before | names
+    return {name: names for name, names in extended.items() if names}
+
+
+def _held(before: Ejection, name: str) -> Held | None:
+    """Return the decision to hold a backend; None if it was not held, or has come up since."""
+    held = before.held.get(name)
+    return held if held is not None and held.since_s == before.down[name] else None
