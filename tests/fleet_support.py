@@ -31,6 +31,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         generation=view.generation + 1,
         ack=view.ack if ack is None else ack,
         wave=view.wave if changes.wave is None else changes.wave,
+        switch_at_ms=view.switch_at_ms if changes.switch_at_ms is None else changes.switch_at_ms,
         removed=view.removed if changes.removed is None else changes.removed,
         staged=_merged(view.staged, staged),
         intent=view.intent if changes.intent is None else changes.intent,

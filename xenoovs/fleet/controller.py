@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, XenoovsError, first_names
 from xenoovs.fleet.change import FleetChange, next_change, refused
+from xenoovs.fleet.switch_time import is_awaited, switch_time_ms
 from xenoovs.fleet.waves import next_step
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.view import Changes, FleetView
@@ -30,17 +32,28 @@ class Log(Protocol):
 class FleetController:
     """Brings the store to what the newest intent, the overrides and the reports of DPUs say."""
 
-    def __init__(self, store: StoreClient, states: DpuStatusReader, *, changed: Event, log: Log) -> None:
+    def __init__(
+        self,
+        store: StoreClient,
+        states: DpuStatusReader,
+        *,
+        changed: Event,
+        log: Log,
+        switch_after_s: float = 0.0,
+    ) -> None:
         """Bind it to its store.
 
         Args:
             store, states: Its two databases.
             changed: Set by the clients of both whenever one of them has changed.
             log: Where events go.
+            switch_after_s: From a decision until DPUs switch together; 0: each switches at once.
         """
         self._store, self._states, self._changed, self._log = store, states, changed, log
+        self._switch_after_s = switch_after_s
         self._is_active: bool | None = None
         self._settled: FleetView | None = None
+        self._decided: tuple[FleetView, FleetChange] | None = None
         # A successor has another clock, so what a wave waits for is watched again from its begin.
         self._watched: tuple[int, int] | None = None
         self._watched_since_s = 0.0
@@ -70,11 +83,15 @@ class FleetController:
         if view is None:
             return
         if view is not self._settled:
-            change = next_change(view)
+            if self._decided is None or self._decided[0] is not view:
+                self._decided = view, next_change(view)
+            change = self._decided[1]
             if not change.is_empty:
+                if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
+                    return
                 self._write_change(view, change)
                 return
-            self._settled, self._shown = view, ""
+            self._settled, self._decided, self._shown = view, None, ""
         self._roll_out(view)
 
     def _roll_out(self, view: FleetView) -> None:
@@ -112,6 +129,7 @@ class FleetController:
 
     def _commit(self, view: FleetView, changes: Changes) -> bool:
         """Return whether changes were written. Raises XenoovsError."""
+        changes = self._timed(view, changes)
         outcome = self._store.commit(view.generation, changes)
         if outcome is not CommitOutcome.COMMITTED:
             # The next view shows what another controller, or this transaction, has left.
@@ -123,6 +141,11 @@ class FleetController:
             if intent is not None and intent.comment.startswith("refused: "):
                 self._log.warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
         return True
+
+    def _timed(self, view: FleetView, changes: Changes) -> Changes:
+        """Return changes with the time at which DPUs switch to them."""
+        at_ms = switch_time_ms(view, changes, now_ms=_now_ms(), after_s=self._switch_after_s)
+        return replace(changes, switch_at_ms=at_ms)
 
     def _watch_connection(self) -> None:
         connection = self._store.connection
@@ -138,3 +161,7 @@ class FleetController:
         if str(problem) != self._shown:
             self._shown = str(problem)
             self._log.warn("cannot decide", reason=self._shown)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

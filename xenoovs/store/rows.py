@@ -238,7 +238,7 @@ STATUSES: StoreTable[DpuStatus] = StoreTable(
 )
 
 FLEET = "Fleet"
-_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack", "wave", "removed")
+_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack", "wave", "switch_at_ms", "removed")
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
 
@@ -309,6 +309,8 @@ def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey
         fleet["ack"] = generation if changes.ack == ACK_THIS else changes.ack
     if changes.wave is not None:
         fleet["wave"] = changes.wave
+    if changes.switch_at_ms is not None:
+        fleet["switch_at_ms"] = changes.switch_at_ms
     if changes.removed is not None:
         fleet["removed"] = atom(changes.removed)
     made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]

@@ -152,6 +152,7 @@ class FleetView:
         intent: The number of the current intent; 0: none yet.
         ack: The generation that the DPUs of a wave are waited for.
         wave: DPUs of this wave and of earlier ones have the services of the roll-out; 0: there is none.
+        switch_at_ms: When DPUs switch to it, in milliseconds since 1970; in the past, or 0: at once.
         removed: Names of services that the roll-out removes.
         services: By name.
         staged: Services that the roll-out adds or changes, by name.
@@ -166,6 +167,7 @@ class FleetView:
     intent: int
     ack: int
     wave: int = 0
+    switch_at_ms: int = 0
     removed: frozenset[str] = frozenset()
     services: Mapping[str, StoredService] = field(default_factory=dict)
     staged: Mapping[str, StoredService] = field(default_factory=dict)
@@ -197,6 +199,7 @@ class Changes:
         ack: The new generation that the DPUs of a wave are waited for; `ACK_THIS`: the one of this transaction.
         wave: The new wave of the roll-out.
         removed: The names of all services that the roll-out removes.
+        switch_at_ms: When DPUs switch to it, in milliseconds since 1970; 0: at once.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
@@ -208,6 +211,7 @@ class Changes:
     ack: int | None = None
     wave: int | None = None
     removed: frozenset[str] | None = None
+    switch_at_ms: int | None = None
 
 
 ACK_THIS = -1

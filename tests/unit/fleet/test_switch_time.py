@@ -1,0 +1,86 @@
+"""When DPUs switch to a change, and how long one waits that has learned of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.fleet.change import completion, next_change, refusal, rolling_intent
+from xenoovs.fleet.switch_time import MAX_WAIT_S, is_awaited, seconds_to_wait, switch_time_ms
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
+
+NOW_MS = 1_800_000_000_000
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+
+
+def time_of(view: FleetView, changes: Changes, *, after_s: float = 2.0) -> int | None:
+    return switch_time_ms(view, changes, now_ms=NOW_MS, after_s=after_s)
+
+
+@pytest.fixture
+def view() -> FleetView:
+    """A fleet with a config and two DPUs, one of them a canary."""
+    dpus = {name: Dpu(name, frozenset(), wave=wave) for name, wave in (("dpu1", 1), ("dpu2", 3))}
+    return committed(settled(given(EMPTY, SMALL_CONFIG)), Changes(dpus=dpus))
+
+
+@pytest.fixture
+def wave(view: FleetView) -> FleetView:
+    """The first wave of a roll-out."""
+    return settled(given(view, MORE, IntentState.ROLLING))
+
+
+def test_the_first_config_is_for_all_at_once() -> None:
+    first = given(EMPTY, SMALL_CONFIG)
+    assert time_of(first, next_change(first).changes) == 0
+
+
+def test_blocks_that_move_have_a_time_unless_the_operator_wants_none(view: FleetView) -> None:
+    later = given(view, MORE)
+    changes = next_change(later).changes
+    assert time_of(later, changes) == NOW_MS + 2000
+    assert time_of(later, changes, after_s=0.0) == 0
+
+
+def test_each_wave_has_a_time_and_its_end_none(view: FleetView, wave: FleetView) -> None:
+    begun = given(view, MORE, IntentState.ROLLING)
+    assert time_of(begun, next_change(begun).changes) == NOW_MS + 2000
+    assert time_of(wave, Changes(wave=3, ack=ACK_THIS)) == NOW_MS + 2000
+    intent = rolling_intent(wave)
+    assert intent is not None
+    assert time_of(wave, refusal(wave, intent, "")) == 0
+    assert time_of(wave, completion(wave, intent)) == 0
+
+
+def test_what_changes_no_flows_leaves_the_time_as_it_is(view: FleetView) -> None:
+    assert time_of(view, Changes(dpus={"dpu3": Dpu("dpu3", frozenset())})) is None
+    later = committed(replace(view, switch_at_ms=NOW_MS + 500), Changes(dpus={"dpu3": Dpu("dpu3", frozenset())}))
+    assert later.switch_at_ms == NOW_MS + 500
+
+
+def test_a_change_that_has_its_time_keeps_it(view: FleetView) -> None:
+    later = given(view, MORE)
+    assert time_of(later, replace(next_change(later).changes, switch_at_ms=0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "awaited"), [(-1, False), (0, False), (1, True), (2000, True), (3_600_000, False)]
+)
+def test_a_time_of_another_clock_keeps_no_change_from_being_written(
+    view: FleetView, ahead_ms: int, *, awaited: bool
+) -> None:
+    assert is_awaited(replace(view, switch_at_ms=NOW_MS + ahead_ms), now_ms=NOW_MS) is awaited
+
+
+@drawn(st.integers(0, 1 << 62), st.floats(0, 2e12, allow_nan=False))
+def test_no_clock_makes_a_dpu_wait_for_long(switch_at_ms: int, now_ms: float) -> None:
+    waits_s = seconds_to_wait(switch_at_ms, now_ms=now_ms)
+    assert 0 <= waits_s <= MAX_WAIT_S
+    assert (waits_s == 0) == (switch_at_ms <= now_ms)
+    if 0 < switch_at_ms - now_ms < MAX_WAIT_S * 1000:
+        assert now_ms + waits_s * 1000 == pytest.approx(switch_at_ms)

@@ -1,0 +1,52 @@
+"""When the DPUs of a fleet switch to a change: together, at a time that is written with it, or each at once.
+
+Pure. The clocks are those of the controller and of the DPUs; what a wrong clock does is bounded by `MAX_WAIT_S`.
+"""
+
+from __future__ import annotations
+
+from xenoovs.store.view import Changes, FleetView
+
+SWITCH_AFTER_S = 2.0
+"""From a decision until DPUs switch, unless the operator says otherwise: time to learn of it and to prepare."""
+MAX_WAIT_S = 5.0
+"""The longest that a DPU waits after it has learned of a change, whatever its clock says. Open vSwitch drops a bundle
+that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
+LARGEST_ERROR_US = 50_000
+"""A clock that may be wrong by more switches too early or too late to be of use."""
+
+
+def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
+    """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change.
+
+    A change that takes blocks from backends has a time, because DPUs would disagree about these blocks while it
+    spreads. One that only adds services, takes a roll-out back, or ends it, has none.
+
+    Args:
+        view: What the changes were computed from.
+        now_ms: The time now, likewise.
+        after_s: How long to wait; 0: all changes are made at once.
+    """
+    if changes.switch_at_ms is not None:
+        return changes.switch_at_ms
+    touched = changes.services.keys() | changes.staged.keys()
+    if not touched and changes.wave is None and changes.removed is None:
+        return None
+    is_taken_back_or_over = changes.wave == 0
+    takes_blocks = bool(changes.wave or changes.removed or touched & view.services.keys())
+    return now_ms + int(after_s * 1000) if after_s and takes_blocks and not is_taken_back_or_over else 0
+
+
+def is_awaited(view: FleetView, *, now_ms: int) -> bool:
+    """Return whether the DPUs are about to switch. A next change would then have to wait for its own time, and with it
+    the first one at DPUs that learn of both: so it is not written before they have switched.
+    """
+    return 0 < view.switch_at_ms - now_ms <= MAX_WAIT_S * 1000
+
+
+def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
+    """Return for how long a DPU waits that has just learned of a change; 0: it switches at once.
+
+    A time long after now is one of a clock that is behind: nobody writes it so early.
+    """
+    return min(max(0.0, (switch_at_ms - now_ms) / 1000), MAX_WAIT_S)
