@@ -100,6 +100,31 @@ def test_the_report_on_chains_of_ovn(name: str, xenoovs: CommandLine, update_gol
     assert (said.status, said.err) == (CHAINS[name], "")
 
 
+@pytest.mark.parametrize("name", ["ovn_load_balancer", "ovn_stateless_nat", "ovnk_ping"])
+def test_the_links_of_chains_of_ovn(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
+    command = ("verify-offload", "--from-dump", HERE.parent / "why" / f"{name}.dump", "--tree")
+    _compare(HERE / f"links_{name}.txt", xenoovs(*command).out, update=update_golden)
+
+
+def test_the_links_for_programs(xenoovs: CommandLine, update_golden: bool) -> None:
+    dump = HERE.parent / "why" / "ovn_stateless_nat.dump"
+    said = xenoovs("verify-offload", "--from-dump", dump, "--tree", "-o", "json")
+    _compare(HERE / "links.json", f"{json.dumps(json.loads(said.out)['links'], indent=2)}\n", update=update_golden)
+
+
+def test_links_of_chains_with_one_verdict(xenoovs: CommandLine) -> None:
+    command = ("verify-offload", "--from-dump", HERE.parent / "why" / "ovn_stateless_nat.dump", "--tree", "-o", "json")
+    assert json.loads(xenoovs(*command, "--verdict", "HW").out)["links"] == []
+    assert len(json.loads(xenoovs(*command, "--verdict", "TC_SW").out)["links"]) == 2
+
+
+def test_flows_are_named_on_a_switch_alone(xenoovs: CommandLine) -> None:
+    dump = HERE.parent / "why" / "ovnk_ping.dump"
+    for words in (("--from-dump", dump, "--tree"), ("--bridge", "br-int"), (CONFIG, "--tree")):
+        said = xenoovs("verify-offload", *words, "--flows")
+        assert (said.status, "--flows goes with --bridge and --tree" in said.err) == (64, True)
+
+
 def test_blocks_behind_a_tunnel_that_the_cpu_encrypts_belong_in_software(
     xenoovs: CommandLine, tmp_path: Path, update_golden: bool
 ) -> None:

@@ -6,6 +6,7 @@ Userspace datapath: all is software here, so what is tested is which chains are 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.ovn import VIP, Ovn, two_chassis
 from tests.patience import eventually
+from xenoovs.datapath.host import Unknown
 from xenoovs.switch.process import run
+from xenoovs.switch.southbound import read_logical_flows
 
 pytestmark = pytest.mark.ovs
 
@@ -135,6 +138,41 @@ def test_a_load_balancer_makes_chains(ovn: Ovn, xenoovs: CommandLine) -> None:
     assert (first["judged"], first["chains"], first["megaflows"]) == (False, 1, 3)
     assert 0 < there["packets"] < _REQUESTS
     assert there["reason"].startswith("userspace datapath")
+
+
+def test_the_tree_names_the_logical_flow_behind_each_link(ovn: Ovn, xenoovs: CommandLine) -> None:
+    """The load balancer of the test before: tracked by ls_in_pre_stateful, then out by Geneve."""
+    hv1 = ovn.chassis[0]
+    assert hv1.ask(VIP, 80, times=_REQUESTS)
+    command = ("verify-offload", "--bridge", "br-int", "--db", hv1.ovs.db, "--tree", "--flows")
+    links = json.loads(xenoovs(*command, "-o", "json").out)["links"]
+    (tracked,) = [
+        link for link in links if link["in_port"] == "vm1" and f"dst={VIP}," in link["match"] and not link["recirc_id"]
+    ]
+    ((ct, logical),) = [(flow["actions"], flow["logical_flow"]) for flow in tracked["flows"]]
+    assert ct[0].startswith("ct(table=")
+    assert (logical["datapath"], logical["stage"]) == ("sw0", "ls_in_pre_stateful")
+    assert logical["actions"].endswith("ct_lb_mark;")
+    (out,) = [
+        link for link in links if link["judged"] and link["recirc_id"] in tracked["recirculates_to"] and link["packets"]
+    ]
+    assert len(tracked["ct_zones"]) == 1
+    ((end,), ports) = out["tunnels_out"], {1, 2}
+    assert (end["type"], end["remote"], end["key"]) == ("geneve", "192.0.2.2", 1)
+    assert {*end["options"][0]["ovn_logical_ports"]} == ports
+    # The flow of a port is physical: OVN has no logical flow for it.
+    assert next(flow["logical_flow"] for flow in out["flows"]) is None
+    text = xenoovs(*command).out
+    assert "logical flow: sw0 ls_in_pre_stateful (table " in text
+    assert "leaves by geneve to 192.0.2.2, key 1, OVN's logical port " in text
+
+
+def test_a_southbound_database_that_does_not_answer_is_a_remark(ovn: Ovn) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener:
+        said = read_logical_flows(f"tcp:127.0.0.1:{listener.getsockname()[1]}", [1], timeout_s=1)
+    assert isinstance(said, Unknown)
+    assert said.reason.endswith("did not answer within 1 s")
 
 
 def test_why_explains_chains_by_their_first_link(ovn: Ovn, xenoovs: CommandLine) -> None:

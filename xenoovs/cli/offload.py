@@ -239,8 +239,26 @@ def check_recorded_dump(
     return DatapathCheck(findings, remarks)
 
 
-def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSampler) -> BridgeFindings:
-    """Check all megaflows of any bridge. Raises SwitchError."""
+def check_live_bridge(
+    bridge: str,
+    switch: ManagementSwitch,
+    sampler: DatapathSampler,
+    *,
+    is_listing: bool = False,
+    is_naming_flows: bool = False,
+) -> BridgeFindings:
+    """Check all megaflows of any bridge.
+
+    Args:
+        bridge: Its name.
+        switch: Where it is.
+        sampler: Reads the megaflows.
+        is_listing: Whether the findings list every megaflow.
+        is_naming_flows: Whether they name the flows behind the listed megaflows, also in OVN's database.
+
+    Raises:
+        SwitchError
+    """
     from xenoovs.switch.vswitchd import read_version
     from xenoovs.verify.bridge import check_bridge
     from xenoovs.verify.why.flows import version_or_default
@@ -256,6 +274,7 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
         max_idle_s=max_idle_s,
         ports=ports_of(state, states),
         before=reading.before,
+        is_listing=is_listing,
         port_checks=reading.port_checks,
         version=version_or_default(read_version(switch.endpoint) or ""),
         has_tc_chains=_has_tc_chains(switch) if is_of_kernel else None,
@@ -268,6 +287,12 @@ def check_live_bridge(bridge: str, switch: ManagementSwitch, sampler: DatapathSa
     if not state.hw_offload and any(row.is_judged and row.verdict.is_software for row in findings.rows):
         remarks = (*remarks, _NOT_SET)
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
+    if is_naming_flows:
+        from xenoovs.cli.link_flows import name_flows
+
+        named = name_flows(findings.links, state, switch.endpoint)
+        remarks = (*remarks, *named.remarks)
+        findings = replace(findings, links=named.links, logical_flows=named.logical)
     return replace(findings, remarks=remarks, logical_ports=logical)
 
 
@@ -322,12 +347,13 @@ def _has_tc_chains(switch: ManagementSwitch) -> bool | None:
     return False if process is not None and refuses_chains(read_log(process)) else None
 
 
-def check_recorded_bridge(bridge: str | None, dump: Path) -> BridgeFindings:
+def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = False) -> BridgeFindings:
     """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError.
 
     Args:
         bridge: Its name, whose packets are for the host itself; None: every port that is named like a bridge.
         dump: The output of `dpctl/dump-flows -m`, `-` for standard input.
+        is_listing: Whether the findings list every megaflow.
     """
     from xenoovs.verify.bridge import check_bridge
 
@@ -335,7 +361,8 @@ def check_recorded_bridge(bridge: str | None, dump: Path) -> BridgeFindings:
     inferred = NamedBridges()
     bridges: Set[str] = inferred if bridge is None else frozenset((bridge,))
     with open_dump(dump) as lines, uncollected():
-        findings = check_bridge(scan_dump(hints.watch(lines)), CheckContext(internal_ports=bridges))
+        context = CheckContext(internal_ports=bridges, is_listing=is_listing)
+        findings = check_bridge(scan_dump(hints.watch(lines)), context)
     is_filtered = hints.all_offloaded and not lines.is_complete
     remarks = (*lines.remarks(), *hints.remarks(is_filtered=is_filtered), *_recorded_remarks(hints))
     if findings.unjudged:

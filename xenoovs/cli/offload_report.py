@@ -38,6 +38,7 @@ from xenoovs.verify.report import (
 if TYPE_CHECKING:
     from xenoovs.verify.bridge import BridgeFindings
     from xenoovs.verify.preempted import PreemptingRule
+    from xenoovs.verify.tree import Node
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -218,9 +219,15 @@ def _sentence(findings: OffloadFindings) -> str:
 
 
 def _show_tree(findings: OffloadFindings) -> None:
-    from xenoovs.verify.tree import offload_tree, tree_lines
+    from xenoovs.verify.tree import offload_tree
 
-    for before, verdict, behind in tree_lines(offload_tree(findings)):
+    _print_tree(offload_tree(findings))
+
+
+def _print_tree(nodes: Sequence[Node]) -> None:
+    from xenoovs.verify.tree import tree_lines
+
+    for before, verdict, behind in tree_lines(nodes):
         word = "" if verdict is None else f"  {click.style(verdict.value, fg=_COLOUR[verdict])}"
         echo(f"{before}{word}{f'  {behind}' if behind else ''}")
     echo()
@@ -295,6 +302,10 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
         _show_unparsed(findings)
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
         return
+    if shown.tree:
+        from xenoovs.verify.links import link_tree
+
+        _print_tree(link_tree(findings.links_of(shown.verdicts), findings.link_names))
     if findings.recirculating and findings.has_tc_chains is False:
         print_text(f"{_NO_CHAINS} ({counted(findings.recirculating, 'megaflow')} here)", indent="  ", fg="red")
         echo()

@@ -79,7 +79,19 @@ if TYPE_CHECKING:
     help="Require only this share of the packets in hardware, such as 95%.",
 )
 @click.option("--blocks", is_flag=True, help="Show every block, not only backends.")
-@click.option("--tree", is_flag=True, help="Show every megaflow below its block, with its rule of traffic control.")
+@click.option(
+    "--tree",
+    is_flag=True,
+    help="Show every megaflow, with its rule of traffic control: below its block, or below the one that recirculates "
+    "packets to it, with tunnels and zones of connection tracking.",
+)
+@click.option(
+    "--flows",
+    "name_flows",
+    is_flag=True,
+    help="With --bridge and --tree: name the OpenFlow flows behind each megaflow, and OVN's logical flows. Asks the "
+    "southbound database for them.",
+)
 @click.option(
     "--service",
     "services",
@@ -113,6 +125,7 @@ def verify_offload_command(
     required: float | None,
     blocks: bool,
     tree: bool,
+    name_flows: bool,
     services: tuple[str, ...],
     verdicts: tuple[str, ...],
     output: OutputFormat,
@@ -154,10 +167,12 @@ def verify_offload_command(
         raise click.UsageError("standard input can be only one of FILE, DUMP and FLOWS.")
     if watch and wait_s:
         raise click.UsageError("--wait and --watch exclude each other.")
-    of_config = {"--wait": wait_s, "--blocks": blocks, "--tree": tree, "--service": services}
+    of_config = {"--wait": wait_s, "--blocks": blocks, "--service": services}
     given = [name for name, value in of_config.items() if value]
     if config is None and given:
         raise click.UsageError(f"{given[0]} needs the config FILE.")
+    if name_flows and (config is not None or from_dump is not None or not tree):
+        raise click.UsageError("--flows goes with --bridge and --tree, without FILE and --from-dump.")
     samplers = dict[str, DatapathSampler]()
 
     def sampler_of(switch: ManagementSwitch, label: str) -> DatapathSampler:
@@ -186,11 +201,11 @@ def verify_offload_command(
             one = "--watch" if watch else "--from-dump" if from_dump else ""
             return for_each_bridge(loaded, output, check_of_config, needs_one=one)
         if from_dump is not None:
-            return int(_show_bridge(check_recorded_bridge(bridge, from_dump), output, shown))
-        switch = reach(db, lab)
-        return int(
-            _show_bridge(check_live_bridge(bridge or "", switch, sampler_of(switch, bridge or "")), output, shown)
-        )
+            return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), output, shown))
+        switch, name = reach(db, lab), bridge or ""
+        sampler = sampler_of(switch, name)
+        findings = check_live_bridge(name, switch, sampler, is_listing=tree, is_naming_flows=name_flows)
+        return int(_show_bridge(findings, output, shown))
 
     while watch:
         clear_terminal()
@@ -235,7 +250,12 @@ def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
 
 def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOptions) -> Conclusion:
     if output is OutputFormat.JSON:
-        print_json(bridge_to_json(findings, required=shown.required, verdicts=shown.verdicts or None))
+        document = bridge_to_json(findings, required=shown.required, verdicts=shown.verdicts or None)
+        if shown.tree:
+            from xenoovs.verify.links import links_to_json
+
+            document["links"] = links_to_json(findings.links_of(shown.verdicts), findings.link_names)
+        print_json(document)
     else:
         show_bridge(findings, shown)
     return findings.conclusion_for(shown.required)

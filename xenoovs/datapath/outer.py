@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import (
@@ -209,6 +209,7 @@ class Encapsulation:
         dst_port: UDP port; None: of GRE.
         key: VNI or GRE key; None: without one.
         out_port: the port by which a userspace datapath sends the packet; None: the kernel routes it.
+        options: of Geneve; they make no other tunnel.
     """
 
     device: str
@@ -219,6 +220,7 @@ class Encapsulation:
     key: int | None = None
     is_ipv6: bool = False
     out_port: str | None = None
+    options: tuple[GeneveOption, ...] = field(default=(), compare=False)
 
 
 _SET_TUNNEL = "set(tunnel("
@@ -246,6 +248,7 @@ def encapsulations(actions: tuple[str, ...]) -> tuple[Encapsulation, ...]:
                     dst_port=port,
                     key=header.exact("tun_id"),
                     is_ipv6=header.is_ipv6,
+                    options=header.geneve or (),
                 )
             )
     return tuple(found)
@@ -266,6 +269,7 @@ def check_action(action: str) -> None:
         raise KeyTextError(len(_TNL_POP), "the port of tnl_pop(..)")
 
 
+_PUSHED_OPTIONS = re.compile(r"\boptions\(((?:\{[^{}]*\})*)\)")
 _KEYS = {"vxlan": "vni", "geneve": "vni", "gre": "key", "gtpu": "teid"}
 """The tunnel's header in tnl_push(..) -> its key."""
 
@@ -283,6 +287,7 @@ def parse_push(action: str) -> Encapsulation:
     address = layers["ipv6" if is_ipv6 else "ipv4"]
     width = 128 if is_ipv6 else 32
     kind = next((name for name in _KEYS if name in layers), None)
+    pushed = _PUSHED_OPTIONS.search(header)
     return Encapsulation(
         device=parts["tnl_port"][1],
         remote=_number(address, "dst", width, end),
@@ -292,6 +297,7 @@ def parse_push(action: str) -> Encapsulation:
         key=_number(layers[kind], _KEYS[kind], 32, end) if kind and _KEYS[kind] in layers[kind] else None,
         is_ipv6=is_ipv6,
         out_port=parts["out_port"][1],
+        options=tuple(_geneve_options(pushed[1], start + pushed.start(1))) if pushed else (),
     )
 
 

@@ -30,10 +30,12 @@ class OvnUse:
         is_owner: ovn-controller writes all flows of the bridge, and deletes those of others. Else the bridge is shared:
             OVN sends packets of a physical network through it, and writes no flows there.
         evidence: what of the database shows it, a clause.
+        remote: how ovn-controller reaches the southbound database, as `tcp:192.0.2.9:6642`; None: not known.
     """
 
     is_owner: bool
     evidence: str
+    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,14 @@ class OvnChassis:
         bridge: the integration bridge, which it owns.
         encap: types and addresses of its tunnels, such as `geneve` and `192.0.2.1`; empty: not set.
         networks: bridge -> physical networks that are mapped to it.
+        remote: of the southbound database.
     """
 
     name: str | None
     bridge: str
     encap: tuple[str, ...]
     networks: Mapping[str, tuple[str, ...]]
+    remote: str | None = None
 
 
 def chassis_of(external_ids: Mapping[str, str]) -> tuple[OvnChassis, ...]:
@@ -81,7 +85,7 @@ def _chassis(external_ids: Mapping[str, str], name: str | None) -> OvnChassis:
         if network and bridge:
             networks[bridge] = (*networks.get(bridge, ()), network)
     encap = tuple(filter(None, (value("ovn-encap-type"), value("ovn-encap-ip"))))
-    return OvnChassis(name, value("ovn-bridge") or DEFAULT_BRIDGE, encap, networks)
+    return OvnChassis(name, value("ovn-bridge") or DEFAULT_BRIDGE, encap, networks, value(_REMOTE) or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,10 @@ class BridgeMarks:
 def use_of(marks: BridgeMarks, chassis: tuple[OvnChassis, ...]) -> OvnUse | None:
     """Return what OVN has to do with a bridge; None: nothing."""
     name = marks.bridge
-    if any(each.bridge == name for each in chassis):
-        return OvnUse(is_owner=True, evidence=f"external_ids:ovn-remote is set, and {name} is its ovn-bridge")
+    owner = next((each for each in chassis if each.bridge == name), None)
+    if owner is not None:
+        evidence = f"external_ids:ovn-remote is set, and {name} is its ovn-bridge"
+        return OvnUse(is_owner=True, evidence=evidence, remote=owner.remote)
     if marks.installed:
         return OvnUse(is_owner=True, evidence=f"interface {marks.installed[0]} has external_ids:{INSTALLED}")
     networks = tuple(network for each in chassis for network in each.networks.get(name, ()))

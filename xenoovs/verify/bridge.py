@@ -6,18 +6,28 @@ are those of its first megaflow. A megaflow that does not recirculate is a chain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
+from xenoovs.datapath.logical_flow import LogicalFlow
 from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
 from xenoovs.errors import ParseError
 from xenoovs.verify.bridge_reason import ReasonFinder
 from xenoovs.verify.chains import ChainLink, is_hop, judge_chains, link_chains
-from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, TunnelCounter, UnparsedLines, hop_of, state_of
+from xenoovs.verify.check import (
+    MAX_HOPS,
+    CheckContext,
+    MegaflowState,
+    TunnelCounter,
+    UnparsedLines,
+    hop_of,
+    state_of,
+)
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
-from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
+from xenoovs.verify.links import Link, LinkNames
+from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"
@@ -73,6 +83,8 @@ class BridgeFindings:
         logical_ports: port -> its name in OVN or Neutron.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
         cleartext: those of them that a policy says should be encrypted.
+        links: every megaflow, if the check lists them.
+        logical_flows: cookie -> logical flow of OVN, of the flows behind the links.
     """
 
     rows: tuple[BridgeRow, ...]
@@ -90,6 +102,17 @@ class BridgeFindings:
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
     tunnels: tuple[EncapsulationUse, ...] = ()
     cleartext: tuple[Cleartext, ...] = ()
+    links: tuple[Link, ...] = ()
+    logical_flows: Mapping[int, LogicalFlow] = field(default_factory=dict, hash=False)
+
+    def links_of(self, verdicts: Container[Verdict]) -> tuple[Link, ...]:
+        """Return the links of chains with one of these verdicts; without verdicts, all."""
+        return tuple(link for link in self.links if not verdicts or link.chain in verdicts)
+
+    @property
+    def link_names(self) -> LinkNames:
+        """What its links are called elsewhere."""
+        return LinkNames(self.logical_ports, self.logical_flows)
 
     @property
     def hw_share(self) -> float | None:
@@ -179,7 +202,13 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
         recirculating=len(hops),
         has_tc_chains=context.has_tc_chains,
         tunnels=tunnels.result(),
+        links=tuple(counter.links),
     )
+
+
+def _software_kind(kind: OutsideKind) -> str:
+    """Return what a link that is not judged carries; one that would be judged alone is behind a new connection."""
+    return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
 
 _Key = tuple[str, Verdict, str, bool]
@@ -198,10 +227,11 @@ class _Sums:
 
 
 class _RowCounter:
-    """Sums up chains by port, verdict and reason."""
+    """Sums up chains by port, verdict and reason, and lists their links if the context says so."""
 
     def __init__(self, context: CheckContext) -> None:
-        self.internal_ports = context.internal_ports
+        self.internal_ports, self.filters = context.internal_ports, context.filters
+        self.links, self._is_listing = list[Link](), context.is_listing
         self.reasons = ReasonFinder(context.version or DEFAULT_VERSION, context.has_tc_chains, context.internal_ports)
         self.sums: dict[_Key, _Sums] = {}
 
@@ -211,6 +241,13 @@ class _RowCounter:
         is_judged = state.verdict is Verdict.HW or kind.is_judged
         reason = self._reason(megaflow, state) if is_judged else kind.value
         self._count(self._key(megaflow, state.verdict, reason, is_judged=is_judged), state, output_ports(megaflow))
+        if self._is_listing:
+            self._list(megaflow, state, state.verdict, reason, is_judged=is_judged)
+
+    def _list(self, megaflow: Megaflow, state: MegaflowState, chain: Verdict, reason: str, *, is_judged: bool) -> None:
+        counts = state.packets, state.hw_packets
+        tc = filter_of(megaflow, self.filters)
+        self.links.append(Link(megaflow, state.verdict, chain, *counts, is_judged, reason, tc))
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
         """Count megaflows that recirculate packets, as chains."""
@@ -224,7 +261,7 @@ class _RowCounter:
             link, kind, in_chain = links[number], kinds[number], state.in_chain(judged[number])
             if not link.is_judged:
                 # The packets of what is behind it are the same.
-                reason = OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
+                reason = _software_kind(kind)
                 key = self._key(megaflow, state.verdict, reason, is_judged=False)
                 self._count(key, state if link.is_after_judged else None, link.exits)
             elif link.root == number:
@@ -233,6 +270,9 @@ class _RowCounter:
                 self._count(key, in_chain, link.exits)
             else:
                 self._count(keys[link.root], None, link.exits)
+            if self._is_listing:
+                reason = self._reason(megaflow, state) if link.is_judged else _software_kind(kind)
+                self._list(megaflow, state, in_chain.verdict, reason, is_judged=link.is_judged)
 
     def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: ChainLink) -> str:
         if link.failing is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
@@ -134,3 +134,88 @@ def parse_detrace(text: str) -> tuple[Origin, ...]:
     """
     found = (_FLOW.fullmatch(line.rstrip()) for line in text.splitlines())
     return tuple(Origin(int(line[1] or "0", 16), int(line[2] or 0), line[3]) for line in found if line)
+
+
+# ofproto/trace of a megaflow: the flows that its packets visit in one pass of the datapath. Forms: xlate_report_table()
+# and do_xlate_actions() of ofproto/ofproto-dpif-xlate.c, oftrace_node_print_details() of ofproto/ofproto-dpif-trace.c,
+# as 3.1.0 prints them.
+
+_NEXT_PASS = re.compile(r"^={20,}$", re.MULTILINE)
+_BRIDGE = re.compile(r'bridge\("([^"]+)"\)')
+_VISITED = re.compile(r"([0-9]{1,3})\. (?:(.*), )?(priority [0-9]+)(?:, cookie 0x([0-9a-f]{1,16}))?", re.ASCII)
+_NO_MATCH = re.compile(r"[0-9]{1,3}\. No match\.", re.ASCII)
+_RESUMED = re.compile(r"unroll_xlate\(table=([0-9]{1,3}), cookie=([0-9]{1,20})\)", re.ASCII)
+"""Behind recirculation, the actions that are left are those of this flow."""
+_TO_REGISTER = re.compile(
+    r"(?:set_field|load|move):.*->(?:(?:NXM_NX_|OXM_OF_)?(?:x{0,2}reg[0-9]|metadata|tun_|ct_|in_port))", re.I | re.ASCII
+)
+"""Of ct fields: what `exec(..)` of ct does."""
+_END = ("Final flow:", "Megaflow:", "Datapath actions:")
+_NO_EFFECT = (
+    "resubmit(",
+    "->",
+    "thaw",
+    "Resuming ",
+    "Restoring ",
+    "restored ",
+    "bucket ",
+    "nat",
+    "drop",
+    "-----",
+    "stack_",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VisitedFlow:
+    """One OpenFlow flow that packets of a megaflow visit, and what it does to them.
+
+    Attributes:
+        match: as Open vSwitch prints it, with the priority.
+        actions: without those that only write registers, metadata or the tunnel, and without resubmit.
+    """
+
+    bridge: str
+    table: int
+    cookie: int
+    match: str
+    actions: tuple[str, ...]
+
+
+def parse_visited(text: str) -> tuple[VisitedFlow, ...]:
+    """Return the flows of the first pass that do more than write registers, in the order of the packet's path."""
+    visited = list[VisitedFlow | None]()
+    # Column and index of the flows around a line; None: no flow matched there.
+    around, bridges = list[tuple[int, int]](), list[tuple[int, str]]()
+    for line in _NEXT_PASS.split(text, maxsplit=1)[0].splitlines():
+        said = line.lstrip()
+        column = len(line) - len(said)
+        if said.startswith(_END):
+            break
+        # Behind a patch port or a tunnel, the flows of another bridge stand further right.
+        bridges = [each for each in bridges if each[0] <= column] if said else bridges
+        if found := _BRIDGE.fullmatch(said):
+            bridges.append((column, found[1]))
+            continue
+        flow = _visited(said, bridges[-1][1] if bridges else "")
+        if flow is not None or _NO_MATCH.fullmatch(said):
+            # Numbers of tables are right-aligned in two columns. The actions left of a resumed flow are beside it.
+            start = column - 1 if said[1:2] == "." or said.startswith("unroll") else column
+            around = [each for each in around if each[0] < start] + [(start, len(visited))]
+            visited.append(flow)
+            continue
+        around = [each for each in around if each[0] < column]
+        owner = visited[around[-1][1]] if around else None
+        if owner is not None and said and not said.startswith(_NO_EFFECT) and not _TO_REGISTER.match(said):
+            visited[around[-1][1]] = replace(owner, actions=(*owner.actions, said))
+    return tuple(flow for flow in visited if flow is not None and flow.actions)
+
+
+def _visited(said: str, bridge: str) -> VisitedFlow | None:
+    if found := _RESUMED.fullmatch(said):
+        return VisitedFlow(bridge, int(found[1]), int(found[2]), "", ())
+    found = _VISITED.fullmatch(said)
+    if found is None:
+        return None
+    match = ", ".join(filter(None, (found[2], found[3])))
+    return VisitedFlow(bridge, int(found[1]), int(found[4] or "0", 16), match, ())

@@ -168,13 +168,14 @@ def _megaflows(found: Iterable[ListedMegaflow]) -> list[dict[str, object]]:
             "packets": each.packets,
             "hw_packets": each.hw_packets,
             "used_s": each.megaflow.used_s,
-            "tc": None if each.tc is None else _tc_to_json(each.tc),
+            "tc": None if each.tc is None else tc_to_json(each.tc),
         }
         for each in found
     ]
 
 
-def _tc_to_json(found: TcFilter) -> dict[str, object]:
+def tc_to_json(found: TcFilter) -> dict[str, object]:
+    """Return a filter of traffic control for JSON."""
     counters = found.counters
     return {
         "pref": found.pref,

@@ -32,7 +32,6 @@ CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
         (("-", "--from-dump", "-"), "standard input can be only one"),
         ((CONFIG, "--wait", "1s", "--watch"), "--wait and --watch exclude each other"),
         (("--bridge", "br0", "--blocks"), "--blocks needs the config FILE"),
-        (("--bridge", "br0", "--tree"), "--tree needs the config FILE"),
         (("--from-dump", DUMP, "--service", "dns"), "--service needs the config FILE"),
         (("--from-dump", DUMP, "--from-flows", DUMP), "--from-flows goes with the config FILE"),
         ((CONFIG, "--from-dump", DUMP, "--service", "web"), "--service web: the config has dns"),

@@ -18,7 +18,8 @@ HV1 = {
 
 def test_the_chassis_of_a_host() -> None:
     networks = {"br-ex": ("physnet1", "physnet2"), "br-tenant": ("physnet3",)}
-    assert chassis_of(HV1) == (OvnChassis("hv1", "br-int", ("geneve", "192.0.2.1"), networks),)
+    remote = "tcp:192.0.2.9:6642"
+    assert chassis_of(HV1) == (OvnChassis("hv1", "br-int", ("geneve", "192.0.2.1"), networks, remote),)
 
 
 def test_without_a_remote_there_is_no_chassis() -> None:

@@ -1,0 +1,40 @@
+"""Logical flows as `ovn-sbctl --uuid lflow-list` of OVN 23.03 prints them."""
+
+from __future__ import annotations
+
+from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.logical_flow import LogicalFlow, parse_logical_flows
+from xenoovs.switch.southbound import read_logical_flows
+
+SAID = """\
+Datapath: "sw0" (451be7a8-e743-4b6e-a550-dc12bbf43520)  Pipeline: ingress
+  uuid=0x909874a2, table=6 (ls_in_pre_stateful ), priority=120  , match=(reg0[2] == 1 && ip4.dst == 10.0.0.100), action=(reg1 = 10.0.0.100; ct_lb_mark;)
+  uuid=0xbf966a36, table=8 (ls_in_acl          ), priority=2000 , match=(reg0[7] == 1 && (ip4)), action=(reg0[1] = 1; next;)
+Datapath: 451be7a8-e743-4b6e-a550-dc12bbf43521  Pipeline: egress
+  uuid=0x0990ba6a, table=4 (ls_out_acl         ), priority=65532, match=(nd || nd_ra), action=(next;)
+  uuid=0xbf966a36, table=8 (ls_in_acl          ), priority=2000 , match=(again), action=(next;)
+  something else
+"""  # noqa: E501
+
+
+def test_a_logical_flow_is_found_by_its_cookie() -> None:
+    found = parse_logical_flows(SAID)
+    match = "reg0[2] == 1 && ip4.dst == 10.0.0.100"
+    actions = "reg1 = 10.0.0.100; ct_lb_mark;"
+    assert found[0x909874A2] == LogicalFlow(0x909874A2, "sw0", "ingress", 6, "ls_in_pre_stateful", 120, match, actions)
+    assert (found[0xBF966A36].match, found[0xBF966A36].datapath) == ("reg0[7] == 1 && (ip4)", "sw0")
+    egress = found[0x0990BA6A]
+    assert (egress.datapath, egress.pipeline) == ("451be7a8-e743-4b6e-a550-dc12bbf43521", "egress")
+    assert len(found) == 3
+
+
+def test_what_cannot_be_asked_says_why() -> None:
+    missing, keys = (read_logical_flows(remote, [1]) for remote in (None, "ssl:192.0.2.9:6642"))
+    assert isinstance(missing, Unknown)
+    assert "ovn-remote of table Open_vSwitch is not set" in missing.reason
+    assert isinstance(keys, Unknown)
+    assert keys.reason.startswith("ssl:192.0.2.9:6642 needs keys")
+
+
+def test_without_a_cookie_of_ovn_nothing_is_asked() -> None:
+    assert read_logical_flows("unix:/nonexistent", [0, 1 << 32]) == {}
