@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
-from xenoovs.store.rows import SERVICES
+from xenoovs.store.rows import DPUS, SERVICES
 from xenoovs.store.view import FORMAT, FleetView
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
@@ -47,12 +47,14 @@ class FleetCache:
 
 def _document(view: FleetView) -> dict[str, object]:
     services = [{**SERVICES.row(each), "groups": sorted(each.groups)} for each in view.services.values()]
+    dpus = [{**DPUS.row(each), "groups": sorted(each.groups)} for each in view.dpus.values()]
     return {
         "format": FORMAT,
         "name": view.name,
         "generation": view.generation,
         "intent": view.intent,
         "services": services,
+        "dpus": dpus,
     }
 
 
@@ -61,5 +63,6 @@ def _parse(document: dict[str, object]) -> FleetView:
     if document["format"] != FORMAT:
         raise ValueError(document["format"])
     services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
+    dpus = {each["name"]: DPUS.value(each) for each in document["dpus"]}  # type: ignore[attr-defined]
     generation, intent = int(str(document["generation"])), int(str(document["intent"]))
-    return FleetView(str(document["name"]), FORMAT, generation, intent, 0, services=services)
+    return FleetView(str(document["name"]), FORMAT, generation, intent, 0, services=services, dpus=dpus)

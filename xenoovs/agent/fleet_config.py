@@ -5,6 +5,7 @@ Both are taken together, so a change of the store is one change of the bridge.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -43,8 +44,12 @@ class FleetConfig(ConfigFile):
         return sha256(f"{self._sources.digest}\n{view.generation}\n{rows}".encode()).hexdigest()[:DIGEST_DIGITS]
 
     def _read(self) -> ConfigVersion:
-        self._taken = self.newest
-        self._used = view = self._taken.of_dpu(self._dpu)
+        self._taken = view = self.newest
+        own = self._used.dpus.get(self._dpu)
+        if own is not None and self._dpu not in view.dpus:
+            # A DPU that the fleet has forgotten still serves its groups until its agent is stopped.
+            view = replace(view, dpus={self._dpu: own})
+        self._used = view = view.of_dpu(self._dpu)
         balancer, stored = self._reader.read(
             view.services.values(), self._sources.read(self.path), file=str(self.path), sources=self._sources
         )

@@ -24,6 +24,7 @@ _COMMANDS = {
     "undrain": ("fleet_change", "End a drain, or another weight."),
     "weight": ("fleet_change", "Override the weight of a backend in the whole fleet."),
     "add-dpu": ("fleet_dpus", "Add a DPU to the fleet."),
+    "set-dpu": ("fleet_dpus", "Change the groups, the rack or the wave of a DPU."),
     "forget": ("fleet_dpus", "Remove a DPU from the fleet."),
     "serve": ("fleet_serve", "Run as controller: decide, and write what DPUs install."),
 }

@@ -18,11 +18,13 @@ from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, duration_or_zero, output_option
 from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.cli.saved import user_name
+from xenoovs.config.fleet import FleetServices
 from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, counted, first_names
 from xenoovs.fleet.change import (
     FleetChange,
+    concerned,
     known_intent,
     parse_intent,
     refusal,
@@ -31,7 +33,6 @@ from xenoovs.fleet.change import (
     with_override,
 )
 from xenoovs.fleet.waves import SOAK_S, with_canaries
-from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -63,9 +64,10 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
 
     Exit status 0: nothing to do, 2: something differs.
     """
-    text, balancer = _read(file)
-    change = with_intent(store.view(), text, balancer)
-    output.show(lambda: _document(change), lambda: _show(change, balancer))
+    text, services = _read(file)
+    view = store.view()
+    change = with_intent(view, text, services)
+    output.show(lambda: _document(view, change, services), lambda: _show(view, change, services))
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
 
@@ -107,9 +109,9 @@ def apply_command(
 
     Exit status 0: all DPUs have it, 1: refused, 2: some have not yet; they follow by themselves.
     """
-    text, balancer = _read(file)
+    text, services = _read(file)
     roll_out = None if now else _RollOut(ceil(soak_s), canary)
-    return _give(store, text, balancer, roll_out, name=str(file), yes=yes, comment=comment, timeout_s=timeout_s)
+    return _give(store, text, services, roll_out, name=str(file), yes=yes, comment=comment, timeout_s=timeout_s)
 
 
 @click.command("stop")
@@ -152,10 +154,10 @@ def rollback_command(
     chosen = max(past) if number is None else number
     intent = known_intent(view, chosen)
     name = f"entry {chosen}"
-    balancer = parse_intent(intent.text, file=name)
+    services = parse_intent(intent.text, file=name)
     comment = f"rollback to {chosen}"
     roll_out = None if now else _RollOut(ceil(soak_s), None)
-    return _give(store, intent.text, balancer, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
+    return _give(store, intent.text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
 
 
 @click.command("drain")
@@ -205,7 +207,7 @@ class _RollOut:
             raise click.UsageError(f"--soak {self.soak_s}s is more than a day; watch each wave for at most 24h.")
 
 
-def _read(file: Path) -> tuple[str, Balancer]:
+def _read(file: Path) -> tuple[str, FleetServices]:
     """Return the text of a config, and what it says. Raises ConfigError, ConfigUnreadable, FleetRefused."""
     name = "<stdin>" if str(file) == "-" else str(file)
     data = sys.stdin.buffer.read() if str(file) == "-" else read_config(file)
@@ -216,7 +218,7 @@ def _read(file: Path) -> tuple[str, Balancer]:
 def _give(
     store: FleetStore,
     text: str,
-    balancer: Balancer,
+    services: FleetServices,
     roll_out: _RollOut | None,
     *,
     name: str,
@@ -229,8 +231,8 @@ def _give(
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change = with_intent(view, text, balancer)
-    _show(change, balancer)
+    change = with_intent(view, text, services)
+    _show(view, change, services)
     digest = sha256(text.encode()).hexdigest()
     current = view.intents.get(view.intent)
     if not change.steps and current is not None and current.digest == digest:
@@ -242,7 +244,8 @@ def _give(
     def compute(view: FleetView) -> Changes:
         nonlocal number
         _require_no_roll_out(view)
-        if with_intent(view, text, balancer).steps != change.steps:
+        changes = with_intent(view, text, services)
+        if changes.steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
         number = max(view.intents, default=0) + 1
         author, now_ms = user_name(), int(time.time() * 1000)
@@ -251,7 +254,8 @@ def _give(
         if roll_out is None or not change.steps:
             return Changes(intents={number: intent})
         intent = replace(intent, state=IntentState.ROLLING, soak_s=roll_out.soak_s)
-        return Changes(intents={number: intent}, dpus=with_canaries(view.dpus, roll_out.canaries))
+        dpus = with_canaries(concerned(view, changes.changes), roll_out.canaries)
+        return Changes(intents={number: intent}, dpus=dpus)
 
     store.change(compute)
     echo(f"{name} is entry {number} of the history")
@@ -276,7 +280,7 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
             if view.wave != wave:
                 wave = view.wave
-                names = sorted(name for name, dpu in view.dpus.items() if dpu.wave == wave)
+                names = sorted(name for name, dpu in view.concerned.items() if dpu.wave == wave)
                 echo(f"wave {wave}: {first_names(names)}; watched for {duration(intent.soak_s)}")
             view = store.fleet.wait_changed(view, timeout_s=_POLL_S) or view
     except KeyboardInterrupt:
@@ -316,15 +320,22 @@ def _wait(store: FleetStore, timeout_s: float) -> int:
     return EXIT_DIFFERS if lacking else EXIT_OK
 
 
-def _show(change: FleetChange, balancer: Balancer) -> None:
+def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None:
     """Print what a change means."""
     for problem in change.unusable:
         echo(f"{problem}; its clients may move", err=True)
     for one in change.ended:
         echo(f"{one.service}/{one.backend}: the override {decimal(one.weight)} ends, the config has another weight")
-    checked = [s.name for s in balancer.services if s.health is not None or s.agent_check is not None]
+    checked = [s.name for s in services.balancer.services if s.health is not None or s.agent_check is not None]
     if checked:
         echo(f"no health checks are run in a fleet yet: those of {first_names(checked)} have no effect")
+    for group, dpus, names in _groups(view, services):
+        if view.dpus and not dpus:
+            echo(
+                f"no DPU is in the group {group}, so none has {first_names(names)}; `xenoovs fleet set-dpu NAME "
+                "--groups ...` adds one",
+                err=True,
+            )
     if not change.steps:
         echo("nothing to do: services and blocks are as they should be")
         return
@@ -335,13 +346,45 @@ def _show(change: FleetChange, balancer: Balancer) -> None:
     print_table(["SERVICE", "CHANGE", "BLOCKS", "CLIENTS MOVED"], rows, right=(2, 3))
     if len(change.steps) > _ROWS_SHOWN:
         echo(f"... and {counted(len(change.steps) - _ROWS_SHOWN, 'more service')}; `fleet plan -o json` has them all")
+    for each in change.steps[:_ROWS_SHOWN]:
+        if each.kind == "changed" and each.old_groups != each.groups:
+            old, new = (", ".join(sorted(groups)) or "all DPUs" for groups in (each.old_groups, each.groups))
+            echo(f"{each.name}: groups {old} -> {new}")
+    if any(services.groups.values()):
+        echo()
+        print_table(
+            ["GROUP", "DPUS", "SERVICES"],
+            [[name or "all", str(dpus), str(len(names))] for name, dpus, names in _groups(view, services)],
+            right=(1, 2),
+        )
 
 
-def _document(change: FleetChange) -> dict[str, object]:
+def _groups(view: FleetView, services: FleetServices) -> list[tuple[str, int, list[str]]]:
+    """Return each group that a config names, its number of DPUs, and its services; an empty name: all DPUs."""
+    found = dict[str, list[str]]()
+    for service, groups in services.groups.items():
+        for group in groups or {""}:
+            found.setdefault(group, []).append(service)
+    return [
+        (group, sum(not group or group in dpu.groups for dpu in view.dpus.values()), names)
+        for group, names in sorted(found.items())
+    ]
+
+
+def _document(view: FleetView, change: FleetChange, services: FleetServices) -> dict[str, object]:
     return {
         "services": [
-            {"name": each.name, "change": each.kind, "blocks": each.blocks, "clients_moved": float(each.clients)}
+            {
+                "name": each.name,
+                "change": each.kind,
+                "blocks": each.blocks,
+                "clients_moved": float(each.clients),
+                "groups": sorted(each.groups),
+            }
             for each in change.steps
+        ],
+        "groups": [
+            {"name": group or None, "dpus": dpus, "services": names} for group, dpus, names in _groups(view, services)
         ],
         "ended_overrides": [f"{each.service}/{each.backend}" for each in change.ended],
         "unusable": [str(each) for each in change.unusable],

@@ -1,8 +1,9 @@
-"""`xenoovs fleet add-dpu` and `forget`: which DPUs a fleet has."""
+"""`xenoovs fleet add-dpu`, `set-dpu` and `forget`: which DPUs a fleet has."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -18,8 +19,14 @@ from xenoovs.store.view import Changes, Dpu, FleetView
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
+_groups_option = click.option(
+    "--groups", metavar="A,B", help="It serves the services of these groups, and those without groups."
+)
+
+
 @click.command("add-dpu")
 @click.argument("name")
+@_groups_option
 @click.option("--rack", default="", metavar="NAME", help="Where it stands.")
 @click.option(
     "--wave",
@@ -30,26 +37,88 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
     help="When it gets a new config in a roll-out: 1 (canary), 2 or 3.",
 )
 @on_fleet
-def add_dpu_command(*, name: str, rack: str, wave: int, store: FleetStore) -> None:
+def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, store: FleetStore) -> None:
     """Add the DPU NAME to the fleet. Its agent has that name by --dpu, or as the name of its host.
 
     With TLS, NAME must be the CN of its certificate: the store lets a DPU report in no other name.
 
     Commands wait for the DPUs of the fleet, and `fleet status` shows which of them are behind or silent.
     """
-    for text, option in ((name, "NAME"), (rack or "none", "--rack")):
-        if not _NAME.fullmatch(text):
-            raise click.UsageError(
-                f"{option} {text!r}: use letters, digits, `.`, `-` and `_`, at most 63 characters, such as rack7-dpu1."
-            )
+    _check(name, "NAME")
+    _check(rack or "none", "--rack")
+    dpu = Dpu(name, _groups(groups or ""), rack, wave)
 
     def compute(view: FleetView) -> Changes:
         if name in view.dpus:
-            raise FleetRefused(f"the fleet has a DPU {name} already")
-        return Changes(dpus={name: Dpu(name, frozenset(), rack, wave)})
+            raise FleetRefused(f"the fleet has a DPU {name} already; change it with `xenoovs fleet set-dpu {name}`")
+        return Changes(dpus={name: dpu})
 
-    store.change(compute)
+    _show_unused(store.change(compute), dpu)
     echo(f"{name} is a DPU of the fleet; start its agent with `xenoovs agent FILE --fleet ... --dpu {name}`")
+
+
+@click.command("set-dpu")
+@click.argument("name")
+@_groups_option
+@click.option("--rack", metavar="NAME", help="Where it stands.")
+@click.option("--wave", type=click.IntRange(CANARY, LAST_WAVE), metavar="N", help="1 (canary), 2 or 3.")
+@on_fleet
+def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: int | None, store: FleetStore) -> None:
+    """Change the groups, the rack or the wave of the DPU NAME; what is not given stays.
+
+    With other groups it serves other services at once; `--groups ""`: those without groups alone.
+    """
+    if groups is None and rack is None and wave is None:
+        raise click.UsageError("nothing to change: give --groups, --rack or --wave.")
+    _check(rack or "none", "--rack")
+    chosen = None if groups is None else _groups(groups)
+
+    def compute(view: FleetView) -> Changes:
+        dpu = view.dpus.get(name)
+        if dpu is None:
+            raise _unknown(name, view)
+        return Changes(
+            dpus={
+                name: replace(
+                    dpu,
+                    groups=dpu.groups if chosen is None else chosen,
+                    rack=dpu.rack if rack is None else rack,
+                    wave=wave or dpu.wave,
+                )
+            }
+        )
+
+    view = store.change(compute)
+    dpu = view.dpus[name]
+    _show_unused(view, dpu)
+    echo(f"{name}: groups {', '.join(sorted(dpu.groups)) or 'none'}, rack {dpu.rack or 'none'}, wave {dpu.wave}")
+
+
+def _check(text: str, option: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise click.UsageError(
+            f"{option} {text!r}: use letters, digits, `.`, `-` and `_`, at most 63 characters, such as rack7-dpu1."
+        )
+
+
+def _groups(text: str) -> frozenset[str]:
+    names = text.split(",") if text else []
+    for each in names:
+        _check(each, "--groups")
+    return frozenset(names)
+
+
+def _show_unused(view: FleetView, dpu: Dpu) -> None:
+    """Say which groups of a DPU no service names, as a name with a mistake."""
+    served = frozenset[str]().union(*(each.groups for each in (*view.services.values(), *view.staged.values())))
+    if view.services and (unused := sorted(dpu.groups - served)):
+        guess = did_you_mean(unused[0], served, " (did you mean {}?)")
+        echo(f"no service is for the group {unused[0]} yet{guess}", err=True)
+
+
+def _unknown(name: str, view: FleetView) -> FleetRefused:
+    guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
+    return FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
 
 
 @click.command("forget")
@@ -62,8 +131,7 @@ def forget_command(*, name: str, store: FleetStore) -> None:
 
     def compute(view: FleetView) -> Changes:
         if name not in view.dpus and not has_state:
-            guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
-            raise FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
+            raise _unknown(name, view)
         return Changes(dpus={name: None})
 
     store.change(compute)

@@ -189,13 +189,15 @@ def _show(
     )
     if counts:
         echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
+    has_groups = any(dpu.groups for dpu in view.dpus.values())
     if rows:
         echo()
         print_table(
-            ["DPU", "STATE", "GENERATION", "SEEN", "VERSION", "NOTE"],
+            ["DPU", *(["GROUPS"] if has_groups else []), "STATE", "GENERATION", "SEEN", "VERSION", "NOTE"],
             [
                 [
                     printable(row.name),
+                    *([printable(",".join(_groups(view, row))) or "-"] if has_groups else []),
                     click.style(row.state.value, fg=_COLOURS.get(row.state, "red")),
                     str(row.status.applied or "-"),
                     duration(row.seen_s),
@@ -204,7 +206,7 @@ def _show(
                 ]
                 for row in rows
             ],
-            right=(2, 3),
+            right=(3, 4) if has_groups else (2, 3),
         )
     echo()
     _show_servers(servers)
@@ -219,6 +221,10 @@ def _show(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
             f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
         )
+
+
+def _groups(view: FleetView, row: DpuRow) -> list[str]:
+    return sorted(view.dpus[row.name].groups) if row.name in view.dpus else []
 
 
 def _show_servers(servers: Sequence[ServerFacts]) -> None:
@@ -273,6 +279,7 @@ def _document(
         "dpus": [
             {
                 "name": row.name,
+                "groups": _groups(view, row),
                 "state": row.state.name.lower(),
                 "applied": row.status.applied,
                 "seen_s": None if row.seen_s is None else round(row.seen_s, 3),

@@ -21,6 +21,7 @@ from xenoovs.config.schema import (
     IncludedConfig,
     NotifyConfig,
     ServiceConfig,
+    ServiceDefaults,
     SwitchConfig,
     SwitchTunnelConfig,
     TunnelConfig,
@@ -140,6 +141,8 @@ MAX_REMARKS = 1_000
 
 _NOT_HERE = {
     (SwitchConfig, "fleet_ports"): "`fleet_ports` is for an agent with --fleet; remove it here",
+    (ServiceConfig, "groups"): "`groups` is for the config of a fleet (`xenoovs fleet apply`); remove it here",
+    (ServiceDefaults, "groups"): "groups have no default; write `groups` in each service",
     (ServiceConfig, "strategy"): "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware "
     "entry each)",
     (DrainConfig, "rest"): "`rest` was renamed; write `idle_timeout:`",

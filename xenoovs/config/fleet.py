@@ -9,18 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from xenoovs.config.bridges import choose_bridge
 from xenoovs.config.emit import render_service
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.config.load import check_bridges, compose, split_config
-from xenoovs.config.values import KeyPath, Positions, Value, port_name, show
+from xenoovs.config.values import KeyPath, Positions, Value, one_or_many, port_name, show
+from xenoovs.config.values import name as group_name
 from xenoovs.errors import ConfigError, Finding
 from xenoovs.model.balancer import Balancer
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
+
+GROUPS = "groups"
+"""The key of a service in the config of a fleet: which groups of DPUs serve it."""
 
 NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egress}\n"
 """The file of no DPU: for a controller, which decides about services and has no bridge."""
@@ -28,6 +33,67 @@ NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egres
 _NOT_STORED = ("health", "agent_check", "notify")
 """What a DPU would do by itself, and no DPU of a fleet may: move clients, or run programs."""
 _NUMBER = re.compile(r'"\\u0000([^"\\]*)\\u0000"')
+
+
+@dataclass(frozen=True, slots=True)
+class FleetServices:
+    """What the config of a fleet says.
+
+    Attributes:
+        balancer: As of an ordinary config, of which `switch` stands for the ports of every DPU.
+        groups: Names of the groups of DPUs that serve a service, by its name; empty: all DPUs do.
+    """
+
+    balancer: Balancer
+    groups: Mapping[str, frozenset[str]]
+
+
+def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
+    """Return what the config of a fleet says: an ordinary one whose services may have `groups`.
+
+    Args:
+        file: Its name in messages.
+
+    Raises:
+        ConfigError: With all findings.
+        BridgeNotChosen: It has several bridges.
+    """
+    tree = choose_bridge(split_config(text, file=file), None, file=file)
+    root, findings = tree.joined.root, list[Finding]()
+    groups, listed = list[frozenset[str]](), root.get("services") if isinstance(root, dict) else None
+    if isinstance(root, dict) and isinstance(listed, list):
+        groups = [_groups(service, tree.joined, index, findings) for index, service in enumerate(listed)]
+        root = {**root, "services": [_without_groups(service) for service in listed]}
+    try:
+        (balancer,) = check_bridges((replace(tree, joined=replace(tree.joined, root=root)),))
+    except ConfigError as error:
+        raise ConfigError([*findings, *error.findings]) from None
+    if findings:
+        raise ConfigError(findings)
+    return FleetServices(balancer, {each.name: of for each, of in zip(balancer.services, groups, strict=True)})
+
+
+def _groups(service: Value, joined: JoinedConfig, index: int, findings: list[Finding]) -> frozenset[str]:
+    """Return the groups of a service; add their mistakes to `findings`."""
+    if not isinstance(service, dict) or GROUPS not in service:
+        return frozenset()
+    part, path = joined.locate(("services", index, GROUPS))
+    found, given = set[str](), service[GROUPS]
+    try:
+        listed = one_or_many(given)
+    except ValueError as error:
+        findings.append(part.finding(path, f"{error}; without the key all DPUs have the service"))
+        return frozenset()
+    for number, each in enumerate(listed):
+        try:
+            found.add(group_name(each))
+        except ValueError as error:
+            findings.append(part.finding((*path, number) if isinstance(given, list) else path, str(error)))
+    return frozenset(found)
+
+
+def _without_groups(service: Value) -> Value:
+    return {key: each for key, each in service.items() if key != GROUPS} if isinstance(service, dict) else service
 
 
 def service_texts(balancer: Balancer) -> dict[str, str]:

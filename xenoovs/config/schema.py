@@ -680,6 +680,15 @@ def json_schema() -> dict[str, Any]:
         "x-kind": "mapping of names to ports",
         "examples": [{"storage": "en3f0pf0sf0"}],
     }
+    # Of the config of a fleet; `config.fleet.parse_fleet` reads it before a config is checked.
+    group = {"type": "string", "pattern": values.NAME_PATTERN}
+    form["$defs"]["ServiceConfig"]["properties"]["groups"] = {
+        "description": "Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu "
+        "--groups`); left out: all DPUs. Also services of different groups claim different packets.",
+        "anyOf": [group, {"type": "array", "items": group, "minItems": 1}],
+        "x-kind": "name, or list of names",
+        "examples": ["edge", ["edge", "core"]],
+    }
     # What a backend need not have if `defaults` have it.
     form["$defs"]["BackendConfig"]["required"].remove("weight")
     # Included files have the same schema. They are known by having none of the keys that only the first file has.

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from xenoovs.config.fleet import service_texts, unsupported
-from xenoovs.config.load import parse_config
+from xenoovs.config.fleet import FleetServices, parse_fleet, service_texts, unsupported
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import (
     BackendName,
@@ -34,7 +33,7 @@ from xenoovs.errors import (
 )
 from xenoovs.fleet.services import decision_of, joined, stored_decisions
 from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
-from xenoovs.store.view import ACK_THIS, Changes, FleetOverride, FleetView, Intent, IntentState, StoredService
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, StoredService
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
@@ -49,12 +48,15 @@ class ServiceStep:
         blocks: How many blocks are new or get another backend.
         clients: The share of the clients, 0..1, that had a backend and get another one.
         kind: `added`, `changed` or `removed`.
+        old_groups, groups: Names of the groups of DPUs that serve it, before and after; empty: all DPUs.
     """
 
     name: str
     kind: str
     blocks: int
     clients: Fraction
+    old_groups: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +81,17 @@ class FleetChange:
 
 
 @lru_cache(maxsize=2)
-def parse_intent(text: str, *, file: str) -> Balancer:
-    """Return the config of a fleet: an ordinary one, of which `switch` stands for the ports of every DPU.
+def parse_intent(text: str, *, file: str) -> FleetServices:
+    """Return what the config of a fleet says.
 
     Raises:
         ConfigError: With all findings.
         FleetRefused: It has what a fleet does not support.
     """
-    balancer = parse_config(text, file=file)
-    if reasons := list(unsupported(balancer)):
+    services = parse_fleet(text, file=file)
+    if reasons := list(unsupported(services.balancer)):
         raise FleetRefused(f"{file}: {'; '.join(reasons)}")
-    return balancer
+    return services
 
 
 def newest_intent(view: FleetView) -> Intent | None:
@@ -105,8 +107,14 @@ def rolling_intent(view: FleetView) -> Intent | None:
 
 
 def next_wave(view: FleetView) -> int | None:
-    """Return the first wave with DPUs after that of the view; None: all DPUs have had theirs."""
-    return min((dpu.wave for dpu in view.dpus.values() if dpu.wave > view.wave), default=None)
+    """Return the next wave with DPUs that the roll-out concerns; None: all of them have had theirs."""
+    return min((dpu.wave for dpu in view.concerned.values() if dpu.wave > view.wave), default=None)
+
+
+def concerned(view: FleetView, changes: Changes) -> dict[str, Dpu]:
+    """Return the DPUs that serve what changes, before or after, by name."""
+    rows = (row for name, new in changes.services.items() for row in (view.services.get(name), new))
+    return view.serving(filter(None, rows))
 
 
 def known_intent(view: FleetView, number: int) -> Intent:
@@ -127,11 +135,9 @@ def next_change(view: FleetView) -> FleetChange:
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
     intent, rolling = newest_intent(view), rolling_intent(view)
-    if rolling is not None and next_wave(replace(view, wave=0)) is None:
+    if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is nobody to wait for.
-        if view.wave:
-            return FleetChange(completion(view, rolling))
-        intent, rolling = rolling, None
+        return FleetChange(completion(view, rolling))
     change = FleetChange(Changes())
     if intent is not None:
         try:
@@ -177,10 +183,10 @@ def completion(view: FleetView, intent: Intent) -> Changes:
     )
 
 
-def with_intent(view: FleetView, text: str, balancer: Balancer) -> FleetChange:
+def with_intent(view: FleetView, text: str, services: FleetServices) -> FleetChange:
     """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
     number = max(view.intents, default=0) + 1
-    return _towards(view, Intent(number, text, "", "", "", 0, IntentState.STAGED), balancer)
+    return _towards(view, Intent(number, text, "", "", "", 0, IntentState.STAGED), services)
 
 
 def with_override(
@@ -198,9 +204,9 @@ def with_override(
     intent = newest_intent(view)
     if intent is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    balancer = _parsed(intent)
+    services = _parsed(intent)
     service, backend = name
-    found = {each.name: each for each in balancer.services}
+    found = {each.name: each for each in services.balancer.services}
     if service not in found:
         raise FleetRefused(
             f"the fleet has no service {service}; it has {first_names(sorted(found))}"
@@ -220,11 +226,11 @@ def with_override(
     else:
         made = FleetOverride(service, backend, weight, weights[backend], author, now_ms)
         overrides[name] = made
-    _towards(replace(view, overrides=overrides), intent, balancer)
+    _towards(replace(view, overrides=overrides), intent, services)
     return made
 
 
-def _parsed(intent: Intent) -> Balancer:
+def _parsed(intent: Intent) -> FleetServices:
     return parse_intent(intent.text, file=f"intent {intent.number}")
 
 
@@ -244,11 +250,15 @@ def _with_staged(view: FleetView, change: FleetChange, rolling: Intent) -> Fleet
     is_same = not differs and removed == view.removed
     if view.wave and is_same and changes == Changes():
         return change
+    wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
+    if not view.wave and wave is None:
+        # Without DPUs there is nobody to wait for.
+        return _towards(view, rolling, _parsed(rolling))
     changes = replace(
         changes,
         staged=differs,
         removed=None if removed == view.removed else removed,
-        wave=None if view.wave else next_wave(view),
+        wave=wave,
         ack=ACK_THIS,
     )
     return replace(change, changes=changes, steps=change.steps or towards.steps)
@@ -260,8 +270,9 @@ def _merged_rows(
     return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
-def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange:
-    """Return the change of a view to an intent with the overrides that fit it."""
+def _towards(view: FleetView, intent: Intent, given: FleetServices) -> FleetChange:
+    """Return the change of a view to an intent with the overrides that fit it. `given`: what the intent says."""
+    balancer = given.balancer
     overrides, ended = _merged(view.overrides.values(), balancer)
     texts = dict(_texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides)))
     # Through the text, so that what is decided for is exactly what every DPU reads.
@@ -274,7 +285,7 @@ def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange
     wanted = {
         service.name: StoredService(
             name=service.name,
-            groups=frozenset(),
+            groups=given.groups[service.name],
             config=texts[service.name],
             claim=claim_text(service.claim),
             generation=view.generation + 1,
@@ -291,8 +302,14 @@ def _towards(view: FleetView, intent: Intent, balancer: Balancer) -> FleetChange
         intents=_intents(view, intent),
         intent=None if view.intent == intent.number else intent.number,
     )
-    steps = tuple(_steps(sorted({*services, *gone}), stored, now, dict(previous.services), ids, after))
-    return FleetChange(changes, steps, ended, unusable)
+    steps = _steps(sorted({*services, *gone}), now, dict(previous.services), ids, after)
+    return FleetChange(changes, tuple(_with_groups(step, view, changes) for step in steps), ended, unusable)
+
+
+def _with_groups(step: ServiceStep, view: FleetView, changes: Changes) -> ServiceStep:
+    old, new = view.services.get(step.name), changes.services[step.name]
+    groups = [frozenset() if row is None else row.groups for row in (old, new)]
+    return replace(step, old_groups=groups[0], groups=groups[1])
 
 
 @lru_cache(maxsize=2)
@@ -355,7 +372,6 @@ def _stored(view: FleetView) -> tuple[Balancer, Stored, tuple[StoredServiceUnusa
 
 def _steps(
     names: Iterable[str],
-    stored: Stored,
     now: Mapping[str, ServiceDecision],
     previous: Mapping[int, ServiceDecision],
     ids: Mapping[Claim, int],

@@ -117,9 +117,10 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None) ->
     if intent is None or not view.wave:
         return []
     waits = [f"{name}: {reason}" for name, (reason, _) in waits_for(view, statuses).items()]
-    begun = sum(dpu.wave <= view.wave for dpu in view.dpus.values())
+    concerned = view.concerned
+    begun = sum(dpu.wave <= view.wave for dpu in concerned.values())
     return [
-        f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(view.dpus), 'DPU')}, each "
+        f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, each "
         f"watched for {duration(intent.soak_s)}; `xenoovs fleet stop` takes it back",
         *([f"the roll-out waits for {first_names(waits, most=3)}"] if waits else []),
     ]

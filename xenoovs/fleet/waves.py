@@ -53,7 +53,7 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     if intent is None or not view.wave:
         return WaveStep()
     waits = waits_for(view, statuses)
-    members = sum(dpu.wave <= view.wave for dpu in view.dpus.values())
+    members = sum(dpu.wave <= view.wave for dpu in view.concerned.values())
     failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
     if failed and watched_s >= min(intent.soak_s, _GRACE_S):
         name, reason = next(iter(failed.items()))
@@ -72,9 +72,12 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
 
 
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
-    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure."""
+    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure.
+
+    DPUs that serve nothing of the roll-out do not count.
+    """
     found = dict[str, tuple[str, bool]]()
-    for name, dpu in sorted(view.dpus.items()):
+    for name, dpu in sorted(view.concerned.items()):
         status = (statuses or {}).get(name)
         if dpu.wave > view.wave:
             continue
@@ -93,6 +96,7 @@ def with_canaries(dpus: Mapping[str, Dpu], least: int | None) -> dict[str, Dpu]:
     """Return the DPUs to change so that so many are canaries, by name from those of the last wave.
 
     Args:
+        dpus: Those that the roll-out concerns.
         least: How many canaries there are to be; None: 1 of 100 DPUs, at least one.
     """
     wanted = ceil(len(dpus) * _CANARIES) if least is None else least

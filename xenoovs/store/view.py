@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -56,7 +56,7 @@ class StoredService:
     """A service of the fleet, and which backend has which of its clients.
 
     Attributes:
-        groups: Names of the groups of DPUs that serve it; a DPU serves it if it is in one of them.
+        groups: Names of the groups of DPUs that serve it; a DPU serves it if it is in one of them. Empty: all DPUs do.
         config: Its entry of `services:` as JSON in normal form.
         claim: The packets it is for, as text; no two services have the same.
         generation: The generation that changed it last.
@@ -72,6 +72,10 @@ class StoredService:
     active: Blocks
     home: Blocks
 
+    def is_for(self, groups: frozenset[str]) -> bool:
+        """Return whether a DPU in these groups serves it."""
+        return not self.groups or not self.groups.isdisjoint(groups)
+
 
 @dataclass(frozen=True, slots=True)
 class Dpu:
@@ -79,6 +83,7 @@ class Dpu:
 
     Attributes:
         name: The common name of its certificate.
+        groups: It serves the services of these groups, and those without groups.
         rack: Where it stands; an empty text: not known.
         wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
         is_out: Whether an operator took it out of service.
@@ -181,10 +186,31 @@ class FleetView:
         stay = {name: each for name, each in self.services.items() if name not in self.removed}
         return replace(self, services={**stay, **self.staged}, staged={}, removed=frozenset(), wave=0)
 
+    def serving(self, services: Iterable[StoredService]) -> dict[str, Dpu]:
+        """Return the DPUs that serve at least one of these services, by name."""
+        groups = {each.groups for each in services}
+        if not groups or frozenset() in groups:
+            return dict(self.dpus) if groups else {}
+        served = frozenset[str]().union(*groups)
+        return {name: dpu for name, dpu in self.dpus.items() if not served.isdisjoint(dpu.groups)}
+
+    @property
+    def concerned(self) -> dict[str, Dpu]:
+        """The DPUs that serve what the roll-out adds, changes or removes, by name."""
+        names = {*self.staged, *self.removed}
+        rows = (rows.get(name) for name in names for rows in (self.services, self.staged))
+        return self.serving(filter(None, rows))
+
     def of_dpu(self, name: str) -> FleetView:
-        """Return the view that a DPU installs: with the services of the roll-out if its wave has begun."""
+        """Return the view that a DPU installs: the services that it serves, and no other DPU.
+
+        With those of the roll-out if its wave has begun. A DPU that is not of the fleet is in no group.
+        """
         dpu = self.dpus.get(name)
-        return self if dpu is None or dpu.wave > self.wave else self.rolled_out
+        view = self if dpu is None or dpu.wave > self.wave else self.rolled_out
+        groups = frozenset[str]() if dpu is None else dpu.groups
+        services = {key: each for key, each in view.services.items() if each.is_for(groups)}
+        return replace(view, services=services, dpus={} if dpu is None else {name: dpu})
 
 
 @dataclass(frozen=True, slots=True)
