@@ -87,6 +87,7 @@ CHAINS = {
     "ovn_load_balancer": Conclusion.NOT_ALL_IN_HARDWARE,
     "ovnk_ping": Conclusion.NOT_ALL_IN_HARDWARE,
     "seed_geneve": Conclusion.NOTHING_SEEN,
+    "seed_geneve_wrapped": Conclusion.NOTHING_SEEN,
     "seed_geneve_without_command": Conclusion.CHECK_FAILED,
     "vendor_counters": Conclusion.NOTHING_SEEN,
 }

@@ -31,6 +31,7 @@ CASES = {
     "ovn_load_balancer": (2, ["recirculation", "unsupported-match", "recirculation", "recirculation"]),
     "ovnk_ping": (2, ["unsupported-action"]),
     "seed_geneve": (0, []),
+    "seed_geneve_wrapped": (0, []),
     "seed_geneve_without_command": (1, []),
     "vendor_counters": (0, []),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),

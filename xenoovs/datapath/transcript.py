@@ -24,6 +24,9 @@ _BARE_PROMPT = re.compile(r"[#$]\s*(?P<command>.*)")
 _LOG = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\|[0-9]+\|")
 """What the tools of Open vSwitch print on stderr (lib/vlog.c)."""
 
+_RULER = re.compile(r"[-=]{2,}|(?:`{3}|~{3}).*|\[?\.{2,3}\]?", re.ASCII)
+"""Between parts of a copied text: `--` of grep(1), fences of Markdown, an ellipsis."""
+
 _TYPE = re.compile(r"\btype=([a-z,-]+)")
 _LAYERS = {
     "offloaded": "offloaded:yes",
@@ -74,7 +77,7 @@ class Transcript:
         return _LAYERS.get(types[1], "") if types else ""
 
     def _without_prompts(self) -> Iterator[str]:
-        """Yield the lines; empty ones in place of prompts and of the output of other commands."""
+        """Yield the lines; empty ones in place of prompts, rulers and the output of other commands."""
         is_foreign = False
         for line in self._lines:
             text = line.strip()
@@ -82,7 +85,9 @@ class Transcript:
                 yield "" if is_foreign and not _is_megaflow(text) else line
                 continue
             command = _command(text)
-            if command is None:
+            if _RULER.fullmatch(text):
+                yield ""
+            elif command is None:
                 yield "" if is_foreign or _LOG.match(text) else line
             elif found := _DUMP.search(command):
                 is_foreign = False

@@ -52,6 +52,13 @@ def test_a_selection_is_not_complete(options: str) -> None:
     assert not _read(f"# ovs-appctl dpctl/dump-flows {options}\n{WITH_M}\n")[1].is_complete
 
 
+@pytest.mark.parametrize("ruler", ["--", "-----", "```", "```text", "~~~", "...", "[..]", "====="])
+def test_bug_a_ruler_behind_a_dump_was_taken_for_the_rest_of_a_wrapped_line(ruler: str) -> None:
+    """The port of the last megaflow was `3--`."""
+    megaflows, _ = _read(f"{WITH_M}\n{ruler}\n{BARE}\n{ruler}\n")
+    assert [megaflow.actions for megaflow in megaflows] == [("p1",), ("3",)]
+
+
 def test_without_a_command_line_nothing_is_known_of_completeness() -> None:
     megaflows, transcript = _read(f"{WITH_M}\n")
     assert (len(megaflows), transcript.dumps, transcript.is_complete) == (1, 0, False)
