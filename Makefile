@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-nic test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
+.PHONY: help setup demo demo-nic demo-fleet test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -19,6 +19,9 @@ demo: setup ## Build a lab, apply templates/quickstart.yaml, send packets, show 
 
 demo-nic: setup ## The same in a virtual machine with an emulated NIC, to which the flows are offloaded (some minutes)
 	@scripts/demo nic
+
+demo-fleet: setup ## Three DPUs with the same clients: a roll-out, then a server, the store's leader and a DPU die (3 minutes)
+	@$(AS_ROOT) $(BIN)/python scripts/demo_fleet
 
 test: check ## Run everything: checks, all tests on a real Open vSwitch, on the emulated NIC, under systemd, and of the packages
 	@scripts/setup-browser

@@ -1,0 +1,1 @@
+"""`make demo-fleet`: a whole fleet on one machine, and what its clients notice when parts of it die."""
