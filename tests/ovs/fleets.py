@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.command_line import CommandLine, Said, start
+from tests.command_line import XENOOVS, CommandLine, Said, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import eventually
 from xenoovs.agent.control.paths import answers
@@ -38,14 +38,19 @@ class FleetDpu:
     def cache(self) -> Path:
         return self.bridge.ovs.directory / "xenoovs" / "ovsbr1.fleet"
 
-    def start(self) -> None:
+    def argv(self) -> list[str]:
+        """The command line of its agent."""
         remotes = [
             "--fleet",
             self.store.remote(StoreDatabase.FLEET),
             "--fleet-state",
             self.store.remote(StoreDatabase.STATES),
         ]
-        self.process = start("agent", self.config, "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name)
+        words = ["agent", str(self.config), "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name]
+        return [str(XENOOVS), *words]
+
+    def start(self) -> None:
+        self.process = start(*self.argv()[1:])
 
     def stop(self) -> str:
         """End the agent; return its log."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
 from tests.patience import eventually
+from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
 
@@ -92,3 +96,103 @@ def test_a_dpu_serves_the_services_of_its_groups(store: FleetServers) -> None:
     said_of = store.fleet("add-dpu", "dpu2", "--groups", "edeg")
     assert "no service is for the group edeg yet (did you mean edge?)" in said_of.err
     eventually(lambda: not has_web(two), "another group")
+
+
+TUNNELED = SMALL_CONFIG.replace("services:", "tunnels: [{name: gnv0, type: geneve, key: 5001}]\nservices:") + (
+    '      - {name: far, mac: "02:00:5e:10:00:0d", weight: 30, egress: gnv0, remote: 192.168.77.11}\n'
+)
+
+
+def add_tunnel(dpu: FleetDpu, name: str, local: str) -> None:
+    """Make the port as `xenoovs tunnels` says, and write the tunnel to the file of the DPU."""
+    options = ("type=geneve", "options:remote_ip=flow", f"options:local_ip={local}", "options:key=flow")
+    dpu.bridge.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, *options)
+    dpu.config.write_text(dpu.config.read_text() + f"tunnels: [{{name: {name}, type: geneve, local: {local}}}]\n")
+
+
+def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> None:
+    one, two = store.dpus
+    add_tunnel(one, "gnv0", "192.168.77.1")
+    file = store.directory.parent / "services.yaml"
+    file.write_text(TUNNELED)
+    before = two.blocks()
+    said = store.fleet("apply", file, "--now", "--yes", "--timeout", "1s")
+    assert (said.status, "applied by 1 of 2 DPUs" in said.out) == (2, True)
+    assert "dpu2: " in said.err
+    assert "this DPU has no tunnel gnv0, behind which backends of dns are" in said.err
+    assert (two.blocks(), store.is_well()) == (before, False)
+
+    # The other DPU has the tunnel by another name.
+    two.config.write_text(two.config.read_text().replace("hosts: p2", "gnv0: tun9"))
+    add_tunnel(two, "tun9", "192.168.77.2")
+    eventually(store.is_well, "the tunnel")
+    assert any("output:gnv0" in line for line in one.blocks())
+    assert one.blocks() == [line.replace("tun9", "gnv0") for line in two.blocks()]
+    assert store.fleet("diff").status == 0
+
+    assert store.fleet("drain", "dns", "fips2").status == 0
+    assert one.blocks() == [line.replace("tun9", "gnv0") for line in two.blocks()]
+
+
+NAT = """\
+version: 1
+switch: {ingress: [in], egress: out}
+services:
+  - name: web
+    vip: 10.3.10.80
+    protocol: tcp
+    ports: [80]
+    mode: nat
+    backends:
+      - {name: web1, mac: "02:00:5e:10:00:12", address: 10.4.0.1, port: 8080, weight: 1}
+      - {name: web2, mac: "02:00:5e:10:00:13", address: 10.4.0.2, weight: 1, egress: hosts}
+"""
+
+
+def test_services_with_nat_are_the_same_on_all_dpus_in_both_directions(store: FleetServers) -> None:
+    one, two = store.dpus
+    apply(store, NAT)
+    assert (without_counters(one), store.is_well()) == (without_counters(two), True)
+    assert any("mod_nw_dst:10.4.0.1,mod_tp_dst:8080" in line for line in one.blocks())
+    assert any("nw_src=10.4.0.2" in line and "in_port=p2" in line for line in one.flows())
+    assert store.fleet("drain", "web", "web1").status == 0
+    assert without_counters(one) == without_counters(two)
+    assert not any("mod_nw_dst:10.4.0.1" in line for line in one.blocks())
+    # A change of an address moves nobody.
+    file = store.directory.parent / "services.yaml"
+    file.write_text(NAT.replace("10.4.0.2", "10.4.0.3"))
+    assert store.fleet("plan", file).out.splitlines()[1].split() == ["web", "changed", "0", "0%"]
+
+
+def test_a_dpu_announces_by_its_own_file(store: FleetServers, tmp_path: Path) -> None:
+    """In a network namespace, as it sets routes."""
+    one, two = store.dpus
+    netns = f"xo{os.getpid()}fleet"
+    run(["ip", "netns", "add", netns])
+    try:
+        one.stop()
+        one.config.write_text(one.config.read_text() + "announce: {bgp: frr, on_agent_exit: withdraw}\n")
+        argv = ["ip", "netns", "exec", netns, *one.argv()]
+        one.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        eventually(lambda: "10.3.10.45" in routes(netns), "the route of the VIP")
+        assert store.is_well()
+        # Services that come, and those that are not announced.
+        quiet = NAT.replace("    mode: nat\n", "    mode: nat\n    announce: false\n").split("services:\n")[1]
+        apply(store, SMALL_CONFIG.replace("10.3.10.45", "10.3.10.46") + quiet)
+        eventually(lambda: "10.3.10.46" in routes(netns) and "10.3.10.45" not in routes(netns), "the other VIP")
+        assert "10.3.10.80" not in routes(netns)
+        assert one.blocks() == two.blocks()
+        one.stop()
+        assert "10.3.10.46" not in routes(netns)
+    finally:
+        one.kill()
+        run(["ip", "netns", "delete", netns])
+
+
+def routes(netns: str) -> str:
+    return run(["ip", "-n", netns, "route", "show"]).stdout
+
+
+def without_counters(dpu: FleetDpu) -> list[str]:
+    """All flows of a DPU."""
+    return sorted(re.sub(r"(duration|n_packets|n_bytes)=[^,]*, ", "", line) for line in dpu.flows())

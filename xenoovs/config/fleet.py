@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 from typing import Any
 
 from xenoovs.config.bridges import choose_bridge
@@ -18,7 +19,7 @@ from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.config.load import check_bridges, compose, split_config
 from xenoovs.config.values import KeyPath, Positions, Value, one_or_many, port_name, show
 from xenoovs.config.values import name as group_name
-from xenoovs.errors import ConfigError, Finding
+from xenoovs.errors import ConfigError, Finding, first_names
 from xenoovs.model.balancer import Balancer
 
 FLEET_PORTS = "fleet_ports"
@@ -51,6 +52,8 @@ class FleetServices:
 def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
     """Return what the config of a fleet says: an ordinary one whose services may have `groups`.
 
+    Its tunnels need no `local`: that is of each DPU.
+
     Args:
         file: Its name in messages.
 
@@ -64,6 +67,8 @@ def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
     if isinstance(root, dict) and isinstance(listed, list):
         groups = [_groups(service, tree.joined, index, findings) for index, service in enumerate(listed)]
         root = {**root, "services": [_without_groups(service) for service in listed]}
+    if isinstance(root, dict) and isinstance(tunnels := root.get("tunnels"), list):
+        root = {**root, "tunnels": [_with_local(tunnel, index) for index, tunnel in enumerate(tunnels)]}
     try:
         (balancer,) = check_bridges((replace(tree, joined=replace(tree.joined, root=root)),))
     except ConfigError as error:
@@ -94,6 +99,18 @@ def _groups(service: Value, joined: JoinedConfig, index: int, findings: list[Fin
 
 def _without_groups(service: Value) -> Value:
     return {key: each for key, each in service.items() if key != GROUPS} if isinstance(service, dict) else service
+
+
+def _with_local(tunnel: Value, index: int) -> Value:
+    """Return a tunnel with an end of no DPU, if it has none: every DPU has its own."""
+    if not isinstance(tunnel, dict) or "host_port" in tunnel:
+        return tunnel
+    return {"local": _no_address(index), **tunnel}
+
+
+def _no_address(number: int) -> str:
+    """Return an address that no host has, another one for each number (RFC 6598: between a provider and customers)."""
+    return str(IPv4Address("100.127.255.255") - number)
 
 
 def service_texts(balancer: Balancer) -> dict[str, str]:
@@ -137,9 +154,42 @@ def join(
     switch, ports = _without_ports(joined, root.get("switch"))
     parts = [_part(name, text) for name, text in services.items()]
     listed = [_with_ports(service, ports) for service, _ in parts]
+    if findings := list(_lacking_tunnels(joined, root.get("tunnels"), dict(zip(services, listed, strict=True)))):
+        raise ConfigError(findings)
     origins = [(part, 0) for _, part in parts]
     tree = replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins)
     return check_bridges((replace(trees[0], joined=tree),))[0]
+
+
+def join_for_no_dpu(services: Mapping[str, str]) -> Balancer:
+    """Return the config of services with the ports and tunnels as the fleet names them. Raises ConfigError."""
+    names = sorted({name for text in services.values() for name in _tunnels_of(_part("", text)[0])})
+    # Of all types GRE has the largest keys, and the type is not stored.
+    tunnels = [{"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(names)]
+    return join(NEUTRAL + f"tunnels: {json.dumps(tunnels)}\n", services, file="the fleet")
+
+
+def _tunnels_of(service: Value) -> set[str]:
+    """Return the names of the tunnels that backends of a service are behind."""
+    backends = service.get("backends") if isinstance(service, dict) else None
+    listed = [each for each in backends if isinstance(each, dict)] if isinstance(backends, list) else []
+    return {each["egress"] for each in listed if "remote" in each and isinstance(each.get("egress"), str)}  # type: ignore[misc]
+
+
+def _lacking_tunnels(joined: JoinedConfig, tunnels: Value, services: Mapping[str, Value]) -> Iterator[Finding]:
+    """Find tunnels that backends of the fleet are behind, and this DPU does not have."""
+    listed = tunnels if isinstance(tunnels, list) else []
+    present = {each.get("name") for each in listed if isinstance(each, dict)}
+    users = dict[str, list[str]]()
+    for service, tree in services.items():
+        for name in sorted(_tunnels_of(tree) - present):
+            users.setdefault(name, []).append(service)
+    for name, using in users.items():
+        message = (
+            f"this DPU has no tunnel {name}, behind which backends of {first_names(using, most=3)} are; add it here "
+            f"with its `local`, or say which of its tunnels that is: `switch: {{{FLEET_PORTS}: {{{name}: ...}}}}`"
+        )
+        yield joined.main.finding(("tunnels",), message)
 
 
 _NOT_LOCAL = {
@@ -208,7 +258,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def unsupported(balancer: Balancer) -> Iterable[str]:
     """Yield what a config has and a fleet does not, a sentence each."""
-    if balancer.tunnels or balancer.switch_tunnels:
-        yield "`tunnels` are of each DPU: write them in the files of the agents; backends behind them are not supported"
+    if balancer.tunnels:
+        yield "tunnels of hosts (`host_port`) are of each DPU: write them in the files of the agents"
     if balancer.announce is not None:
         yield "`announce` is of each DPU: write it in the files of the agents"

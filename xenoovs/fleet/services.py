@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 
-from xenoovs.config.fleet import NEUTRAL, join
+from xenoovs.config.fleet import join, join_for_no_dpu
 from xenoovs.config.include import ConfigSources
 from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
@@ -104,7 +104,7 @@ def joined(texts: tuple[tuple[str, str], ...]) -> Balancer:
 
     A controller asks for the same ones again and again, and a thousand services take a second.
     """
-    return join(NEUTRAL, dict(texts), file="the fleet")
+    return join_for_no_dpu(dict(texts))
 
 
 def _decisions(stored: Iterable[StoredService], balancer: Balancer) -> Stored:

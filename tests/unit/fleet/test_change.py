@@ -10,8 +10,9 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decision import Blocks
-from xenoovs.errors import FleetRefused
+from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.change import MAX_INTENTS, next_change, parse_intent, with_intent, with_override
+from xenoovs.fleet.services import ViewReader
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Changes, FleetView, IntentState
 
@@ -117,6 +118,41 @@ def test_the_last_intents_stay() -> None:
     assert view.intents[view.intent].state is IntentState.CURRENT
 
 
-def test_tunnels_and_announcements_are_of_each_dpu() -> None:
+TUNNELED = SMALL_CONFIG.replace("services:", "tunnels: [{name: gnv0, type: geneve, key: 5001}]\nservices:") + (
+    '      - {name: far, mac: "02:00:5e:10:00:0d", weight: 30, egress: gnv0, remote: 192.168.77.11}\n'
+)
+
+
+def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
+    view = settled(given(EMPTY, TUNNELED))
+    assert next_change(view).is_empty
+    local = "version: 1\nswitch: {ingress: [p0], egress: p1, fleet_ports: {gnv0: tun9}}\n"
+    tunnels = "tunnels: [{name: tun9, type: vxlan, local: 192.168.77.1}]\n"
+    balancer, _ = ViewReader().read(view.services.values(), local + tunnels, file="dpu1.yaml")
+    (far,) = (backend for backend in balancer.services[0].backends if backend.name == "far")
+    assert str(far.next_hop) == "02:00:5e:10:00:0d/192.168.77.11/5001@tun9"
+    with pytest.raises(ConfigError, match=r"dpu1.yaml:1:1: tunnels: this DPU has no tunnel tun9, behind which .* dns"):
+        ViewReader().read(view.services.values(), local, file="dpu1.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (", remote: 192.168.77.11", "", "gnv0 is a tunnel; add `remote:`"),
+        ("key: 5001", "dst_port: 7000", "neither far nor gnv0 has a key"),
+        ("egress: gnv0", "egress: gnv1", "far is behind no tunnel; name one as `egress`, such as gnv0"),
+        ("protocol: udp", "protocol: udp\n    mode: nat", "through which there is no NAT"),
+        ("type: geneve", "type: geneve, host_port: p2", "remotes: this key is required"),
+    ],
+)
+def test_mistakes_of_tunnels_are_found_before_any_dpu_sees_them(old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_intent(TUNNELED.replace(old, new), file="my.yaml")
+
+
+def test_tunnels_of_hosts_and_announcements_are_of_each_dpu() -> None:
+    host = "tunnels: [{name: h, local: 192.0.2.1, host_port: p2, remotes: [{name: b, address: 192.0.2.2}]}]\n"
+    with pytest.raises(FleetRefused, match=r"tunnels of hosts .* are of each DPU"):
+        parse_intent(host + SMALL_CONFIG, file="my.yaml")
     with pytest.raises(FleetRefused, match="`announce` is of each DPU"):
         parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")
