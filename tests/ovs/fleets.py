@@ -29,6 +29,7 @@ class FleetDpu:
     config: Path
     store: FleetServers
     process: subprocess.Popen[str] | None = None
+    env: dict[str, str] = field(default_factory=dict)
 
     @property
     def socket(self) -> Path:
@@ -50,7 +51,7 @@ class FleetDpu:
         return [str(XENOOVS), *words]
 
     def start(self) -> None:
-        self.process = start(*self.argv()[1:])
+        self.process = start(*self.argv()[1:], env=self.env)
 
     def stop(self) -> str:
         """End the agent; return its log."""

@@ -467,6 +467,7 @@ def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -
             {"dns": "ab"},
             8,
             {"HW": 3},
+            7,
             frozenset({"x"}),
             is_fit=False,
             clock_us=9,

@@ -145,6 +145,8 @@ class Agent:
         mover: Chooses the paths of tunnels; None: it was not started.
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
+        offload_listeners: Called with each sample.
+        request_offload: Asks for more samples than usual, for some seconds.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
     """
@@ -180,6 +182,8 @@ class Agent:
         self.mover: Mover | None = None
         self.round_listeners: list[Callable[[], None]] = []
         self.offload: OffloadSample | None = None
+        self.offload_listeners: list[Callable[[OffloadSample], None]] = []
+        self.request_offload: Callable[[], None] = lambda: None
         self.check_request: Callable[[], None] = lambda: None
         self.command_options: Callable[[], str] = str
         self.started_s = time.time()
@@ -227,6 +231,8 @@ class Agent:
     def show_offload(self, sample: OffloadSample) -> None:
         """Include this sample of hardware offload in snapshots from now on."""
         self.offload = sample
+        for listener in self.offload_listeners:
+            listener(sample)
 
     def lazy_snapshot(self) -> LazySnapshot:
         """All that is known now, taken at once; within the event loop of the agent."""

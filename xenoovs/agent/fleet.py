@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from random import uniform
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 from xenoovs import __version__
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.fleet_verdicts import VerdictReports
 from xenoovs.agent.log import info, warn
+from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.snapshot import FleetMembership
 from xenoovs.agent.state import RuntimeChanged
 from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
@@ -56,10 +59,12 @@ class FleetMember:
         self._status = DpuStatus(name, version=__version__, format=FORMAT)
         self._older: FleetView | None = None
         self._is_lost = self._is_refused = False
-        self._rounded = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._verdicts = VerdictReports()
         self._drift_s, self._drift_generation = 0.0, -1
         agent.fleet, agent.check_override = self.membership, self._refuse_override
-        agent.round_listeners.append(self._rounded.set)
+        agent.round_listeners.append(self._woken.set)
+        agent.offload_listeners.append(self._sampled)
         agent.add_task(self._run)
         runtime = agent.state.runtime
         if runtime.overrides:
@@ -127,18 +132,29 @@ class FleetMember:
     async def _run(self) -> None:
         """Save and report after every round, and now and then without one."""
         self.changed()
+        due_s = time.monotonic()
         while True:
             # Before the report: a round that ends meanwhile is reported next.
-            self._rounded.clear()
+            self._woken.clear()
             await self._save()
-            await self._report()
-            try:
-                await asyncio.wait_for(
-                    self._rounded.wait(),
-                    SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER),  # noqa: S311
-                )
-            except asyncio.TimeoutError:
+            if time.monotonic() >= due_s:
                 self._status = replace(self._status, seen_ms=0)
+                due_s = time.monotonic() + SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER)  # noqa: S311
+            await self._report()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(0.0, due_s - time.monotonic()))
+
+    def _sampled(self, sample: OffloadSample) -> None:
+        self._verdicts.add(sample)
+        if self._awaited is not None or not self._status.sampled:
+            self._woken.set()
+
+    @property
+    def _awaited(self) -> int | None:
+        """The generation that the wave of this DPU waits for; None: it is in none."""
+        view = self._config.newest
+        dpu = view.dpus.get(self._name)
+        return view.ack if dpu is not None and dpu.wave <= view.wave else None
 
     async def _save(self) -> None:
         """Save the view in use, once the bridge has it."""
@@ -168,6 +184,10 @@ class FleetMember:
             error=error,
             drift=await self._drift(agent),
         )
+        awaited = self._awaited
+        if awaited is not None or not before.applied:
+            agent.request_offload()
+        status = self._verdicts.reported(status, is_due=not before.seen_ms, ack=awaited)
         if status != before or not before.seen_ms:
             self._status = replace(status, seen_ms=now_ms)
             self._states.put(self._status)

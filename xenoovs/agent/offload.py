@@ -34,7 +34,7 @@ class OffloadSample:
     Attributes:
         findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
             cannot be read, and the counters of flows were read in their place.
-        sampled_s: When, UTC; None: there was no sample yet.
+        sampled_s: When it began, UTC; None: there was no sample yet.
         traffic: Totals by megaflows.
         rates: Since the sample before; empty at the first one.
         counted: Totals by flows.
@@ -269,6 +269,7 @@ class OffloadSampler:
             return None
         services = self._services(program)
         self._rule_use.begin()
+        sampled_s = time.time()
         try:
             dump = self._switch.dump_megaflows()
         except NotInOpenFlow:
@@ -278,11 +279,11 @@ class OffloadSampler:
         increments = tuple(self._counters.increments(lines))
         if not lines and self._empty is not None:
             # The findings are always the same then, and going through thousands of blocks takes long.
-            return OffloadSample(self._empty, time.time(), *self._totals.add_nothing(now_s=now_s))
+            return OffloadSample(self._empty, sampled_s, *self._totals.add_nothing(now_s=now_s))
         findings = check_dump(services, increments, context=self._rule_use.context(lines, increments))
         self._empty = None if lines else findings
         known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
-        return OffloadSample(findings, time.time(), *self._totals.add(findings, known, now_s=now_s))
+        return OffloadSample(findings, sampled_s, *self._totals.add(findings, known, now_s=now_s))
 
     def _count_flows(self, program: Program) -> OffloadSample:
         observed = self._switch.dump_flows(self._bridge())

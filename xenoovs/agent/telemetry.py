@@ -36,6 +36,7 @@ class Telemetry:
             bridge=lambda: agent.bridge,
         )
         self.sampler.is_always = is_always
+        agent.request_offload = self.sampler.request
         self.timings = Timings()
         self._agent, self._detail = agent, detail
         engine.timed.append(self._time)

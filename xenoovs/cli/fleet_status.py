@@ -13,7 +13,7 @@ from xenoovs.cli.fleet_client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
-from xenoovs.display import decimal, duration, printable, quantity
+from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.change import known_intent
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
@@ -30,7 +30,8 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
     A DPU is `behind` with an older generation, `failed` with an error, `drifted` where its flows say something else
-    than the store, and `silent` three minutes after its last report, or if its clock is off by more than that.
+    than the store, and `silent` three minutes after its last report, or if its clock is off by more than that. HW is
+    the share of its megaflows in hardware, as of its last report.
 
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
@@ -193,20 +194,21 @@ def _show(
     if rows:
         echo()
         print_table(
-            ["DPU", *(["GROUPS"] if has_groups else []), "STATE", "GENERATION", "SEEN", "VERSION", "NOTE"],
+            ["DPU", *(["GROUPS"] if has_groups else []), "STATE", "GENERATION", "HW", "SEEN", "VERSION", "NOTE"],
             [
                 [
                     printable(row.name),
                     *([printable(",".join(_groups(view, row))) or "-"] if has_groups else []),
                     click.style(row.state.value, fg=_COLOURS.get(row.state, "red")),
                     str(row.status.applied or "-"),
+                    percent(row.hw_share),
                     duration(row.seen_s),
                     printable(row.status.version) or "-",
                     printable(row.note),
                 ]
                 for row in rows
             ],
-            right=(3, 4) if has_groups else (2, 3),
+            right=(3, 4, 5) if has_groups else (2, 3, 4),
         )
     echo()
     _show_servers(servers)
@@ -286,6 +288,8 @@ def _document(
                 "version": row.status.version,
                 "error": row.status.error,
                 "drift": dict(row.status.drift),
+                "verdicts": dict(row.status.verdicts),
+                "hw_share": None if row.hw_share is None else round(float(row.hw_share), 4),
             }
             for row in rows
         ],

@@ -165,7 +165,8 @@ def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
 def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
     """Return the changes that refuse an intent, and take its roll-out back."""
     comment = f"refused: {reason}"[:_MAX_REASON]
-    changes = Changes(intents={intent.number: replace(intent, state=IntentState.REFUSED, comment=comment)})
+    refused_intent = replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
+    changes = Changes(intents={intent.number: refused_intent})
     if not view.wave:
         return changes
     return replace(changes, staged=dict.fromkeys(view.staged), removed=frozenset(), wave=0)
@@ -331,7 +332,7 @@ def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
     current = {n: each for n, each in view.intents.items() if each.state is IntentState.CURRENT and n != intent.number}
     past: dict[int, Intent | None] = {n: replace(each, state=IntentState.PAST) for n, each in current.items()}
     oldest = sorted({*view.intents, intent.number})[:-MAX_INTENTS]
-    return {**past, intent.number: replace(intent, state=IntentState.CURRENT), **dict.fromkeys(oldest)}
+    return {**past, intent.number: replace(intent, state=IntentState.CURRENT, hw_before={}), **dict.fromkeys(oldest)}
 
 
 def _merged(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Event
 from typing import Protocol
 
-from xenoovs.errors import StoreRejected, XenoovsError, first_names
+from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.change import FleetChange, next_change, refused
+from xenoovs.fleet.hardware import with_hw_before
 from xenoovs.fleet.switch_time import is_awaited, switch_time_ms
 from xenoovs.fleet.waves import next_step
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
-from xenoovs.store.view import Changes, FleetView
+from xenoovs.store.view import Changes, DpuStatus, FleetView
 
 _COALESCE_S = 0.05
 """Changes that come within this time are one transaction."""
@@ -101,8 +102,7 @@ class FleetController:
             self._watched, self._watched_since_s = wave, time.monotonic()
         if wave is None:
             return
-        statuses = self._states.statuses() if self._states.connection.is_connected else None
-        step = next_step(view, statuses, watched_s=time.monotonic() - self._watched_since_s)
+        step = next_step(view, self._statuses(), watched_s=time.monotonic() - self._watched_since_s)
         if step.changes is None or not self._commit(view, step.changes):
             return
         if step.silent:
@@ -129,6 +129,12 @@ class FleetController:
 
     def _commit(self, view: FleetView, changes: Changes) -> bool:
         """Return whether changes were written. Raises XenoovsError."""
+        if changes.wave:
+            statuses = self._statuses()
+            if statuses is None:
+                reason = f"{self._states.connection.reason or 'no reports yet'}; the wave begins when there are reports"
+                raise StoreUnreachable(remotes="the database of states", reason=reason)
+            changes = with_hw_before(view, changes, statuses)
         changes = self._timed(view, changes)
         outcome = self._store.commit(view.generation, changes)
         if outcome is not CommitOutcome.COMMITTED:
@@ -146,6 +152,10 @@ class FleetController:
         """Return changes with the time at which DPUs switch to them."""
         at_ms = switch_time_ms(view, changes, now_ms=_now_ms(), after_s=self._switch_after_s)
         return replace(changes, switch_at_ms=at_ms)
+
+    def _statuses(self) -> Mapping[str, DpuStatus] | None:
+        """Return what DPUs report; None: not known."""
+        return self._states.statuses() if self._states.connection.is_connected else None
 
     def _watch_connection(self) -> None:
         connection = self._store.connection

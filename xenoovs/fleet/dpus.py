@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names
 from xenoovs.fleet.change import next_change, rolling_intent
+from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.waves import waits_for
 from xenoovs.store.view import DpuStatus, FleetView
 
@@ -51,6 +53,11 @@ class DpuRow:
     state: DpuState
     status: DpuStatus
     seen_s: float | None
+
+    @property
+    def hw_share(self) -> Fraction | None:
+        """Which share of its megaflows is in hardware, 0..1; None: there is no traffic, or it is not known."""
+        return hw_share(self.status.verdicts)
 
     @property
     def note(self) -> str:

@@ -9,6 +9,7 @@ from math import ceil
 
 from xenoovs.errors import counted, first_names
 from xenoovs.fleet.change import completion, next_wave, refusal, rolling_intent
+from xenoovs.fleet.hardware import hw_problem
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
 
 CANARY = 1
@@ -42,7 +43,8 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     """Return what follows from the reports of the DPUs whose wave has begun.
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
-    drift; at most 5 % may lack it in the end, without an error. A problem that is there after 10 s ends the roll-out.
+    drift, and with as many megaflows in hardware as before; at most 5 % may lack it in the end, without an error. A
+    problem that is there after 10 s ends the roll-out.
 
     Args:
         view: What `change.next_change` has nothing to add to.
@@ -77,6 +79,8 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
     DPUs that serve nothing of the roll-out do not count.
     """
     found = dict[str, tuple[str, bool]]()
+    intent = rolling_intent(view)
+    before = {} if intent is None else intent.hw_before
     for name, dpu in sorted(view.concerned.items()):
         status = (statuses or {}).get(name)
         if dpu.wave > view.wave:
@@ -89,6 +93,8 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
             found[name] = (f"its bridge has other blocks of {first_names(sorted(status.drift), most=3)}", True)
         elif status.applied < view.ack:
             found[name] = (f"has generation {status.applied}", False)
+        elif problem := hw_problem(before.get(name), status, ack=view.ack):
+            found[name] = problem
     return found
 
 

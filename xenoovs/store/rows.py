@@ -191,11 +191,11 @@ def _override(row: _RowReader) -> FleetOverride:
     return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
-_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s")
+_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s", "hw_before")
 _DPU = ("name", "groups", "rack", "wave", "is_out")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
-    *("down", "is_fit", "clock_us"),
+    *("sampled", "down", "is_fit", "clock_us"),
 )
 
 SERVICES: StoreTable[StoredService] = StoreTable(

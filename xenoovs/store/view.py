@@ -135,6 +135,8 @@ class Intent:
         digest: Of the text.
         created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
         soak_s: How long each wave of its roll-out is watched, in seconds.
+        hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
+            thousandths; without DPUs of which it was not known.
     """
 
     number: int
@@ -145,6 +147,7 @@ class Intent:
     created_ms: int
     state: IntentState
     soak_s: int = 0
+    hw_before: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +260,8 @@ class DpuStatus:
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
         prepared: The generation that it is ready to switch to.
-        verdicts: Number of megaflows by verdict of `verify`.
+        verdicts: Number of megaflows by verdict of `verify`; empty: not known.
+        sampled: The generation that its bridge had then.
         down: Targets that its health checks cannot reach.
         is_fit: Whether it can forward.
         clock_us: Estimated error of its clock; -1: not known.
@@ -273,6 +277,7 @@ class DpuStatus:
     drift: Mapping[str, str] = field(default_factory=dict)
     prepared: int = 0
     verdicts: Mapping[str, int] = field(default_factory=dict)
+    sampled: int = 0
     down: frozenset[str] = frozenset()
     is_fit: bool = True
     clock_us: int = -1

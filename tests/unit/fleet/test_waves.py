@@ -10,6 +10,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.change import next_change, with_override
+from xenoovs.fleet.hardware import hw_share, with_hw_before
 from xenoovs.fleet.waves import PATIENCE_S, WaveStep, next_step, with_canaries
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
@@ -138,3 +139,87 @@ def test_canaries_are_chosen_by_name_where_there_are_too_few() -> None:
     assert list(with_canaries(dpus, 9)) == ["dpu1", "dpu2", "dpu3"]
     assert list(with_canaries(fleet(3, 3).dpus, None)) == ["dpu1"]
     assert with_canaries({}, None) == {}
+
+
+def in_hardware(view: FleetView, **verdicts: dict[str, int]) -> dict[str, DpuStatus]:
+    """Reports of which all are fresh; DPUs that are not named have no traffic."""
+    return {
+        name: replace(each, verdicts=verdicts.get(name, {"ABSENT": 5}), sampled=view.generation)
+        for name, each in reports(view).items()
+    }
+
+
+def watched(**verdicts: dict[str, int]) -> FleetView:
+    """The first wave of dpu1, which had these verdicts before it."""
+    view = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S)
+    return settled(committed(view, with_hw_before(view, next_change(view).changes, in_hardware(view, **verdicts))))
+
+
+def test_megaflows_that_leave_hardware_take_the_roll_out_back() -> None:
+    view = watched(dpu1={"HW": 98, "SW": 2})
+    assert view.intents[2].hw_before == {"dpu1": 980}
+    found = in_hardware(view, dpu1={"HW": 90, "PARTIAL": 2, "SW": 8})
+    assert next_step(view, found, watched_s=9) == WaveStep()
+    step = next_step(view, found, watched_s=10)
+    assert step.reason == (
+        "dpu1: 90% of its megaflows are in hardware, 98% before (2 PARTIAL, 8 SW); run `xenoovs verify-offload` and "
+        "`xenoovs why` there"
+    )
+    assert step.changes is not None
+    after = settled(committed(view, step.changes))
+    assert (state(after)[0], after.intents[2].hw_before) == ("refused", {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"HW": 98, "SW": 2}, {"HW": 970, "SW": 30}),
+        ({"HW": 98, "SW": 2}, {"HW": 5}),
+        # No traffic now: nothing to compare.
+        ({"HW": 98}, {"ABSENT": 8}),
+        ({"HW": 98}, {"HW": 8, "UNCONFIRMED": 8, "LATER_VERSION": 3}),
+        # No traffic before.
+        ({"ABSENT": 8}, {"SW": 8}),
+        ({}, {"SW": 8}),
+        # No hardware offload, as in a lab.
+        ({"SW": 8}, {"TC_SW": 8}),
+        ({"HW": 1, "SW": 99}, {"SW": 100}),
+    ],
+    ids=str,
+)
+def test_a_dpu_is_compared_with_itself(before: dict[str, int], after: dict[str, int]) -> None:
+    view = watched(dpu1=before)
+    assert next_step(view, in_hardware(view, dpu1=after), watched_s=SOAK_S).changes is not None
+
+
+def test_a_wave_waits_for_verdicts_that_are_as_new_as_it_but_only_where_there_is_hardware_and_not_for_ever() -> None:
+    view = watched(dpu1={"HW": 5})
+    old = {name: replace(each, sampled=view.ack - 1) for name, each in in_hardware(view, dpu1={"HW": 5}).items()}
+    assert next_step(view, old, watched_s=SOAK_S) == WaveStep()
+    reason = f"dpu1: has not reported the megaflows of generation {view.ack} after 120 s"
+    assert next_step(view, old, watched_s=SOAK_S + PATIENCE_S).reason == reason
+    lab = watched(dpu1={"SW": 5})
+    assert next_step(lab, reports(lab), watched_s=SOAK_S).changes is not None
+
+
+def test_another_controller_compares_with_the_same_share_and_each_wave_with_its_own() -> None:
+    view = watched(dpu1={"HW": 5})
+    found = in_hardware(view, dpu1={"HW": 5}, dpu2={"HW": 1, "SW": 1})
+    changes = next_step(view, found, watched_s=SOAK_S).changes
+    assert changes is not None
+    later = settled(committed(view, with_hw_before(view, changes, found)))
+    assert (later.wave, later.intents[2].hw_before) == (3, {"dpu1": 1000, "dpu2": 500})
+    worse = in_hardware(later, dpu1={"HW": 1, "SW": 1}, dpu2={"HW": 1, "SW": 1})
+    assert next_step(later, worse, watched_s=10).reason.startswith("dpu1: 50% of its megaflows are in hardware, 100%")
+    # An override in the middle is watched again, with the share from before the wave.
+    override = with_override(later, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
+    again = settled(committed(later, Changes(overrides={("dns", "fips2"): override})))
+    assert (again.intents[2].hw_before, again.ack) == (later.intents[2].hw_before, again.generation)
+    ended = next_step(again, in_hardware(again, dpu1={"HW": 5}, dpu2={"HW": 1, "SW": 1}), watched_s=SOAK_S).changes
+    assert ended is not None
+    assert settled(committed(again, ended)).intents[2].hw_before == {}
+
+
+def test_the_share_in_hardware_leaves_out_what_is_not_known() -> None:
+    assert hw_share({}) is hw_share({"ABSENT": 3, "UNCONFIRMED": 1}) is None
+    assert hw_share({"HW": 1, "ABSENT": 9, "IDLE_HW": 1, "CONTRADICTED": 1, "TC_SW": 1}) == Fraction(1, 4)
