@@ -21,7 +21,7 @@ _DPU = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
 
 def directory_of(place: Place, host: str) -> Path:
     """Return the directory of a server of the store."""
-    return place.directory / host / "store"
+    return place.directory / host
 
 
 def start_server(place: Place, host: str) -> None:

@@ -47,7 +47,7 @@ _PICTURE = """\
                    |           +- dpu3 -+    |
                    +-------- answers --------+
 
-  store1, store2, store3 (servers, a controller each) -- relay1, relay2 -- agents"""
+  store1, store2, store3 (a controller each) --- relay1, relay2 --- their agents"""
 
 
 class Unfinished(Exception):
@@ -84,13 +84,15 @@ class Story:
         )
         print(_PICTURE, flush=True)
         self._pause(_RESULT_S)
-        self._say("Building takes some seconds ...")
+        self._say("Building takes some seconds: the network and Open vSwitch ...")
         network.build(self._place)
+        self._say("the store ...")
         first, *others = store.HOSTS
         store.start_server(self._place, first)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda host: store.start_server(self._place, host), others))
             list(pool.map(lambda relay: store.start_relay(self._place, relay), store.RELAYS))
+        self._say("the agents of the DPUs ...")
         for dpu in DPUS:
             store.start_agent(self._place, dpu)
         for dpu in DPUS:
@@ -114,7 +116,8 @@ class Story:
         self._say(f"{len(FLOWS)} flows of {len(CLIENTS)} clients ask {RATE} times a second: {shares}.")
         self._say(f"{several} clients meet two or three DPUs; {torn} clients have more than one server.")
         self._show_clients(self._homes())
-        self._say(f"In another terminal: xenoovs fleet top --directory {store.directory_of(self._place, 'store3')}")
+        self._say("In another terminal, see the DPUs live:")
+        print(f"  .venv/bin/xenoovs fleet top --directory {store.directory_of(self._place, 'store3')}", flush=True)
 
     def _roll_out(self) -> None:
         self._step(
