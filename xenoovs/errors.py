@@ -786,6 +786,12 @@ class FleetRefused(XenoovsError):
     """A request that a fleet cannot follow; nothing was written."""
 
 
+class FleetUndecided(XenoovsError):
+    """No controller of a fleet decides about a change, which is in the store."""
+
+    retryable = True
+
+
 class RequestRefused(XenoovsError):
     """A request to the agent is impossible. `status`: of HTTP (RFC 9110); `code`: the same for programs."""
 

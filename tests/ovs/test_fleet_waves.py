@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, start
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
 from tests.patience import eventually
 
@@ -143,3 +143,20 @@ def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetSer
     one.start()
     eventually(lambda: one.blocks() == tried, "the flows of the saved view")
     assert two.blocks() == before
+
+
+def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetServers, config: Path) -> None:
+    """It waited for ever."""
+    one, two = store.dpus
+    before = one.blocks()
+    waiting = start("fleet", "apply", config, "--yes", "--soak", "3s", "--directory", store.directory)
+    eventually(lambda: one.blocks() != before, "the canary")
+    store.kill_controllers()
+    store.controllers.clear()
+    said = finish(waiting)
+    assert said.status == 2, said.out + said.err
+    assert "the roll-out of config 2 goes on when a controller runs again" in said.err
+    assert two.blocks() == before
+    store.start_controller()
+    eventually(lambda: intents(store) == ["current", "past"] and store.is_well(), "the end of the roll-out")
+    assert one.blocks() == two.blocks() != before

@@ -21,7 +21,7 @@ from xenoovs.cli.saved import user_name
 from xenoovs.config.fleet import FleetServices
 from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, duration, percent
-from xenoovs.errors import FleetRefused, counted, first_names
+from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
 from xenoovs.fleet.change import (
     FleetChange,
     concerned,
@@ -32,6 +32,7 @@ from xenoovs.fleet.change import (
     with_intent,
     with_override,
 )
+from xenoovs.fleet.progress import SETTLE_S, RollOutProgress
 from xenoovs.fleet.waves import SOAK_S, with_canaries
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
@@ -107,7 +108,8 @@ def apply_command(
     Waits for the end of the roll-out; Ctrl-C ends the waiting alone. Then waits until all DPUs have the newest
     generation, or says which have not.
 
-    Exit status 0: all DPUs have it, 1: refused, 2: some have not yet; they follow by themselves.
+    Exit status 0: all DPUs have it, 1: refused, 2: some have not yet, or no controller goes on; they follow by
+    themselves when they can, and when a controller runs again.
     """
     text, services = _read(file)
     roll_out = None if now else _RollOut(ceil(soak_s), canary)
@@ -274,14 +276,19 @@ def _require_no_roll_out(view: FleetView) -> None:
 
 
 def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
-    """Return an intent once it is rolled out or refused; tell of each wave."""
-    wave = 0
+    """Return an intent once it is rolled out or refused; tell of each wave. Raises FleetUndecided."""
+    wave, progress = 0, RollOutProgress()
     try:
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
             if view.wave != wave:
                 wave = view.wave
                 names = sorted(name for name, dpu in view.concerned.items() if dpu.wave == wave)
                 echo(f"wave {wave}: {first_names(names)}; watched for {duration(intent.soak_s)}")
+            if stall := _stall(store, view, progress):
+                raise FleetUndecided(
+                    f"{stall}; the roll-out of config {number} goes on when a controller runs again (`xenoovs fleet "
+                    "serve`), and DPUs keep what they have until then"
+                )
             view = store.fleet.wait_changed(view, timeout_s=_POLL_S) or view
     except KeyboardInterrupt:
         echo(
@@ -291,6 +298,18 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
         )
         raise
     return intent
+
+
+def _stall(store: FleetStore, view: FleetView, progress: RollOutProgress) -> str:
+    """Return why nothing goes on, in words; empty: a controller may yet write what is due."""
+    connection = store.fleet.connection
+    if not connection.is_connected:
+        is_long = time.time() - connection.since_s > SETTLE_S
+        return f"the store does not answer ({connection.reason})" if is_long else ""
+    statuses = store.states.statuses() if store.states.connection.is_connected else None
+    if not progress.is_stalled(view, statuses, now_s=time.monotonic()):
+        return ""
+    return f"no controller has written the next step of wave {view.wave}"
 
 
 def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:

@@ -12,9 +12,12 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from xenoovs.cli.main import EXIT_DIFFERS
 from xenoovs.cli.options import duration
-from xenoovs.errors import FleetRefused, StoreUnreachable
+from xenoovs.cli.output import echo
+from xenoovs.errors import FleetRefused, FleetUndecided, StoreUnreachable
 from xenoovs.fleet.change import next_change
+from xenoovs.fleet.progress import SETTLE_S
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
@@ -22,8 +25,6 @@ from xenoovs.store.view import Changes, DpuStatus, FleetView
 
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0
-_SETTLE_S = 15.0
-"""How long a controller may take to write what was asked for."""
 _POLL_S = 0.05
 _ATTEMPTS = 10
 
@@ -104,13 +105,13 @@ class FleetStore:
         raise FleetRefused("others change the fleet all the time; nothing was written: try again")
 
     def settled(self) -> FleetView:
-        """Wait until a controller has written what the view asks for. Raises FleetRefused: none did."""
-        end_s, view = time.monotonic() + _SETTLE_S, self.view()
+        """Wait until a controller has written what the view asks for. Raises FleetUndecided: none did."""
+        end_s, view = time.monotonic() + SETTLE_S, self.view()
         while not next_change(view).is_empty:
             before = view
             view = self.fleet.wait_changed(before, timeout_s=max(0.0, end_s - time.monotonic())) or before
             if view is before:
-                raise FleetRefused(
+                raise FleetUndecided(
                     "the change is in the store, but no controller has decided about it: start one with `xenoovs fleet "
                     "serve`; DPUs keep what they have until then"
                 )
@@ -146,11 +147,15 @@ def fleet_store(directory: Path) -> Iterator[FleetStore]:
 
 
 def on_fleet(command: Command) -> Command:
-    """Add --directory, and call a command with the `store` there."""
+    """Add --directory, and call a command with the `store` there. Where no controller decides, its exit status is 2."""
 
     @functools.wraps(command)
     def run(*arguments: Any, directory: Path, **options: Any) -> object:
         with fleet_store(directory) as store:
-            return command(*arguments, store=store, **options)
+            try:
+                return command(*arguments, store=store, **options)
+            except FleetUndecided as problem:
+                echo(str(problem), err=True)
+                return EXIT_DIFFERS
 
     return directory_option()(cast(Command, run))

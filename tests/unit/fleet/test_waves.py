@@ -11,6 +11,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.hardware import hw_share, with_hw_before
+from xenoovs.fleet.progress import RollOutProgress
 from xenoovs.fleet.waves import PATIENCE_S, WaveStep, next_step, with_canaries
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
@@ -223,3 +224,26 @@ def test_another_controller_compares_with_the_same_share_and_each_wave_with_its_
 def test_the_share_in_hardware_leaves_out_what_is_not_known() -> None:
     assert hw_share({}) is hw_share({"ABSENT": 3, "UNCONFIRMED": 1}) is None
     assert hw_share({"HW": 1, "ABSENT": 9, "IDLE_HW": 1, "CONTRADICTED": 1, "TC_SW": 1}) == Fraction(1, 4)
+
+
+def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that_took_over() -> None:
+    view, progress = rolling(fleet(1, 3)), RollOutProgress()
+
+    def is_stalled(now_s: float, view: FleetView = view) -> bool:
+        return progress.is_stalled(view, reports(view), now_s=now_s)
+
+    # The step is due at 60 s; a successor has watched for 60 s at 135 s.
+    assert [now_s for now_s in range(0, 140, 5) if is_stalled(now_s)] == [135]
+    # A wave that begins is watched from the beginning.
+    later = passed(view)
+    assert [now_s for now_s in range(140, 280, 5) if is_stalled(now_s, later)] == [275]
+    # Nothing is due while a DPU that is waited for may come yet; its refusal is.
+    found = {**reports(view), "dpu1": DpuStatus("dpu1")}
+    progress = RollOutProgress()
+    times = [now_s for now_s in range(0, 400, 5) if progress.is_stalled(view, found, now_s=now_s)]
+    assert times[0] == SOAK_S + PATIENCE_S + 15 + SOAK_S + PATIENCE_S
+
+
+def test_a_change_that_no_controller_decides_about_stalls_a_roll_out_soon() -> None:
+    view, progress = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S), RollOutProgress()
+    assert [now_s for now_s in range(0, 25, 5) if progress.is_stalled(view, {}, now_s=now_s)] == [20]
