@@ -33,7 +33,7 @@ from xenoovs.fleet.change import (
     with_override,
 )
 from xenoovs.fleet.progress import SETTLE_S, RollOutProgress
-from xenoovs.fleet.waves import SOAK_S, with_canaries
+from xenoovs.fleet.waves import SOAK_S, early_dpus
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -81,6 +81,13 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others by name, which stay canaries. "
     "Default: 1 of 100.",
 )
+@click.option(
+    "--second",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="At least so many DPUs are in wave 2: those of `add-dpu --wave 2`, then others by name, which stay there. "
+    "Default: 1 of 10; none of fewer than 10.",
+)
 @_soak_option
 @_now_option
 @_yes_option
@@ -91,6 +98,7 @@ def apply_command(
     *,
     file: Path,
     canary: int | None,
+    second: int | None,
     soak_s: float,
     now: bool,
     yes: bool,
@@ -112,7 +120,7 @@ def apply_command(
     themselves when they can, and when a controller runs again.
     """
     text, services = _read(file)
-    roll_out = None if now else _RollOut(ceil(soak_s), canary)
+    roll_out = None if now else _RollOut(ceil(soak_s), canary, second)
     return _give(store, text, services, roll_out, name=str(file), yes=yes, comment=comment, timeout_s=timeout_s)
 
 
@@ -158,7 +166,7 @@ def rollback_command(
     name = f"entry {chosen}"
     services = parse_intent(intent.text, file=name)
     comment = f"rollback to {chosen}"
-    roll_out = None if now else _RollOut(ceil(soak_s), None)
+    roll_out = None if now else _RollOut(ceil(soak_s))
     return _give(store, intent.text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
 
 
@@ -199,10 +207,11 @@ def weight_command(*, service: str, backend: str, value: str, timeout_s: float, 
 
 @dataclass(frozen=True, slots=True)
 class _RollOut:
-    """How a config is given to DPUs in waves; `canaries`: None: as many as usual."""
+    """How a config is given to DPUs in waves; `canaries`, `second`: None: as many as usual."""
 
     soak_s: int
-    canaries: int | None
+    canaries: int | None = None
+    second: int | None = None
 
     def __post_init__(self) -> None:
         if self.soak_s > _MAX_SOAK_S:
@@ -256,7 +265,8 @@ def _give(
         if roll_out is None or not change.steps:
             return Changes(intents={number: intent})
         intent = replace(intent, state=IntentState.ROLLING, soak_s=roll_out.soak_s)
-        dpus = with_canaries(concerned(view, changes.changes), roll_out.canaries)
+        members = concerned(view, changes.changes)
+        dpus = early_dpus(members, canaries=roll_out.canaries, second=roll_out.second)
         return Changes(intents={number: intent}, dpus=dpus)
 
     store.change(compute)

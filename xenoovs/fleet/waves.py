@@ -12,7 +12,7 @@ from xenoovs.fleet.change import completion, next_wave, refusal, rolling_intent
 from xenoovs.fleet.hardware import hw_problem
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
 
-CANARY = 1
+CANARY, _SECOND_WAVE = 1, 2
 LAST_WAVE = 3
 SOAK_S = 60
 """How long a wave is watched, unless the operator says otherwise."""
@@ -21,7 +21,7 @@ PATIENCE_S = 120
 _GRACE_S = 10
 """Until then a problem may have been reported before the wave began."""
 _MAX_SILENT = Fraction(1, 20)
-_CANARIES = Fraction(1, 100)
+_CANARIES, _SECOND = Fraction(1, 100), Fraction(1, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +98,24 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
     return found
 
 
-def with_canaries(dpus: Mapping[str, Dpu], least: int | None) -> dict[str, Dpu]:
-    """Return the DPUs to change so that so many are canaries, by name from those of the last wave.
+def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
+    """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
 
     Args:
-        dpus: Those that the roll-out concerns.
-        least: How many canaries there are to be; None: 1 of 100 DPUs, at least one.
+        canaries: How many are to be in wave 1; None: 1 of 100 DPUs, at least one.
+        second: How many are to be in wave 2; None: 1 of 10 DPUs, and none of fewer than 10.
     """
-    wanted = ceil(len(dpus) * _CANARIES) if least is None else least
-    lacking = max(0, wanted - sum(dpu.wave == CANARY for dpu in dpus.values()))
-    later = sorted(dpus.values(), key=lambda dpu: (-dpu.wave, dpu.name))
-    return {dpu.name: replace(dpu, wave=CANARY) for dpu in later[:lacking] if dpu.wave != CANARY}
+    wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
+    early = _moved_to(CANARY, dpus, wanted)
+    wanted = int(len(dpus) * _SECOND) if second is None else second
+    return early | _moved_to(_SECOND_WAVE, {name: early.get(name, dpu) for name, dpu in dpus.items()}, wanted)
+
+
+def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]:
+    """Return the DPUs of later waves that are to be in this one, too."""
+    lacking = max(0, wanted - sum(dpu.wave == wave for dpu in dpus.values()))
+    later = sorted((dpu for dpu in dpus.values() if dpu.wave > wave), key=lambda dpu: (-dpu.wave, dpu.name))
+    return {dpu.name: replace(dpu, wave=wave) for dpu in later[:lacking]}
 
 
 def _refused(view: FleetView, reason: str) -> WaveStep:

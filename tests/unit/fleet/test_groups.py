@@ -12,7 +12,7 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.change import concerned, next_change, next_wave, parse_intent, with_intent
-from xenoovs.fleet.waves import next_step, with_canaries
+from xenoovs.fleet.waves import early_dpus, next_step
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 WEB = """\
@@ -79,7 +79,7 @@ def test_a_roll_out_concerns_those_who_serve_what_changes(text: str, names: str)
     change = with_intent(view, text, parse_intent(text, file="my.yaml"))
     assert sorted(concerned(view, change.changes)) == names.split()
     # Canaries that do not serve it would try nothing.
-    canary = with_canaries(concerned(view, change.changes), None)
+    canary = early_dpus(concerned(view, change.changes), canaries=None, second=None)
     view = committed(view, Changes(dpus=canary))
     assert list(canary) == [names.split()[0]]
     view = settled(given(view, text, IntentState.ROLLING, soak_s=1))

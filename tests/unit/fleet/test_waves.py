@@ -12,7 +12,7 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.hardware import hw_share, with_hw_before
 from xenoovs.fleet.progress import RollOutProgress
-from xenoovs.fleet.waves import PATIENCE_S, WaveStep, next_step, with_canaries
+from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
@@ -133,13 +133,29 @@ def test_a_config_that_cannot_be_is_refused_without_a_wave() -> None:
     assert (state(view)[0], view.wave) == ("refused", 0)
 
 
+def early(waves: tuple[int, ...], canaries: int | None = None, second: int | None = None) -> dict[str, int]:
+    changed = early_dpus(fleet(*waves).dpus, canaries=canaries, second=second)
+    return {name: dpu.wave for name, dpu in changed.items()}
+
+
 def test_canaries_are_chosen_by_name_where_there_are_too_few() -> None:
-    dpus = fleet(3, 3, 2, 1).dpus
-    assert with_canaries(dpus, None) == {}
-    assert list(with_canaries(dpus, 3)) == ["dpu1", "dpu2"]
-    assert list(with_canaries(dpus, 9)) == ["dpu1", "dpu2", "dpu3"]
-    assert list(with_canaries(fleet(3, 3).dpus, None)) == ["dpu1"]
-    assert with_canaries({}, None) == {}
+    assert early((3, 3, 2, 1)) == {}
+    assert early((3, 3, 2, 1), 3) == {"dpu1": 1, "dpu2": 1}
+    assert early((3, 3, 2, 1), 9) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
+    assert early((3, 3)) == {"dpu1": 1}
+    assert early(()) == {}
+
+
+def test_one_of_ten_dpus_is_in_the_second_wave_and_none_of_nine() -> None:
+    assert early((1,) + (3,) * 8) == {}
+    assert early((1,) + (3,) * 9) == {"dpu10": 2}
+    assert early((3,) * 10) == {"dpu1": 1, "dpu10": 2}
+    assert early((1, 2) + (3,) * 18) == {"dpu10": 2}
+    many = early((3,) * 200)
+    assert [list(many.values()).count(wave) for wave in (1, 2)] == [2, 20]
+    assert early((3,) * 4, second=2) == {"dpu1": 1, "dpu2": 2, "dpu3": 2}
+    assert early((3,) * 3, 3, 3) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
+    assert early((3,) * 20, second=0) == {"dpu1": 1}
 
 
 def in_hardware(view: FleetView, **verdicts: dict[str, int]) -> dict[str, DpuStatus]:
