@@ -38,9 +38,8 @@ services:
 """
 
 
-@pytest.fixture(scope="module")
-def netns() -> Iterator[str]:
-    name = f"xoipsec{os.getpid() % 100000}"
+@contextmanager
+def _namespace(name: str) -> Iterator[str]:
     run(["ip", "netns", "add", name])
     try:
         for words in ("link set lo up", "link add p0 type veth peer name p1", "link set p0 up", "link set p1 up"):
@@ -48,6 +47,12 @@ def netns() -> Iterator[str]:
         yield name
     finally:
         try_run(["ip", "netns", "delete", name])
+
+
+@pytest.fixture(scope="module")
+def netns() -> Iterator[str]:
+    with _namespace(f"xoipsec{os.getpid() % 100000}") as name:
+        yield name
 
 
 def _add_bridge(ovs: PrivateOvs, datapath: Datapath) -> None:
@@ -76,16 +81,20 @@ def ovs(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Privat
 def system(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
     """With a bridge of `datapath_type` system, for which ovs-vswitchd's own dummy stands in: no packet is sent here."""
     found = PrivateOvs(tmp_path_factory.mktemp("system"))
-    here = found.directory
     try:
         start_database(found, netns=netns)
-        files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
-        argv = ["ovs-vswitchd", found.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
-        run(["ip", "netns", "exec", netns, *argv], env=found.env)
+        _start_dummy(found, netns)
         _add_bridge(found, Datapath.KERNEL)
         yield found
     finally:
         stop_private_ovs(found)
+
+
+def _start_dummy(ovs: PrivateOvs, netns: str) -> None:
+    here = ovs.directory
+    files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
+    argv = ["ovs-vswitchd", ovs.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
+    run(["ip", "netns", "exec", netns, *argv], env=ovs.env)
 
 
 def _config(tmp_path: Path, ipsec: str = "") -> Path:
@@ -219,6 +228,45 @@ def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
     finally:
         try_run([*words, "delete", *POLICY])
         system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+def test_bug_an_agent_did_not_follow_open_vswitch_into_another_namespace(
+    system: PrivateOvs, netns: str, tmp_path: Path
+) -> None:
+    """Its socket stayed where ovs-vswitchd had been, so it noticed no change of the policies that count."""
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+
+    def serves() -> bool:
+        bridge = f"unix:{system.directory}/ovsbr1.mgmt"
+        dump = try_run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=system.env).stdout
+        return "02:00:00:00:0d:01" in dump
+
+    def move(to: str) -> None:
+        system.appctl("exit")
+        pid = system.directory / "ovs-vswitchd.pid"
+        eventually(lambda: not pid.exists(), "ovs-vswitchd has ended")
+        _start_dummy(system, to)
+
+    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
+    with _namespace(f"{netns}b") as other:
+
+        def cover(place: str) -> None:
+            words = ["ip", "-n", place, "xfrm", "policy"]
+            run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+            eventually(serves, "a backend with clients")
+            run([*words, "flush"])
+            eventually(lambda: not serves(), "no clients without the policy")
+
+        try:
+            with _reconciling("agent", config, system, resync="1h"):
+                cover(netns)
+                move(other)
+                cover(other)
+        finally:
+            move(netns)
+            system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -375,3 +423,51 @@ def test_a_key_file_that_is_missing(ovs: PrivateOvs, tmp_path: Path, xenoovs: Co
     config = _config(tmp_path, f", ipsec: {{psk_file: {tmp_path}/nothing}}")
     state, seen = _key_row(xenoovs, config, ovs)
     assert (state, seen.endswith("the pre-shared key cannot be read: No such file or directory")) == ("wrong", True)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and the certificate of dpu1 that it signed, as docs/how-to/ipsec.md makes them."""
+    here = tmp_path_factory.mktemp("keys")
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    run([*new, "-subj", "/O=x/CN=authority", "-keyout", f"{here}/ca.key", "-out", f"{here}/ca.pem"])
+    signed = ["-CA", f"{here}/ca.pem", "-CAkey", f"{here}/ca.key", "-addext", "subjectAltName=DNS:dpu1"]
+    run([*new, *signed, "-subj", "/O=x/CN=dpu1", "-keyout", f"{here}/dpu1.key", "-out", f"{here}/dpu1.pem"])
+    return here
+
+
+def test_doctor_reads_the_certificates_that_open_vswitch_names(
+    system: PrivateOvs, keys: Path, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    config = _config(tmp_path, ", ipsec: {remote_name: dpu2}")
+    files = {"certificate": keys / "dpu1.pem", "private_key": keys / "dpu1.key", "ca_cert": keys / "ca.pem"}
+
+    def rows(*options: str) -> dict[str | None, tuple[str, str]]:
+        said = xenoovs("doctor", config, "--db", system.db, "-o", "json", *options)
+        assert "PRIVATE KEY" not in said.out + said.err
+        checks = json.loads(said.out)["checks"]
+        return {row["subject"]: (row["state"], row["seen"]) for row in checks if row["check"] == "IPsec certificate"}
+
+    try:
+        [(state, seen)] = rows("--fix", "--yes").values()
+        assert (state, seen) == (
+            "wrong",
+            "other_config has no certificate and private_key, so gnv0-c000020b gets no policy",
+        )
+        system.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{key}={path}" for key, path in files.items()))
+        found = rows()
+        own, key, authority = (found[str(path)] for path in files.values())
+        assert (own[0], own[1].partition(",")[0]) == ("ok", "dpu1")
+        assert key == ("ok", f"the key of {files['certificate']}")
+        assert (authority[0], authority[1].partition(",")[0]) == ("wrong", "is not in /etc/ipsec.d/cacerts")
+        files["private_key"].chmod(0o640)
+        assert rows()[str(files["private_key"])] == ("wrong", "other users of this host can read it")
+        assert rows("--fix", "--yes")[str(files["private_key"])] == key
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:private_key={keys}/ca.key")
+        assert rows()[f"{keys}/ca.key"] == ("wrong", f"is not the key of {files['certificate']}")
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:certificate={keys}")
+        assert rows()[str(keys)] == ("wrong", f"{keys} is no file")
+    finally:
+        for each in files:
+            system.vsctl("remove", "Open_vSwitch", ".", "other_config", each)
+        system.vsctl("remove", "interface", "gnv0-c000020b", "options", "remote_name")

@@ -34,16 +34,23 @@ class IpsecWatch:
     """Follows policies and SAs while a tunnel of the config wants IPsec."""
 
     def __init__(
-        self, open_events: Callable[[], socket.socket], *, wanted: Callable[[], bool], request_round: Callable[[], None]
+        self,
+        locate: Callable[[], str | None],
+        open_events: Callable[[str | None], socket.socket],
+        *,
+        wanted: Callable[[], bool],
+        request_round: Callable[[], None],
     ) -> None:
         """Bind it to an agent.
 
         Args:
-            open_events: As `open_ipsec_events`, where Open vSwitch is.
+            locate: Returns the network namespace in which Open vSwitch is now; None: that of this process.
+            open_events: As `open_ipsec_events`, in a namespace.
             wanted: Returns whether a tunnel wants IPsec.
             request_round: Called after each change.
         """
-        self._open_events, self._wanted, self._request_round = open_events, wanted, request_round
+        self._locate, self._open_events = locate, open_events
+        self._wanted, self._request_round = wanted, request_round
         self._problem = ""
 
     async def run(self) -> None:
@@ -51,20 +58,22 @@ class IpsecWatch:
         while True:
             if self._wanted():
                 try:
-                    with self._open_events() as events:
+                    place = self._locate()
+                    with self._open_events(place) as events:
                         self._problem = ""
                         # Something may have changed before.
                         self._request_round()
-                        await self._follow(events)
+                        await self._follow(events, place)
                 except OSError as error:
                     if not self._problem:
                         warn("changes of IPsec policies cannot be followed; polling", reason=str(error))
                     self._problem = str(error)
             await asyncio.sleep(_POLL_S)
 
-    async def _follow(self, events: socket.socket) -> None:
+    async def _follow(self, events: socket.socket, place: str | None) -> None:
+        """Follow while Open vSwitch is in `place`: after a restart it may be elsewhere, and the socket stays there."""
         loop = asyncio.get_running_loop()
-        while self._wanted():
+        while self._wanted() and self._locate() == place:
             try:
                 await asyncio.wait_for(loop.sock_recv(events, _RECEIVE_BYTES), _POLL_S)
             except asyncio.TimeoutError:

@@ -284,9 +284,10 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
         target = target_options(options.db, options.lab)
         agent.command_options = partial(command_options, one.control.absolute(), places, target=target)
     if not options.once:
-        events = partial(_open_ipsec_events, switch.endpoint)
+        locate = partial(_switch_namespace, switch.endpoint)
         wanted = lambda: bool(agent.config.balancer.ipsec_ports)  # noqa: E731
-        agent.add_task(IpsecWatch(events, wanted=wanted, request_round=agent.request_round).run)
+        watch = IpsecWatch(locate, _open_ipsec_events, wanted=wanted, request_round=agent.request_round)
+        agent.add_task(watch.run)
         agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
         agent.add_task(agent.mover.run)
         Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
@@ -298,9 +299,9 @@ def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = Fal
     return ProbePort(device, netns=_switch_namespace(endpoint), is_listener=is_listener)
 
 
-def _open_ipsec_events(endpoint: Endpoint) -> socket.socket:
-    """Open a socket for changes of IPsec where Open vSwitch is. Raises OSError."""
-    return in_namespace(_switch_namespace(endpoint), open_ipsec_events)
+def _open_ipsec_events(netns: str | None) -> socket.socket:
+    """Open a socket for changes of IPsec in a network namespace. Raises OSError."""
+    return in_namespace(netns, open_ipsec_events)
 
 
 def _switch_namespace(endpoint: Endpoint) -> str | None:

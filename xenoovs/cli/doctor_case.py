@@ -115,7 +115,14 @@ class Question:
         # Imported here: most hosts have no tunnels.
         from xenoovs.switch.tunnel_facts import read_tunnel_facts
 
-        return read_tunnel_facts(self.endpoint, place, ends)
+        facts = read_tunnel_facts(self.endpoint, place, ends)
+        if not any(end.is_encrypted for end in ends):
+            return facts
+        from xenoovs.switch.x509 import read_certificate_files
+
+        options = (port.options for bridge in host.database.bridges for port in bridge.ports)
+        certificates = (each["remote_cert"] for each in options if "remote_cert" in each)
+        return replace(facts, files=read_certificate_files(host.database.config, certificates))
 
     def _wanted(self, balancer: Balancer, host: HostFacts) -> Requirements:
         uplinks, daemon = balancer.uplinks, host.daemon

@@ -50,7 +50,7 @@ def tunnels_command(config: Path, *, db: str | None, lab: str | None, output: Ou
     )
 
 
-def _lines(port: WantedPort, bridge: str, key: str, target: CommandTarget = THIS_HOST) -> tuple[str, ...]:
+def _lines(port: WantedPort, bridge: str, key: str, target: CommandTarget) -> tuple[str, ...]:
     """Return lines of a shell script. `key`: how the port gets its pre-shared key."""
     needs = f"# {port.name} sends unencrypted until it has its pre-shared key: {key}"
     return (target.shell(port.command(bridge)), *((needs,) if port.psk_file is not None else ()))
@@ -106,17 +106,28 @@ def _no_receiver(balancer: Balancer, backend: str) -> str:
 
 def _script(receiver: Receiver, backend: str, bridge: str) -> str:
     lines = [f"# {backend}: the end of the tunnel that has the address {receiver.address}"]
-    key = "options:psk of table Interface"
-    lines += [line for port in receiver.ports for line in _lines(port, bridge, key)]
+    for port in receiver.ports:
+        lines.append(join(port.command(bridge)))
+        if receiver.authenticates_by is not None:
+            needs = f"options:{receiver.authenticates_by} of table Interface, {_OF_BALANCER[receiver.authenticates_by]}"
+            lines.append(f"# {port.name} sends unencrypted until it has {needs}")
     lines.append(f"{join(('ovs-ofctl', '-O', 'OpenFlow14', '--bundle', 'add-flows', bridge, '-'))} <<'flows'")
     lines += [render_flow_to_send(flow) for flow in sorted_flows(receiver.flows)]
     return "\n".join((*lines, "flows", ""))
+
+
+_OF_BALANCER = {
+    "psk": "the pre-shared key",
+    "remote_cert": "the file with the certificate of the balancer",
+    "remote_name": "the common name in the certificate of the balancer",
+}
 
 
 def _receiver_document(receiver: Receiver, bridge: str) -> dict[str, object]:
     return {
         "bridge": bridge,
         "address": str(receiver.address),
+        "authenticates_by": receiver.authenticates_by,
         "ports": [_document(port, bridge) for port in receiver.ports],
         "flows": [render_flow(flow) for flow in sorted_flows(receiver.flows)],
     }

@@ -26,11 +26,14 @@ class Receiver:
 
     Attributes:
         address: Of this end.
+        authenticates_by: The option of the ports by which this end knows the balancer. No config of the balancer says
+            its value; None: without IPsec.
     """
 
     address: IPv4Address
     ports: tuple[WantedPort, ...]
     flows: tuple[Flow, ...]
+    authenticates_by: str | None = None
 
 
 def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str) -> Receiver | None:
@@ -62,7 +65,8 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
                 reason=f"its backend {backend} is at {end.remote} of {end.tunnel.name}, but that of {named.name} at "
                 f"{first.remote} of {tunnel.name}: these are two servers, so give one of them another name",
             )
-    here = replace(tunnel, local=first.remote)
+    # What it says of the server's certificate does not hold of ours.
+    here = replace(tunnel, local=first.remote, ipsec=None)
     ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
     ways = dict[IPAddress | None, Service]()
     for service, end in served:
@@ -85,7 +89,8 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
     for name in ports:
         drop = FlowKey(Stage.CLASSIFY.table, OTHER_PRIORITY, match_of((), in_port=name))
         flows[drop] = Flow(drop, cookie_of(Stage.CLASSIFY), ())
-    return Receiver(first.remote, tuple(ports.values()), tuple(flows.values()))
+    known_by = None if tunnel.ipsec is None else tunnel.ipsec.option
+    return Receiver(first.remote, tuple(ports.values()), tuple(flows.values()), known_by)
 
 
 def _by_key(flows: Iterator[Flow]) -> dict[FlowKey, Flow]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from xenoovs.datapath.certificate import CertificateFiles
 from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
@@ -141,6 +142,7 @@ class TunnelFacts:
         cached: address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`); empty for the kernel's.
         ipsec: policies and SAs.
         programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
+        files: certificates and the private key that Open vSwitch names for IPsec.
     """
 
     ends: tuple[TunnelEnd, ...]
@@ -150,3 +152,4 @@ class TunnelFacts:
     cached: Mapping[str, str] = field(default_factory=dict, hash=False)
     ipsec: Fact[IpsecState] = field(default_factory=IpsecState, hash=False)
     programs: frozenset[str] = frozenset()
+    files: CertificateFiles = field(default_factory=CertificateFiles, hash=False)

@@ -46,6 +46,13 @@ class Ipsec:
     remote_name: str | None = None
     offload: IpsecOffload = IpsecOffload.NONE
 
+    @property
+    def option(self) -> str:
+        """The option of an interface by which a remote is known (ovs-vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
+        if self.psk_file is not None:
+            return "psk"
+        return "remote_name" if self.remote_cert is None else "remote_cert"
+
 
 @dataclass(frozen=True, slots=True)
 class SwitchTunnel:

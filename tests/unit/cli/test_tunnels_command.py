@@ -161,3 +161,22 @@ def test_a_backend_of_two_services(xenoovs: CommandLine, file: Path, vip: str, w
     file.write_text(SHARED.format(vip=vip, way=way))
     flows = json.loads(xenoovs("receive", file, "b1", "-o", "json").out)["flows"]
     assert sorted(flow.rpartition("output:")[2] for flow in flows if "in_port=pf0hpf" in flow) == ends
+
+
+@pytest.mark.parametrize(
+    ("ipsec", "option", "what"),
+    [
+        ("psk_file: /etc/psk", "psk", "the pre-shared key"),
+        ("remote_name: server", "remote_name", "the common name in the certificate of the balancer"),
+        ("remote_cert: /k/server.pem", "remote_cert", "the file with the certificate of the balancer"),
+    ],
+)
+def test_bug_receive_gave_the_server_its_own_certificate_as_that_of_its_remote(
+    xenoovs: CommandLine, file: Path, ipsec: str, option: str, what: str
+) -> None:
+    """The port there had the option of ours, so it would have authenticated itself alone."""
+    file.write_text(CONFIG.replace("psk_file: /etc/psk", ipsec))
+    _, made, needs = xenoovs("receive", file, "b2").out.splitlines()[:3]
+    assert "options:remote_" not in made.replace("options:remote_ip", "")
+    assert needs == f"# vx-c0a84d01 sends unencrypted until it has options:{option} of table Interface, {what}"
+    assert json.loads(xenoovs("receive", file, "b2", "-o", "json").out)["authenticates_by"] == option

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.host import BackendFacts, Unknown
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.doctor import nic, openvswitch, ovn, tunnel_ends, tunnel_ports, tunnels
+from xenoovs.verify.doctor import certificates, nic, openvswitch, ovn, tunnel_ends, tunnel_ports, tunnels
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
@@ -195,6 +195,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     tunnels.check_reflectors,
     tunnels.check_source_ports,
     tunnel_ends.check_keys,
+    certificates.check_certificates,
 )
 """From the daemon to the wire. A check that does not apply returns no row."""
 

@@ -1,0 +1,90 @@
+"""Reads certificates and private keys of IPsec by openssl(1), which ovs-monitor-ipsec(8) uses too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from xenoovs.datapath.certificate import (
+    AUTHORITIES,
+    PRINT_CERTIFICATE,
+    PRINT_PUBLIC_KEY,
+    Certificate,
+    CertificateFiles,
+    PrivateKey,
+    parse_certificate,
+    parse_public_key,
+)
+from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SystemFailure
+from xenoovs.switch.process import try_run
+
+_TIMEOUT_S = 10.0
+_MOST = 64
+"""Files that are read, some milliseconds each."""
+
+
+def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) -> CertificateFiles:
+    """Return what the files say. Changes and raises nothing.
+
+    Args:
+        config: column other_config of table Open_vSwitch.
+        remotes: certificates of remotes.
+    """
+    own, key, authority = (config.get(name) for name in ("certificate", "private_key", "ca_cert"))
+    paths = [path for path in dict.fromkeys((own, authority, *remotes)) if path]
+    trusted = sorted(Path(AUTHORITIES).glob("*"))[:_MOST]
+    return CertificateFiles(
+        read_at=time.time(),
+        certificates={path: read_certificate(path) for path in paths[:_MOST]},
+        private_key=read_private_key(key) if key else None,
+        is_signed=_is_signed(own, authority) if own and authority else None,
+        authorities=frozenset(
+            found.public_key for found in map(read_certificate, map(str, trusted)) if isinstance(found, Certificate)
+        ),
+    )
+
+
+def read_certificate(path: str) -> Fact[Certificate]:
+    """Return the certificate in a file in PEM."""
+    text = _openssl((*PRINT_CERTIFICATE, path), path, "a certificate")
+    if isinstance(text, Unknown):
+        return text
+    try:
+        return parse_certificate(text)
+    except ParseError as error:
+        return Unknown(f"{path} is not understood: {error}")
+
+
+def read_private_key(path: str) -> Fact[PrivateKey]:
+    """Return the private key in a file in PEM, without the secret."""
+    text = _openssl((*PRINT_PUBLIC_KEY, path), path, "a private key without a passphrase")
+    if isinstance(text, Unknown):
+        return text
+    try:
+        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(Path(path).stat().st_mode & 0o077))
+    except (OSError, ParseError) as error:
+        return Unknown(f"{path} cannot be read: {error}")
+
+
+def _openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
+    try:
+        # The path is what a database says: reading a FIFO would not end.
+        if not Path(path).is_file():
+            return Unknown(f"{path} is no file" if Path(path).exists() else f"{path} does not exist")
+        with Path(path).open("rb"):
+            done = try_run(argv, timeout_s=_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return Unknown(f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}")
+    except CommandMissing:
+        return Unknown("openssl is not installed, and ovs-monitor-ipsec needs it")
+    except (CommandTimeout, SystemFailure) as error:
+        return Unknown(f"{path} cannot be read: {error}")
+    return done.stdout if done.exit_code == 0 else Unknown(f"{path} is not {kind} in PEM")
+
+
+def _is_signed(certificate: str, authority: str) -> bool:
+    """Return whether openssl-verify(1) finds that the authority signed the certificate, and that both are valid."""
+    argv = ("openssl", "verify", "-no-CApath", "-no-CAstore", "-CAfile", authority, certificate)
+    return not isinstance(_openssl(argv, certificate, "signed"), Unknown)
