@@ -12,6 +12,7 @@ from xenoovs.switch.process import missing_programs, run
 
 SYSTEMD = "/lib/systemd/systemd"
 IPSEC_MONITOR = "/usr/share/openvswitch/scripts/ovs-monitor-ipsec"
+_GCM = "/usr/lib/ipsec/plugins/libstrongswan-gcm.so"
 
 
 def prepare() -> None:
@@ -22,9 +23,10 @@ def prepare() -> None:
         packages.add("systemd")
     if not list(Path("/usr/lib").glob("python3*/ensurepip")):
         packages.add("python3-venv")
-    # ovs-monitor-ipsec(8) starts the IKE daemon, in the machine alone.
-    if not Path(IPSEC_MONITOR).exists() or missing_programs(["ipsec"]):
-        packages |= {"openvswitch-ipsec", "strongswan-starter"}
+    # ovs-monitor-ipsec(8) starts the IKE daemon, in the machine alone. Its proposals need AES-GCM, which is a plugin of
+    # a package that strongSwan only recommends.
+    if not Path(IPSEC_MONITOR).exists() or missing_programs(["ipsec"]) or not Path(_GCM).exists():
+        packages |= {"openvswitch-ipsec", "strongswan-starter", "libstrongswan-standard-plugins"}
     if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)]

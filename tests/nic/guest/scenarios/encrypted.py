@@ -26,8 +26,13 @@ HOST = "host"
 OF_SERVER = Kind(destination=CLIENTS[0], port=4000, source_port=80, protocol="tcp")
 
 
+_CERTIFICATES, _AUTHORITIES = Path("/var/lib/keys"), Path("/etc/ipsec.d/cacerts")
+_NAMES = {"balancer": "server", "server": "balancer"}
+"""Of both ends, each with the name that it knows the other one by. Their files are not below /run either."""
+
+
 def tunnel_esp(bench: Bench) -> None:
-    """The key from a file, made ports, policies, SAs with the first packet; then the key is taken away."""
+    """The key from a file, made ports, policies, SAs with the first packet; no key; then certificates."""
     run(["modprobe", "-a", *IPSEC_MODULES])
     _KEY_FILE.write_text(_SECRET)
     _KEY_FILE.chmod(0o600)
@@ -39,32 +44,104 @@ def tunnel_esp(bench: Bench) -> None:
     # Until there is a policy nothing is installed.
     bench.xenoovs("apply", "esp", "--yes")
     with ExitStack() as stack:
+        stack.enter_context(_certificates())
         peer = stack.enter_context(_peer(bench))
         stack.enter_context(_monitors(bench.ovs, peer))
         bench.wait_until(lambda: all(map(_has_policy, ("", nic.WIRE_NETNS))), "both ends have a policy")
         bench.xenoovs("apply", "esp", "--yes")
-        # The first packets are lost: by them the IKE daemons ask for SAs, a pair for each way.
-        bench.send(kind=OF_CLIENTS)
-        bench.send([VIP], kind=OF_SERVER, port=HOST)
-        bench.wait_until(lambda: all(map(_has_associations, ("", nic.WIRE_NETNS))), "both ends have all SAs")
-        bench.purge()
-        bench.prime(kind=OF_CLIENTS)
-        bench.prime([VIP], kind=OF_SERVER, port=HOST)
-        with bench.between_samples(lambda: _use(bench)):
+        stack.enter_context(bench.watching("genev_sys_6081"))
+        _wait_for_associations(bench, old=frozenset())
+        with bench.between_samples(lambda: _use(bench, packets_each=5)):
             bench.xenoovs("verify-offload", "esp", "--output", "json")
+        bench.look("encrypted by the CPU")
         bench.xenoovs("doctor", "esp", "--output", "json")
-        port = bench.ovs.vsctl("--bare", "--columns=name", "find", "Interface", "type=geneve").strip()
-        bench.ovs.vsctl("remove", "Interface", port, "options", "psk")
+        _use_ignorant_nic(bench)
+        bench.ovs.vsctl("remove", "Interface", _tunnel_port(bench.ovs), "options", "psk")
         bench.wait_until(lambda: not _has_policy(""), "the policy is gone with the key")
         bench.send(kind=OF_CLIENTS)
+        bench.look("without its key")
         bench.xenoovs("verify-offload", "esp", "--output", "json")
         bench.xenoovs("doctor", "esp", "--output", "json")
         bench.xenoovs("apply", "esp", "--yes")
+        _use_certificates(bench, peer)
 
 
-def _use(bench: Bench) -> None:
-    bench.send(packets_each=5, kind=OF_CLIENTS)
-    bench.send([VIP], packets_each=40, kind=OF_SERVER, port=HOST)
+def _use_ignorant_nic(bench: Bench) -> None:
+    """A NIC that does not know of the policy encapsulates by itself, past the keys."""
+    nic.limit(xfrm_aware="N")
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    with bench.between_samples(lambda: bench.send(packets_each=2, kind=OF_CLIENTS)):
+        bench.xenoovs("verify-offload", "esp", "--output", "json")
+    bench.look("the NIC does not know of IPsec")
+    nic.limit(xfrm_aware="Y")
+    bench.purge()
+
+
+def _use_certificates(bench: Bench, peer: PrivateOvs) -> None:
+    """The same tunnel with certificates in place of the key."""
+    old = _associations("") | _associations(nic.WIRE_NETNS)
+    for ovs, name in ((peer, "server"), (bench.ovs, "balancer")):
+        files = {"certificate": f"{name}.pem", "private_key": f"{name}.key", "ca_cert": "authority.pem"}
+        settings = [f"other_config:{key}={_CERTIFICATES / file}" for key, file in files.items()]
+        ovs.vsctl("set", "Open_vSwitch", ".", *settings)
+    port = _tunnel_port(peer)
+    peer.vsctl("remove", "Interface", port, "options", "psk")
+    peer.vsctl("set", "Interface", port, f"options:remote_name={_NAMES['server']}")
+    bench.xenoovs("doctor", "esp_certificate", "--fix", "--yes")
+    bench.wait_until(lambda: all(map(_has_policy, ("", nic.WIRE_NETNS))), "both ends have a policy again")
+    bench.xenoovs("apply", "esp_certificate", "--yes")
+    _wait_for_associations(bench, old=old)
+    with bench.between_samples(lambda: _use(bench, packets_each=3)):
+        bench.xenoovs("verify-offload", "esp_certificate", "--output", "json")
+    bench.look("encrypted by certificates")
+    bench.xenoovs("doctor", "esp_certificate", "--output", "json")
+
+
+def _wait_for_associations(bench: Bench, *, old: frozenset[str]) -> None:
+    """The first packets are lost: by them the IKE daemons ask for SAs, a pair for each way."""
+
+    def are_new() -> bool:
+        return all(len(_associations(netns) - old) == 4 for netns in ("", nic.WIRE_NETNS))
+
+    bench.send(kind=OF_CLIENTS)
+    bench.send([VIP], kind=OF_SERVER, port=HOST)
+    bench.wait_until(are_new, "both ends have all SAs")
+    bench.purge()
+    bench.prime(kind=OF_CLIENTS)
+    bench.prime([VIP], kind=OF_SERVER, port=HOST)
+
+
+def _use(bench: Bench, *, packets_each: int) -> None:
+    bench.send(packets_each=packets_each, kind=OF_CLIENTS)
+    bench.send([VIP], packets_each=8 * packets_each, kind=OF_SERVER, port=HOST)
+
+
+@contextmanager
+def _certificates() -> Iterator[None]:
+    """An authority, and a certificate of each end that it signed, with the name where strongSwan looks for it."""
+    _CERTIFICATES.mkdir()
+    authority, trusted = _CERTIFICATES / "authority", _AUTHORITIES / "authority.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    to = ["-keyout", f"{authority}.key", "-out", f"{authority}.pem"]
+    run([*new, "-subj", "/O=xenoovs/CN=authority", *to], timeout_s=600.0)
+    for name in _NAMES:
+        signed = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-addext", f"subjectAltName=DNS:{name}"]
+        to = ["-keyout", f"{_CERTIFICATES / name}.key", "-out", f"{_CERTIFICATES / name}.pem"]
+        run([*new, "-subj", f"/O=xenoovs/CN={name}", *signed, *to], timeout_s=600.0)
+    # What ovs-monitor-ipsec writes of it into ipsec.conf is ignored there.
+    trusted.write_text(Path(f"{authority}.pem").read_text())
+    try:
+        yield
+    finally:
+        trusted.unlink()
+        for path in _CERTIFICATES.iterdir():
+            path.unlink()
+        _CERTIFICATES.rmdir()
+
+
+def _tunnel_port(ovs: PrivateOvs) -> str:
+    return ovs.vsctl("--bare", "--columns=name", "find", "Interface", "type=geneve").strip()
 
 
 @contextmanager
@@ -85,8 +162,7 @@ def _peer(bench: Bench) -> Iterator[PrivateOvs]:
         bench.plug_in(HOST)
         commands = bench.xenoovs("receive", "esp", "b1", "--host-port", HOST).stdout
         run(["sh", "-e"], stdin=commands, env=ovs.env, timeout_s=300.0)
-        port = ovs.vsctl("--bare", "--columns=name", "find", "Interface", "type=geneve").strip()
-        ovs.vsctl("set", "Interface", port, f"options:psk={_SECRET}")
+        ovs.vsctl("set", "Interface", _tunnel_port(ovs), f"options:psk={_SECRET}")
         yield ovs
     finally:
         ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=300.0)
@@ -130,9 +206,10 @@ def _has_policy(netns: str) -> bool:
     return f"dport {GENEVE_PORT}" in _xfrm(netns, "policy", "list", "dir", "out")
 
 
-def _has_associations(netns: str) -> bool:
-    """Whether there are keys for what leaves to the port of Geneve and for what leaves from it, each way."""
-    return _xfrm(netns, "state", "list").count("aead") == 4
+def _associations(netns: str) -> frozenset[str]:
+    """The numbers of the SAs that have keys: for what leaves to the port of Geneve and from it, each way."""
+    entries = _xfrm(netns, "state", "list").split("\nsrc ")
+    return frozenset(entry.partition(" spi ")[2].split()[0] for entry in entries if "aead" in entry)
 
 
 def _xfrm(netns: str, *words: str) -> str:
