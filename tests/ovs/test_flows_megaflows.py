@@ -16,7 +16,11 @@ from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 pytestmark = pytest.mark.ovs
 
 
-@pytest.mark.parametrize("case", CASES)
+NOT_ON_A_DUMMY = "tunnel-locals"
+"""No route of a dummy datapath is local, so ports there lose `local_ip`. test_lab_tunnels.py sends these packets."""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != NOT_ON_A_DUMMY])
 def test_megaflows(dpu: DummyBridge, case: str) -> None:
     flows, packets = program_of(case).flows, [example.packet for example in examples_of(case)]
     install(dpu, flows)

@@ -58,6 +58,7 @@ from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Proto
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.remote import any_source_ports, every_service, remotes_of, unknown_paths, with_source_ports
+from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.openflow.flow import (
     ETH_ARP,
     TCP,
@@ -368,10 +369,16 @@ class ServiceProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All flows of a decision, no two with one key. `shared`: those that belong to no service."""
+    """All flows of a decision, no two with one key.
+
+    Attributes:
+        shared: Those that belong to no service.
+        tunnels: Those of Open vSwitch, to which some lead.
+    """
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
+    tunnels: tuple[SwitchTunnel, ...] = ()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -427,7 +434,7 @@ def compile_program(
         *tunnel_return_flows(balancer, leaving),
         *other_flows(balancer),
     )
-    return Program(tuple(services), shared)
+    return Program(tuple(services), shared, balancer.switch_tunnels)
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:

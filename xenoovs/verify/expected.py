@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from operator import or_
 
@@ -14,6 +14,7 @@ from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.model.balancer import Backend, Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
+from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
@@ -43,6 +44,7 @@ class ExpectedBlock:
         has_answers: what its backend sends back passes the bridge and belongs to the service; of a remote it is a
             tunnel of its own.
         megaflows: how many it has for each entry of its service; several only where paths rewrite source ports.
+        locals: local addresses of the tunnels to next hops, by their ports. Several ports share one device.
     """
 
     service: str
@@ -54,6 +56,7 @@ class ExpectedBlock:
     is_moving: bool = False
     has_answers: bool = True
     megaflows: int = 1
+    locals: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,14 @@ class ExpectedService:
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
     """Return the services of a compiled program, in its order."""
-    return tuple(_expected_service(service) for service in program.services if service.classify)
+    return tuple(_expected_service(service, program.tunnels) for service in program.services if service.classify)
 
 
-def _expected_service(service: ServiceProgram) -> ExpectedService:
+def _expected_service(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> ExpectedService:
     return ExpectedService(
         name=service.service.name,
         entries=tuple(flow.match for flow in service.classify),
-        blocks=tuple(_blocks(service)),
+        blocks=tuple(_blocks(service, tunnels)),
         priority=min(flow.priority for flow in service.classify),
         # What comes back from a remote is a tunnel of its own.
         ports=frozenset()
@@ -105,10 +108,12 @@ def _origins(service: Service) -> Iterator[tuple[int, int]]:
             yield found[Field.TUN_SRC], found[Field.TUN_ID]
 
 
-def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
+def _blocks(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> Iterator[ExpectedBlock]:
     # Connections that open during a drain may be with any backend that the block was to go to.
     backends = {backend.next_hop for backend in service.service.backends}
     all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}, key=str))
+    ends = filter(None, (remote_end_of(hop, tunnels) for hop in all_hops)) if tunnels else ()
+    local_addresses = {end.port: int(end.tunnel.local) for end in ends}
     for block in service.blocks:
         yield ExpectedBlock(
             service=service.service.name,
@@ -120,6 +125,7 @@ def _blocks(service: ServiceProgram) -> Iterator[ExpectedBlock]:
             is_moving=block.move is not None,
             has_answers=not service.service.is_remote and not _answers_elsewhere(service.service, block.backend),
             megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
+            locals=local_addresses,
         )
 
 
@@ -241,8 +247,8 @@ def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
 def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
     """Return the values under all masks; None: the megaflow does not match all those bits."""
     values = []
-    for field, mask in masks:
-        found = fields.get(field)
+    for name, mask in masks:
+        found = fields.get(name)
         if found is None or found.mask & mask != mask:
             return None
         values.append(found.value & mask)
@@ -265,10 +271,10 @@ _UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
 
 def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:
     """Return whether a megaflow with this match sends packets to a next hop of the block."""
-    return any(_delivers_to(megaflow, fields, hop) for hop in block.hops)
+    return any(_delivers_to(megaflow, fields, hop, block.locals.get(hop.port)) for hop in block.hops)
 
 
-def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop) -> bool:
+def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | None) -> bool:
     port = hop.port
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
@@ -282,7 +288,9 @@ def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop) -> bool:
             # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
             if field in expected or field not in _OUTER
         )
-        for written in _written(megaflow.actions, port)
+        for written, source in _written(megaflow.actions, port)
+        # Without `local_ip` the route decides.
+        if local is None or source in (None, local)
     )
 
 
@@ -299,18 +307,21 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _written(actions: tuple[str, ...], egress: str) -> tuple[Mapping[Field, int], ...]:
-    """Return the fields of next hops that are written into the copies that leave by the port."""
+def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field, int], int | None], ...]:
+    """Return the fields of next hops that are written into the copies that leave by the port.
+
+    With the source address of the outer header; None: there is none, or the route decides.
+    """
     written = dict[Field, int]()
-    found = list[Mapping[Field, int]]()
+    found = list[tuple[Mapping[Field, int], int | None]]()
     for action in actions:
         if action == egress:
-            found.append(dict(written))
-        for field, pattern in _SET.items():
+            found.append((dict(written), None))
+        for rewrites, pattern in _SET.items():
             if (rewritten := pattern.match(action)) is not None:
-                written[field] = parse_value(field, rewritten[1])
+                written[rewrites] = parse_value(rewrites, rewritten[1])
     # The port of a tunnel has a name that Open vSwitch chose. Behind its header the packet itself is not rewritten.
     for outer in encapsulations(actions):
         key = {} if outer.key is None else {Field.TUN_ID: outer.key}
-        found.append({**written, Field.TUN_DST: outer.remote, **key})
+        found.append(({**written, Field.TUN_DST: outer.remote, **key}, outer.local))
     return tuple(found)

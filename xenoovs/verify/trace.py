@@ -100,10 +100,11 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: T
 def enters_tunnel(packet: Packet, end: RemoteEnd, result: TraceResult) -> bool:
     """Return whether the switch sends the packet to the backend at an end of a tunnel, and nowhere else.
 
-    The datapath has no port for each tunnel of the bridge, so remote and key are compared.
+    The datapath has no port for each tunnel of the bridge, so both ends and the key are compared.
     """
-    sent = [(each.remote, each.key) for each in encapsulations(result.actions)]
-    return sent == [(int(end.remote), end.key)] and (result.dl_dst or str(packet.dl_dst)) == str(end.mac)
+    local = int(end.tunnel.local)
+    sent = [(each.local or local, each.remote, each.key) for each in encapsulations(result.actions)]
+    return sent == [(local, int(end.remote), end.key)] and (result.dl_dst or str(packet.dl_dst)) == str(end.mac)
 
 
 # ofproto_rule_stats_ds() of ofproto/ofproto.c in 3.4.0 to 3.7.0: a cookie of 0, table 0 and the default priority are

@@ -129,3 +129,24 @@ def test_behind_a_tunnel_by_the_remote_the_key_and_the_inner_mac(
     line = f"{HEAD.format(dst='c4:70:bd:a0:56:ac')}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:{actions}"
     megaflow = parse_megaflow(line)
     assert delivers(megaflow, match_of(megaflow), block) == is_delivered
+
+
+@pytest.mark.parametrize(
+    ("actions", "local", "is_delivered"),
+    [
+        (SENT.format("src=192.168.77.1,dst=192.168.77.11"), "192.168.77.1", True),
+        (SENT.format("src=192.168.77.1,dst=192.168.77.11"), "192.168.77.2", False),
+        (SENT.format("dst=192.168.77.11"), "192.168.77.2", True),
+        (PUSHED.format("192.168.77.11"), "192.168.77.1", True),
+        (PUSHED.format("192.168.77.11"), "192.168.77.2", False),
+    ],
+)
+def test_bug_two_tunnels_with_different_local_addresses_were_one(
+    actions: str, local: str, *, is_delivered: bool
+) -> None:
+    """All shared ports of a type have one device in the datapath, whose packets the outer source tells apart."""
+    hop = Tunneled(Mac(0x020000000001), "gnv0", REMOTE, 5001)
+    block = replace(BLOCK, hops=(hop,), locals={"gnv0": int(IPv4Address(local))})
+    line = f"{HEAD.format(dst='c4:70:bd:a0:56:ac')}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:{actions}"
+    megaflow = parse_megaflow(line)
+    assert delivers(megaflow, match_of(megaflow), block) == is_delivered
