@@ -7,19 +7,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine
+from tests.golden.cases import file_of
 from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of_blocks, remains, running_lab
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
+from xenoovs.datapath.outer import encapsulations
+from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import LabError
 from xenoovs.lab import underlay
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.lifecycle import down
+from xenoovs.lab.lifecycle import down, up
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure, fail, find_machine, heal
 from xenoovs.lab.status import lab_status
@@ -111,6 +115,23 @@ def test_a_port_for_each_remote(tmp_path: Path) -> None:
         assert_exact(send(lab, wanted, load=Load(clients=64, packets=1400)), wanted)
 
 
+def test_two_shared_ports_with_different_local_addresses(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Flows choose between them, megaflows have the address, and `verify-offload` finds each block."""
+    config = file_of("tunnel-locals", "config.yaml")
+    wanted = load_text(config.read_text())
+    with running_lab("locals", wanted, tmp_path) as lab:
+        install(lab, wanted)
+        [report] = send(lab, wanted, load=Load(clients=64, packets=640, protocol=Protocol.UDP)).services
+        assert (report.lost, report.foreign_answers) == (0, ())
+        sent = (encapsulations(megaflow.actions) for megaflow in parse_dump(lab.ovs.appctl("dpctl/dump-flows", "-m")))
+        ends = {(str(IPv4Address(each.local or 0)), str(IPv4Address(each.remote))) for found in sent for each in found}
+        assert ends == {("192.168.77.1", "192.168.77.11"), ("192.168.77.2", "192.168.77.12")}
+        said = json.loads(xenoovs("verify-offload", config, "--db", lab.ovs.db, "-o", "json").out)
+        assert [block["backend"] for block in said["blocks"]] == ["b1", "b2"]
+        assert {block["verdict"] for block in said["blocks"]} == {"SW"}
+        assert said["total"]["anomalies"] == {}
+
+
 def test_answers_through_the_switch_come_by_the_ingress_port_alone(lab: Lab) -> None:
     """Direct answers never pass the bridge; the others enter it by the tunnel."""
     netns, clients = LabNetns(lab.marks), lab.topology.clients
@@ -193,6 +214,12 @@ def test_packets_of_1500_bytes_fit(lab: Lab) -> None:
     for number in range(1, 7):
         answer = netns.execute(clients.namespace, [sys.executable, "-c", _LARGEST, source, f"10.3.11.{number}"]).stdout
         assert answer.startswith("b")
+
+
+def test_ipsec_is_refused_in_userspace(tmp_path: Path) -> None:
+    text = _config().replace("name: gnv0, type: geneve,", "name: gnv0, type: geneve, ipsec: {psk_file: /k},")
+    with pytest.raises(LabError, match="tunnel gnv0 has `ipsec`, and Open vSwitch in userspace sends past"):
+        up(lab_name("ipsec"), load_text(text.replace("ports: shared", "ports: each")), directory=tmp_path)
 
 
 def test_backends_of_one_remote_that_the_lab_cannot_tell_apart() -> None:

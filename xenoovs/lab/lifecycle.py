@@ -25,6 +25,7 @@ from xenoovs.lab.host import (
     probe_host,
     processes_in,
 )
+from xenoovs.lab.ipsec import check_userspace
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.probing import in_lab
@@ -59,6 +60,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     wrong on the way, also Ctrl-C, everything that was made is removed again.
     """
     topology = plan_topology(name, balancer)
+    check_userspace(balancer)
     check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
     with new_lab(topology, directory=directory) as place:
         lab = Lab(place, topology)
@@ -200,10 +202,14 @@ class LabBuilder:
         self.netns.batch(underlay_lines(underlay, self.underlay_device), namespace=switch)
         add_tunnel_ports(self.lab.ovs, self.balancer)
         self.learn_remotes()
+        self.add_ipsec()
 
     def learn_remotes(self) -> None:
         """Let the switch know the MACs of machines behind tunnels."""
         learn_remotes(self.lab)
+
+    def add_ipsec(self) -> None:
+        """Encrypt tunnels that want it. In userspace there are none (`check_userspace`)."""
 
     def _configure_clients(self) -> None:
         """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""

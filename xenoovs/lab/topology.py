@@ -602,9 +602,6 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     tunnel_ports = balancer.tunnel_ports
     ports = tuple(port for port in dict.fromkeys((*balancer.ports, HOST_PORT)) if port not in tunnel_ports)
     _check_devices((uplinks.bridge, *ports, *tunnel_ports))
-    for tunnel in balancer.switch_tunnels:
-        if tunnel.ipsec is not None:
-            raise LabError(f"tunnel {tunnel.name} has `ipsec`, and no machine of the lab has keys: leave it out here")
     # The bridge that emulates the switch behind each port towards backends, and that behind the port of tunnels.
     towards = dict.fromkeys(UNDERLAY if port in tunnel_ports else port for port in balancer.egress_ports)
     fabrics = {port: f"{RESERVED_PREFIX}fabric{i}" for i, port in enumerate(towards, start=1)}

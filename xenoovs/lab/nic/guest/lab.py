@@ -13,6 +13,7 @@ from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
+from xenoovs.lab.ipsec import MODULES, associations_of
 from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
@@ -80,6 +81,18 @@ class GuestLabBuilder(LabBuilder):
     def learn_remotes(self) -> None:
         # The kernel lets packets wait for an answer to ARP.
         pass
+
+    def add_ipsec(self) -> None:
+        found = associations_of(self.balancer)
+        if not found:
+            return
+        run(["modprobe", "-a", *MODULES])
+        self.netns.batch(
+            (line for each in found for line in each.switch_lines()), namespace=self.topology.switch_namespace
+        )
+        for machine in self.topology.machines:
+            mine = (each for each in found if each.remote == machine.outer_address)
+            self.netns.batch((line for each in mine for line in each.machine_lines()), namespace=machine.namespace)
 
 
 def _wire_lines(link: Link, *, home: str) -> list[str]:
