@@ -52,10 +52,11 @@ class CommandLine:
         return Said(status, captured.out, captured.err)
 
 
-def start(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """A process of its own, its output in pipes."""
+def start(*arguments: object, env: Mapping[str, str] | None = None, netns: str | None = None) -> subprocess.Popen[str]:
+    """A process of its own, its output in pipes. `netns`: the network namespace that it runs in."""
+    enter = [] if netns is None else ["ip", "netns", "exec", netns]
     return subprocess.Popen(
-        [str(XENOOVS), *map(str, arguments)],
+        [*enter, str(XENOOVS), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

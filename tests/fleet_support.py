@@ -38,6 +38,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         services=_merged(view.services, services),
         dpus=_merged(view.dpus, changes.dpus),
         overrides=_merged(view.overrides, changes.overrides),
+        watches=_merged(view.watches, changes.watches),
         intents=_merged(view.intents, changes.intents),
     )
 

@@ -22,12 +22,13 @@ LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_p
 
 @dataclass
 class FleetDpu:
-    """A DPU: a bridge and the command line of its agent."""
+    """A DPU: a bridge and the command line of its agent. `netns`: where it probes from; None: here."""
 
     name: str
     bridge: DummyBridge
     config: Path
     store: FleetServers
+    netns: str | None = None
     process: subprocess.Popen[str] | None = None
     env: dict[str, str] = field(default_factory=dict)
 
@@ -51,7 +52,7 @@ class FleetDpu:
         return [str(XENOOVS), *words]
 
     def start(self) -> None:
-        self.process = start(*self.argv()[1:], env=self.env)
+        self.process = start(*self.argv()[1:], env=self.env, netns=self.netns)
 
     def stop(self) -> str:
         """End the agent; return its log."""
@@ -117,7 +118,9 @@ class FleetServers:
 
 
 @contextmanager
-def running_fleet(directory: Path, xenoovs: CommandLine, *, dpus: int = 2) -> Iterator[FleetServers]:
+def running_fleet(
+    directory: Path, xenoovs: CommandLine, *, dpus: int = 2, netns: str | None = None
+) -> Iterator[FleetServers]:
     """A fleet with a controller and agents that run, and no config yet."""
     with ExitStack() as stack:
         store = FleetServers(directory / "store", xenoovs)
@@ -131,7 +134,7 @@ def running_fleet(directory: Path, xenoovs: CommandLine, *, dpus: int = 2) -> It
             bridge = stack.enter_context(ovs.bridge(ports=("p0", "p1", "p2")))
             config = directory / f"dpu{number}.yaml"
             config.write_text(LOCAL)
-            dpu = FleetDpu(f"dpu{number}", bridge, config, store)
+            dpu = FleetDpu(f"dpu{number}", bridge, config, store, netns)
             store.dpus.append(dpu)
             stack.callback(dpu.kill)
             assert store.fleet("add-dpu", dpu.name).status == 0

@@ -256,7 +256,7 @@ class Agent:
             info("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
             await self._start_tasks(once=once)
             try:
-                while not self.state.tracker.is_settled and not self._is_stopping:
+                while not self.state.is_settled and not self._is_stopping:
                     await self._pause(_POLL_S)
                 if once:
                     await self._run_once()

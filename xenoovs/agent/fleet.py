@@ -13,10 +13,12 @@ from xenoovs import __version__
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.fleet_verdicts import VerdictReports
+from xenoovs.agent.fleet_votes import FleetVoter, FleetWatches
+from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.snapshot import FleetMembership
-from xenoovs.agent.state import RuntimeChanged
+from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
 from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
 from xenoovs.fleet.services import digest
 from xenoovs.model.balancer import service_ids
@@ -63,7 +65,11 @@ class FleetMember:
         self._verdicts = VerdictReports()
         self._drift_s, self._drift_generation = 0.0, -1
         agent.fleet, agent.check_override = self.membership, self._refuse_override
-        agent.round_listeners.append(self._woken.set)
+        self._voter = FleetVoter()
+        self._watched: FleetView | None = None
+        self._follow_watches()
+        agent.store.effect_handlers.append(self._handle)
+        agent.round_listeners += (self._follow_watches, self._woken.set)
         agent.offload_listeners.append(self._sampled)
         agent.add_task(self._run)
         runtime = agent.state.runtime
@@ -129,6 +135,31 @@ class FleetMember:
             code="in_fleet",
         )
 
+    def _follow_watches(self) -> None:
+        """Probe what the view in use asks this DPU to probe."""
+        view = self._config.good.view
+        if view is not None and view is not self._watched:
+            self._watched = view
+            self._agent.store.dispatch(WatchesChanged(FleetWatches.of(view, self._name)))
+
+    def _handle(self, effect: Effect) -> None:
+        """Vote at once when a backend goes down or comes up."""
+        if isinstance(effect, HealthChange) and self._states is not None and self._status.seen_ms:
+            status = self._with_votes(self._status)
+            if status != self._status:
+                self._put(status)
+
+    def _with_votes(self, status: DpuStatus) -> DpuStatus:
+        state = self._agent.state
+        if state.watches is None:
+            return status
+        return replace(status, down=self._voter.down(state), voted=state.watches.generation)
+
+    def _put(self, status: DpuStatus) -> None:
+        self._status = replace(status, seen_ms=int(time.time() * 1000))
+        if self._states is not None:
+            self._states.put(self._status)
+
     async def _run(self) -> None:
         """Save and report after every round, and now and then without one."""
         self.changed()
@@ -171,7 +202,10 @@ class FleetMember:
     async def _report(self) -> None:
         if self._states is None:
             return
-        agent, report, before = self._agent, self._agent.report, self._status
+        agent, report = self._agent, self._agent.report
+        # First, as votes may be reported meanwhile.
+        drift = await self._drift(agent)
+        before = self._status
         problems = [str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:_MAX_ERROR]
         is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
@@ -182,15 +216,15 @@ class FleetMember:
             applied=generation,
             applied_ms=now_ms if generation != before.applied else before.applied_ms,
             error=error,
-            drift=await self._drift(agent),
+            drift=drift,
         )
         awaited = self._awaited
         if awaited is not None or not before.applied:
             agent.request_offload()
         status = self._verdicts.reported(status, is_due=not before.seen_ms, ack=awaited)
+        status = self._with_votes(status)
         if status != before or not before.seen_ms:
-            self._status = replace(status, seen_ms=now_ms)
-            self._states.put(self._status)
+            self._put(status)
 
     async def _drift(self, agent: Agent) -> dict[str, str]:
         """Return the digests of services whose flows say something else than the store."""

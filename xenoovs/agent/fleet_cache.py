@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
-from xenoovs.store.rows import DPUS, SERVICES
+from xenoovs.store.rows import DPUS, SERVICES, WATCHES
 from xenoovs.store.view import FORMAT, FleetView
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
@@ -48,6 +48,7 @@ class FleetCache:
 def _document(view: FleetView) -> dict[str, object]:
     services = [{**SERVICES.row(each), "groups": sorted(each.groups)} for each in view.services.values()]
     dpus = [{**DPUS.row(each), "groups": sorted(each.groups)} for each in view.dpus.values()]
+    watches = [{**WATCHES.row(each), "witnesses": sorted(each.witnesses)} for each in view.watches.values()]
     return {
         "format": FORMAT,
         "name": view.name,
@@ -55,6 +56,7 @@ def _document(view: FleetView) -> dict[str, object]:
         "intent": view.intent,
         "services": services,
         "dpus": dpus,
+        "watches": watches,
     }
 
 
@@ -64,5 +66,8 @@ def _parse(document: dict[str, object]) -> FleetView:
         raise ValueError(document["format"])
     services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
     dpus = {each["name"]: DPUS.value(each) for each in document["dpus"]}  # type: ignore[attr-defined]
+    watches = {each["target"]: WATCHES.value(each) for each in document.get("watches", ())}  # type: ignore[attr-defined]
     generation, intent = int(str(document["generation"])), int(str(document["intent"]))
-    return FleetView(str(document["name"]), FORMAT, generation, intent, 0, services=services, dpus=dpus)
+    return FleetView(
+        str(document["name"]), FORMAT, generation, intent, 0, services=services, dpus=dpus, watches=watches
+    )

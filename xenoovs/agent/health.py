@@ -213,22 +213,26 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
     by_backend, agent_of = dict[BackendName, Check](), dict[BackendName, Check]()
     for service in balancer.services:
         # A check is shared by services that differ in these.
-        health = service.health
-        if health is not None:
-            health = replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+        health = None if service.health is None else shared_health(service.health)
         for backend in service.backends:
             name = (service.name, backend.name)
             if backend.name in away.get(service.name, ()):
                 continue
             is_used = backend.weight or name in by_operator
             if health is not None and (is_used or service.drain.mode is DrainMode.PIN):
-                by_backend[name] = _check(service, backend, health)
+                by_backend[name] = check_of(service, backend, health)
             if service.agent_check is not None and is_used and backend.address is not None:
                 agent_of[name] = _agent(service.agent_check, backend.address)
-    return Checks(_by_check(by_backend), by_backend, _by_check(agent_of), agent_of)
+    return Checks(by_check(by_backend), by_backend, by_check(agent_of), agent_of)
 
 
-def _by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendName, ...]]:
+def shared_health(health: Health) -> Health:
+    """Return a health check without what services that share it may differ in."""
+    return replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
+
+
+def by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendName, ...]]:
+    """Return the backends that depend on each check."""
     found = defaultdict[Check, list[BackendName]](list)
     for name, check in checks.items():
         found[check].append(name)
@@ -256,7 +260,8 @@ def in_maintenance(overrides: Iterable[Override]) -> Ejected:
     return {service: frozenset(names) for service, names in found.items()}
 
 
-def _check(service: Service, backend: Backend, health: Health) -> Check:
+def check_of(service: Service, backend: Backend, health: Health) -> Check:
+    """Return the check of a backend; `health`: how its results count."""
     # ARP can resolve the VIP, and a program needs no address.
     vips = (vip for vip in service.claim.vips if vip.version == 4)
     address = backend.address or next(vips, IPv4Address(0))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from xenoovs.agent.fleet_votes import FleetWatches, fleet_checks, fleet_shares
 from xenoovs.agent.health import (
     AdvertisedChange,
     Check,
@@ -80,6 +81,7 @@ class AgentState:
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
             are.
         stored: What the store of a fleet has decided.
+        watches: What the fleet knows of the health of backends; None: this agent belongs to no fleet.
     """
 
     balancer: Balancer
@@ -95,6 +97,12 @@ class AgentState:
     without_maintenance: tuple[Service, ...] = ()
     placed: Mapping[str, Blocks] = field(default_factory=dict)
     stored: Stored = field(default_factory=dict)
+    watches: FleetWatches | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough is known for the first round. In a fleet the store decides, and no probe is waited for."""
+        return self.watches is not None or self.tracker.is_settled
 
     @property
     def judged(self) -> tuple[Service, ...]:
@@ -130,6 +138,13 @@ class ConfigFollowed:
     overrides: tuple[Override, ...] = ()
     known: KnownShares = field(default_factory=dict)
     stored: Stored = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchesChanged:
+    """The fleet has other witnesses, or says something else of a backend."""
+
+    watches: FleetWatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +190,9 @@ class Tick:
     """A round begins. Backends that went down since the last one are ejected together."""
 
 
-Event = ConfigFollowed | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | BlocksPlaced | Tick
+Event = (
+    ConfigFollowed | WatchesChanged | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | BlocksPlaced | Tick
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +236,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return replace(state, placed=others if blocks is None else others | {service: blocks}), ()
         case PortsChanged(down):
             return replace(state, ports_down=down), ()
+        case WatchesChanged(watches):
+            return _probing(replace(state, watches=watches), {}, now_s)
         case RuntimeChanged(runtime):
             return _runtime_changed(state, runtime, now_s)
         case ConfigFollowed(balancer, overrides, known, stored):
@@ -270,6 +289,10 @@ def _ticked(state: AgentState, now_s: float) -> AgentState:
     # backends it takes some 20 ms.
     state = state if state.policy is advertised_weights else _weighted(state)
     tracker = state.tracker.with_decisions(state.judged, now_s)
+    if state.watches is not None:
+        # What this DPU alone cannot reach has its clients as before.
+        stored = {name: each.ejected for name, each in state.stored.items() if each.ejected}
+        return replace(state, tracker=tracker, ejected=stored)
     ejected = with_dead_ports(tracker.ejected, state.judged, state.ports_down)
     ejected = dict(with_away(ejected, state.judged, tracker.advertised_away))
     for service, names in in_maintenance(state.runtime.overrides).items():
@@ -328,7 +351,12 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tupl
 
 def _probing(state: AgentState, known: KnownShares, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
     """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
-    before, checks = state.tracker.health, checks_of(state.balancer, state.runtime.overrides)
+    before = state.tracker.health
+    if state.watches is None:
+        checks = checks_of(state.balancer, state.runtime.overrides)
+    else:
+        checks = fleet_checks(state.balancer, state.watches)
+        known = fleet_shares(state.balancer, state.watches)
     tracker = state.tracker.with_checks(checks, known, now_s)
     new = (check for check in (*checks.backends, *checks.agents) if check not in before)
     return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)

@@ -34,6 +34,7 @@ from xenoovs.fleet.change import (
 )
 from xenoovs.fleet.progress import SETTLE_S, RollOutProgress
 from xenoovs.fleet.waves import SOAK_S, early_dpus
+from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -355,9 +356,9 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
         echo(f"{problem}; its clients may move", err=True)
     for one in change.ended:
         echo(f"{one.service}/{one.backend}: the override {decimal(one.weight)} ends, the config has another weight")
-    checked = [s.name for s in services.balancer.services if s.health is not None or s.agent_check is not None]
-    if checked:
-        echo(f"no health checks are run in a fleet yet: those of {first_names(checked)} have no effect")
+    ignored = [service.name for service in services.balancer.services if _runs_alone(service)]
+    if ignored:
+        echo(f"`agent_check`, `notify` and `probe: exec` have no effect in a fleet: {first_names(ignored)}")
     for group, dpus, names in _groups(view, services):
         if view.dpus and not dpus:
             echo(
@@ -386,6 +387,12 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
             [[name or "all", str(dpus), str(len(names))] for name, dpus, names in _groups(view, services)],
             right=(1, 2),
         )
+
+
+def _runs_alone(service: Service) -> bool:
+    """Return whether a service has what each DPU would do by itself."""
+    is_program = service.health is not None and service.health.probe is ProbeKind.EXEC
+    return is_program or service.agent_check is not None or service.notify is not None
 
 
 def _groups(view: FleetView, services: FleetServices) -> list[tuple[str, int, list[str]]]:

@@ -20,7 +20,7 @@ from xenoovs.config.load import check_bridges, compose, split_config
 from xenoovs.config.values import KeyPath, Positions, Value, one_or_many, port_name, show
 from xenoovs.config.values import name as group_name
 from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.balancer import Balancer, ProbeKind
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
@@ -31,7 +31,7 @@ GROUPS = "groups"
 NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egress}\n"
 """The file of no DPU: for a controller, which decides about services and has no bridge."""
 
-_NOT_STORED = ("health", "agent_check", "notify")
+_NOT_STORED = ("agent_check", "notify")
 """What a DPU would do by itself, and no DPU of a fleet may: move clients, or run programs."""
 _NUMBER = re.compile(r'"\\u0000([^"\\]*)\\u0000"')
 
@@ -216,7 +216,12 @@ def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:
-    return {key: value for key, value in service.items() if key not in _NOT_STORED}
+    return {key: value for key, value in service.items() if key not in _NOT_STORED and not _runs(key, value)}
+
+
+def _runs(key: str, value: Value) -> bool:
+    """Return whether this is a health check that runs a program."""
+    return key == "health" and isinstance(value, dict) and value.get("probe") == ProbeKind.EXEC.value
 
 
 def _without_ports(joined: JoinedConfig, switch: Value) -> tuple[Value, dict[str, str]]:

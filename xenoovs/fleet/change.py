@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from xenoovs.config.fleet import FleetServices, parse_fleet, service_texts, unsupported
-from xenoovs.decision.decide import decide
+from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
     BackendName,
     DesiredState,
@@ -23,6 +23,7 @@ from xenoovs.decision.decision import (
     moved,
     with_weights,
 )
+from xenoovs.decision.slow_start import KnownShares
 from xenoovs.errors import (
     ConfigError,
     FleetRefused,
@@ -31,6 +32,7 @@ from xenoovs.errors import (
     did_you_mean,
     first_names,
 )
+from xenoovs.fleet.availability import Availability, FleetAvailability
 from xenoovs.fleet.services import decision_of, joined, stored_decisions
 from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, StoredService
@@ -126,8 +128,11 @@ def known_intent(view: FleetView, number: int) -> Intent:
     return intent
 
 
-def next_change(view: FleetView) -> FleetChange:
+def next_change(view: FleetView, availability: FleetAvailability | None = None) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
+
+    Args:
+        availability: Which backends may have clients; None: those that have some, for callers without votes.
 
     Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
     depends on what DPUs report (`waves.next_step`).
@@ -135,13 +140,14 @@ def next_change(view: FleetView) -> FleetChange:
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
     intent, rolling = newest_intent(view), rolling_intent(view)
+    in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is nobody to wait for.
         return FleetChange(completion(view, rolling))
     change = FleetChange(Changes())
     if intent is not None:
         try:
-            change = _towards(view, intent, _parsed(intent))
+            change = _towards(view, intent, _parsed(intent), in_use)
         except XenoovsError as problem:
             if intent.state is IntentState.CURRENT:
                 raise
@@ -149,7 +155,7 @@ def next_change(view: FleetView) -> FleetChange:
     if rolling is None:
         return change
     try:
-        return _with_staged(view, change, rolling)
+        return _with_staged(view, change, rolling, rolled_out)
     except XenoovsError as problem:
         return FleetChange(refusal(view, rolling, str(problem)))
 
@@ -235,12 +241,14 @@ def _parsed(intent: Intent) -> FleetServices:
     return parse_intent(intent.text, file=f"intent {intent.number}")
 
 
-def _with_staged(view: FleetView, change: FleetChange, rolling: Intent) -> FleetChange:
+def _with_staged(
+    view: FleetView, change: FleetChange, rolling: Intent, availability: Availability | None
+) -> FleetChange:
     """Return a change of what is in use with that of what is staged, in one transaction."""
     changes = change.changes
     services = _merged_rows(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
-    towards = _towards(rolled_out, rolling, _parsed(rolling))
+    towards = _towards(rolled_out, rolling, _parsed(rolling), availability)
     wanted = _merged_rows(rolled_out.services, towards.changes.services)
     staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
     removed = frozenset(services.keys() - wanted.keys())
@@ -254,7 +262,7 @@ def _with_staged(view: FleetView, change: FleetChange, rolling: Intent) -> Fleet
     wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
     if not view.wave and wave is None:
         # Without DPUs there is nobody to wait for.
-        return _towards(view, rolling, _parsed(rolling))
+        return _towards(view, rolling, _parsed(rolling), availability)
     changes = replace(
         changes,
         staged=differs,
@@ -271,16 +279,52 @@ def _merged_rows(
     return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
-def _towards(view: FleetView, intent: Intent, given: FleetServices) -> FleetChange:
-    """Return the change of a view to an intent with the overrides that fit it. `given`: what the intent says."""
-    balancer = given.balancer
+def configs_of(view: FleetView) -> tuple[FleetServices | None, FleetServices | None]:
+    """Return the configs in use and of the roll-out, with their overrides; None: there is none. Raises XenoovsError."""
+    in_use, rolling = (
+        None if intent is None else _with_overrides(view, _parsed(intent))
+        for intent in (newest_intent(view), rolling_intent(view))
+    )
+    return in_use, rolling
+
+
+def _with_overrides(view: FleetView, given: FleetServices) -> FleetServices:
+    return replace(given, balancer=_config_of(view, given.balancer)[0])
+
+
+def stored_shares(view: FleetView) -> KnownShares:
+    """Return the part of its clients that each backend has in the store."""
+    _, stored, _ = _stored(view)
+    return {
+        (service, backend): part
+        for service, decision in stored.items()
+        for backend, part in parts_served(decision).items()
+    }
+
+
+def _config_of(view: FleetView, balancer: Balancer) -> tuple[Balancer, dict[str, str], tuple[FleetOverride, ...]]:
+    """Return a config with the overrides that fit it, the texts of its services, and the overrides that it ends.
+
+    It comes from the texts, so that what is decided for is exactly what every DPU reads.
+    """
     overrides, ended = _merged(view.overrides.values(), balancer)
-    texts = dict(_texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides)))
-    # Through the text, so that what is decided for is exactly what every DPU reads.
-    after = joined(tuple(texts.items()))
+    texts = _texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides))
+    return joined(texts), dict(texts), ended
+
+
+def _towards(
+    view: FleetView, intent: Intent, given: FleetServices, availability: Availability | None = None
+) -> FleetChange:
+    """Return the change of a view to an intent with the overrides that fit it. `given`: what the intent says."""
+    after, texts, ended = _config_of(view, given.balancer)
     before, stored, unusable = _stored(view)
     previous, _ = follow(decision_of(before, stored), Transition(), before=before, after=after)
-    decided = decide(previous, DesiredState(after))
+    desired = DesiredState(after)
+    if availability is None:
+        desired = undisturbed(previous, desired)
+    else:
+        desired = replace(desired, ejected=availability.ejected, ramps=availability.ramps)
+    decided = decide(previous, desired)
     ids, found = service_ids(service.claim for service in after.services), dict(decided.services)
     now = {service.name: found[ids[service.claim]] for service in after.services}
     wanted = {

@@ -9,9 +9,12 @@ from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
+from xenoovs.fleet.availability import FleetAvailability
 from xenoovs.fleet.change import FleetChange, next_change, refused
 from xenoovs.fleet.hardware import with_hw_before
+from xenoovs.fleet.health import FleetHealth, HealthStep
 from xenoovs.fleet.switch_time import is_awaited, switch_time_ms
+from xenoovs.fleet.votes import changed_health
 from xenoovs.fleet.waves import next_step
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.view import Changes, DpuStatus, FleetView
@@ -53,8 +56,9 @@ class FleetController:
         self._store, self._states, self._changed, self._log = store, states, changed, log
         self._switch_after_s = switch_after_s
         self._is_active: bool | None = None
-        self._settled: FleetView | None = None
-        self._decided: tuple[FleetView, FleetChange] | None = None
+        self._health = FleetHealth()
+        self._settled: tuple[FleetView, FleetAvailability | None] | None = None
+        self._decided: tuple[FleetView, FleetAvailability | None, FleetChange] | None = None
         # A successor has another clock, so what a wave waits for is watched again from its begin.
         self._watched: tuple[int, int] | None = None
         self._watched_since_s = 0.0
@@ -83,26 +87,45 @@ class FleetController:
         view = self._store.view()
         if view is None:
             return
-        if view is not self._settled:
-            if self._decided is None or self._decided[0] is not view:
-                self._decided = view, next_change(view)
-            change = self._decided[1]
-            if not change.is_empty:
-                if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
-                    return
-                self._write_change(view, change)
+        statuses = self._statuses()
+        health = self._follow_health(view, statuses)
+        change = self._change_of(view, health)
+        if not change.is_empty:
+            if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
                 return
-            self._settled, self._decided, self._shown = view, None, ""
-        self._roll_out(view)
+            self._write_change(view, change)
+            return
+        self._settled, self._shown = (view, health.availability), ""
+        self._roll_out(view, statuses)
 
-    def _roll_out(self, view: FleetView) -> None:
+    def _change_of(self, view: FleetView, health: HealthStep) -> FleetChange:
+        """Return what the store lacks. Raises XenoovsError."""
+        change, wanted = FleetChange(Changes()), (view, health.availability)
+        if not _is_same(self._settled, wanted):
+            if self._decided is None or not _is_same(self._decided[:2], wanted):
+                self._decided = *wanted, next_change(view, health.availability)
+            change = self._decided[2]
+        changes = replace(change.changes, watches=health.watches)
+        if changes.services and changed_health(view, health.watches):
+            # Clients of a dead backend wait for nothing.
+            changes = replace(changes, switch_at_ms=0)
+        return replace(change, changes=changes)
+
+    def _follow_health(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> HealthStep:
+        try:
+            return self._health.step(view, statuses, now_s=time.monotonic(), now_ms=int(time.time() * 1000))
+        except XenoovsError:
+            # `next_change` refuses the config that cannot be read.
+            return HealthStep()
+
+    def _roll_out(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> None:
         """Write the next step of a roll-out once its wave has passed or failed. Raises XenoovsError."""
         wave = (view.wave, view.ack) if view.wave else None
         if wave != self._watched:
             self._watched, self._watched_since_s = wave, time.monotonic()
         if wave is None:
             return
-        step = next_step(view, self._statuses(), watched_s=time.monotonic() - self._watched_since_s)
+        step = next_step(view, statuses, watched_s=time.monotonic() - self._watched_since_s)
         if step.changes is None or not self._commit(view, step.changes):
             return
         if step.silent:
@@ -143,6 +166,7 @@ class FleetController:
             return False
         if changes.wave:
             self._log.info("wave begins", generation=view.generation + 1, wave=changes.wave)
+        self._report_health(view, changes)
         for number, intent in changes.intents.items():
             if intent is not None and intent.comment.startswith("refused: "):
                 self._log.warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
@@ -157,11 +181,18 @@ class FleetController:
         """Return what DPUs report; None: not known."""
         return self._states.statuses() if self._states.connection.is_connected else None
 
+    def _report_health(self, view: FleetView, changes: Changes) -> None:
+        for target, is_down in changed_health(view, changes.watches).items():
+            if is_down:
+                self._log.warn("target down", target=target, generation=view.generation + 1)
+            else:
+                self._log.info("target up", target=target, generation=view.generation + 1)
+
     def _watch_connection(self) -> None:
         connection = self._store.connection
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
-            self._is_active, self._settled, self._watched = is_active, None, None
+            self._is_active, self._settled, self._watched, self._health = is_active, None, None, FleetHealth()
             if is_active:
                 self._log.info("active: the server leads", remote=connection.remote)
             else:
@@ -171,6 +202,12 @@ class FleetController:
         if str(problem) != self._shown:
             self._shown = str(problem)
             self._log.warn("cannot decide", reason=self._shown)
+
+
+def _is_same(
+    one: tuple[FleetView, FleetAvailability | None] | None, other: tuple[FleetView, FleetAvailability | None]
+) -> bool:
+    return one is not None and one[0] is other[0] and one[1] == other[1]
 
 
 def _now_ms() -> int:

@@ -145,7 +145,9 @@ def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
         if blocks.depth > service.key.max_width:
             reason = f"a block has {blocks.depth} bits, but the service {service.key.max_width}"
             raise StoredServiceUnusable(service=stored.name, reason=reason)
-    if _clients(stored.active) != 1 or _clients(stored.home) != 1:
+    # All are down, and packets are dropped.
+    is_dropped = service.health is not None and not stored.active.rows
+    if (_clients(stored.active) != 1 and not is_dropped) or _clients(stored.home) != 1:
         raise StoredServiceUnusable(service=stored.name, reason="its blocks are not all clients")
     return ServiceDecision(service.key, stored.home, stored.active)
 

@@ -26,6 +26,7 @@ from xenoovs.store.view import (
     Intent,
     IntentState,
     StoredService,
+    Watch,
     blocks_from_map,
     blocks_to_map,
 )
@@ -195,8 +196,9 @@ _INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_
 _DPU = ("name", "groups", "rack", "wave", "is_out")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
-    *("sampled", "down", "is_fit", "clock_us"),
+    *("sampled", "down", "voted", "is_fit", "clock_us"),
 )
+_WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
 
 SERVICES: StoreTable[StoredService] = StoreTable(
     "Service",
@@ -220,6 +222,13 @@ OVERRIDES: StoreTable[FleetOverride] = StoreTable(
     _override,
     _override_row,
 )
+WATCHES: StoreTable[Watch] = StoreTable(
+    "Watch",
+    _WATCH,
+    lambda row: row["target"],
+    lambda row: Watch(row["target"], frozenset(row["witnesses"]), row["is_down"], row["since_ms"], row["generation"]),
+    _plain_row(_WATCH),
+)
 INTENTS: StoreTable[Intent] = StoreTable(
     "Intent",
     (*_INTENT, "state"),
@@ -242,7 +251,7 @@ _FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack", "wave", "swit
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
 
-VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES)
+VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES, WATCHES)
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
@@ -272,6 +281,7 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> Fl
         staged=values.get(STAGED.name, {}),
         dpus=values.get(DPUS.name, {}),
         overrides=values.get(OVERRIDES.name, {}),
+        watches=values.get(WATCHES.name, {}),
         intents=values.get(INTENTS.name, {}),
     )
 
@@ -318,6 +328,7 @@ def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey
     made += _changes(STAGED, changes.staged, rows, {"generation": generation})
     made += _changes(DPUS, changes.dpus, rows)
     made += _changes(OVERRIDES, changes.overrides, rows)
+    made += _changes(WATCHES, changes.watches, rows)
     made += _changes(INTENTS, changes.intents, rows)
     return made
 

@@ -115,6 +115,25 @@ class FleetOverride:
     since_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A target of health checks: what the fleet says of it, and who is asked.
+
+    Attributes:
+        target: `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it.
+        witnesses: Names of the DPUs whose votes count.
+        is_down: What their votes have decided last.
+        since_ms: When that was decided, in milliseconds since 1970 on the clock of the writer.
+        generation: The generation that chose these witnesses.
+    """
+
+    target: str
+    witnesses: frozenset[str]
+    is_down: bool
+    since_ms: int
+    generation: int
+
+
 class IntentState(Enum):
     """What became of an intent. Staged: given to all DPUs at once. Rolling: given to them in waves."""
 
@@ -166,6 +185,7 @@ class FleetView:
         staged: Services that the roll-out adds or changes, by name.
         dpus: By name.
         overrides: By the names of service and backend.
+        watches: Targets of health checks, by target.
         intents: By number; empty for clients that do not read them.
     """
 
@@ -181,6 +201,7 @@ class FleetView:
     staged: Mapping[str, StoredService] = field(default_factory=dict)
     dpus: Mapping[str, Dpu] = field(default_factory=dict)
     overrides: Mapping[BackendName, FleetOverride] = field(default_factory=dict)
+    watches: Mapping[str, Watch] = field(default_factory=dict)
     intents: Mapping[int, Intent] = field(default_factory=dict)
 
     @property
@@ -236,6 +257,7 @@ class Changes:
     overrides: Mapping[BackendName, FleetOverride | None] = field(default_factory=dict)
     intents: Mapping[int, Intent | None] = field(default_factory=dict)
     staged: Mapping[str, StoredService | None] = field(default_factory=dict)
+    watches: Mapping[str, Watch | None] = field(default_factory=dict)
     intent: int | None = None
     ack: int | None = None
     wave: int | None = None
@@ -262,7 +284,8 @@ class DpuStatus:
         prepared: The generation that it is ready to switch to.
         verdicts: Number of megaflows by verdict of `verify`; empty: not known.
         sampled: The generation that its bridge had then.
-        down: Targets that its health checks cannot reach.
+        down: Targets of which it is a witness and that its health checks cannot reach.
+        voted: The generation whose witnesses `down` is about; 0: it does not vote.
         is_fit: Whether it can forward.
         clock_us: Estimated error of its clock; -1: not known.
     """
@@ -279,5 +302,6 @@ class DpuStatus:
     verdicts: Mapping[str, int] = field(default_factory=dict)
     sampled: int = 0
     down: frozenset[str] = frozenset()
+    voted: int = 0
     is_fit: bool = True
     clock_us: int = -1

@@ -1,0 +1,176 @@
+"""Backends of a fleet that die and come back, with real sockets: three DPUs vote, and all of them change alike."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.ovs.test_fleet import apply, generation, select
+from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
+from xenoovs.switch.process import run
+
+pytestmark = pytest.mark.ovs
+
+ADDRESSES = ["192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14"]
+CONFIG = """\
+version: 1
+switch: {ingress: [in], egress: out}
+health: {probe: tcp, port: 8080, interval: 300ms, fast_interval: 100ms, timeout: 300ms, rise: 2, fall: 2}
+services:
+  - name: web
+    vip: 203.0.113.1
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:01, address: 192.0.2.11, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:02, address: 192.0.2.12, weight: 1}
+      - {name: three, mac: 02:00:5e:10:00:03, address: 192.0.2.13, weight: 1}
+      - {name: four, mac: 02:00:5e:10:00:04, address: 192.0.2.14, weight: 1}
+"""
+
+
+class Backends:
+    """TCP servers at the addresses of backends, in a network namespace."""
+
+    def __init__(self, netns: str) -> None:
+        self._netns = netns
+        self._sockets = dict[str, socket.socket]()
+
+    def open(self, address: str) -> None:
+        server = in_namespace(self._netns, lambda: socket.create_server((address, 8080), backlog=128))
+        self._sockets[address] = server
+        threading.Thread(target=_accept, args=(server,), daemon=True).start()
+
+    def close(self, address: str) -> None:
+        server = self._sockets.pop(address)
+        # Wakes the thread in accept(2).
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+    def close_all(self) -> None:
+        for address in tuple(self._sockets):
+            self.close(address)
+
+
+def _accept(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
+
+
+@contextmanager
+def namespace(name: str) -> Iterator[str]:
+    run(["ip", "netns", "add", name])
+    try:
+        run(["ip", "-n", name, "link", "set", "lo", "up"])
+        yield name
+    finally:
+        run(["ip", "netns", "delete", name])
+
+
+@pytest.fixture
+def netns() -> Iterator[str]:
+    with namespace(f"xo-fleet-{os.getpid()}") as name:
+        for address in ADDRESSES:
+            run(["ip", "-n", name, "address", "add", f"{address}/32", "dev", "lo"])
+        yield name
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """A namespace from which no backend can be reached."""
+    with namespace(f"xo-cut-{os.getpid()}") as name:
+        yield name
+
+
+@pytest.fixture
+def backends(netns: str) -> Iterator[Backends]:
+    made = Backends(netns)
+    for address in ADDRESSES:
+        made.open(address)
+    yield made
+    made.close_all()
+
+
+@pytest.fixture
+def store(tmp_path: Path, xenoovs: CommandLine, netns: str, backends: Backends) -> Iterator[FleetServers]:
+    config = tmp_path / "services.yaml"
+    config.write_text(CONFIG)
+    with running_fleet(tmp_path, xenoovs, dpus=3, netns=netns) as made:
+        apply(made, config)
+        wait_for_agents(made)
+        eventually(lambda: all(len(each) == 3 for each in witnesses(made).values()), "the witnesses")
+        eventually(made.is_well, "the first config")
+        yield made
+
+
+def witnesses(store: FleetServers) -> dict[str, list[str]]:
+    return {row["target"]: row["witnesses"][1] for row in select(store, "Watch")}
+
+
+def down(store: FleetServers) -> list[str]:
+    """The addresses of the targets that are down by votes."""
+    return sorted(row["target"].split("/")[0] for row in select(store, "Watch") if row["is_down"])
+
+
+def serves(dpu: FleetDpu, mac: str) -> bool:
+    return any(mac in line for line in dpu.blocks())
+
+
+def all_alike(store: FleetServers, *, without: str = "", served: str = "") -> bool:
+    """Whether all DPUs have the same blocks, none of one backend and some of another one."""
+    found = {tuple(dpu.blocks()) for dpu in store.dpus}
+    first = store.dpus[0]
+    return len(found) == 1 and not (without and serves(first, without)) and (not served or serves(first, served))
+
+
+def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
+    store: FleetServers, backends: Backends
+) -> None:
+    before = store.dpus[0].blocks()
+    assert {target.rpartition("/")[0] for target in witnesses(store)} == {f"{each}/tcp/8080" for each in ADDRESSES}
+    backends.close(ADDRESSES[1])
+    eventually(lambda: all_alike(store, without="02:00:5e:10:00:02"), "the ejection")
+    after = store.dpus[0].blocks()
+    assert down(store) == [ADDRESSES[1]]
+    # Only its own clients have moved.
+    assert [line for line in before if "02:00:5e:10:00:02" not in line] != []
+    assert len(after) >= len(before) - 1
+    backends.open(ADDRESSES[1])
+    eventually(lambda: all_alike(store, served="02:00:5e:10:00:02"), "the return")
+    assert store.dpus[0].blocks() == before
+
+
+def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_nothing_moves(
+    store: FleetServers, backends: Backends, nowhere: str
+) -> None:
+    before, three = store.dpus[0].blocks(), store.dpus[2]
+    three.stop()
+    three.netns = nowhere
+    three.start()
+    log = store.xenoovs
+    eventually(lambda: "network unreachable" in log("status", "--db", three.bridge.ovs.db).out, "the failed probes")
+    assert down(store) == []
+    assert all(dpu.blocks() == before for dpu in store.dpus)
+
+    number = generation(store)
+    store.stop()
+    backends.close(ADDRESSES[0])
+    one = store.dpus[0]
+    eventually(lambda: "connection refused" in log("status", "--db", one.bridge.ovs.db).out, "the failed probes")
+    assert all(dpu.blocks() == before for dpu in store.dpus)
+    store.start()
+    # Two of three witnesses say so; the third one cannot reach anything.
+    eventually(lambda: all_alike(store, without="02:00:5e:10:00:01"), "the ejection after the loss")
+    assert down(store) == [ADDRESSES[0]]
+    assert generation(store) > number

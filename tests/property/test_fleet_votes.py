@@ -1,0 +1,195 @@
+"""The laws of votes: who errs alone decides nothing, most decide, and a DPU that leaves changes few witnesses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fleet_support import EMPTY, committed
+from xenoovs.fleet.votes import (
+    SILENT_S,
+    WITNESSES,
+    Panel,
+    Verdict,
+    choose_witnesses,
+    fit_dpus,
+    members,
+    next_watches,
+    panel_of,
+    votes_on,
+)
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
+
+TARGET = "192.0.2.11/tcp/80"
+NOW_MS = 1_000_000_000
+
+
+def dpu(name: str, rack: str = "") -> Dpu:
+    return Dpu(name, frozenset(), rack)
+
+
+fleets = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_size=12).map(
+    lambda racks: {f"d{number}": dpu(f"d{number}", rack) for number, rack in enumerate(racks)}
+)
+
+
+def watched(dpus: Mapping[str, Dpu]) -> FleetView:
+    """A fleet that has chosen the witnesses of a target, which is up."""
+    view = replace(EMPTY, dpus=dpus, generation=7)
+    return committed(view, Changes(watches=next_watches(view, {TARGET: False}, {}, now_ms=0, may_choose=True)))
+
+
+def reports(view: FleetView, *, down: Iterable[str] = (), silent: Iterable[str] = ()) -> dict[str, DpuStatus]:
+    """All DPUs have reported, except those that are silent for long."""
+    late = set(silent)
+    return {
+        name: DpuStatus(
+            name,
+            seen_ms=NOW_MS - (int(SILENT_S * 1000) + 1 if name in late else 0),
+            voted=view.generation,
+            down=frozenset({TARGET} if name in down else ()),
+        )
+        for name in view.dpus
+    }
+
+
+def is_down(view: FleetView, statuses: Mapping[str, DpuStatus], *, may_choose: bool = False) -> bool:
+    """What is written next; the state as it was, if nothing is."""
+    found = next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=may_choose)
+    watch = found.get(TARGET) or view.watches[TARGET]
+    return watch.is_down
+
+
+@given(fleets)
+def test_no_rack_has_a_quorum_and_one_dpu_decides_only_alone(dpus: dict[str, Dpu]) -> None:
+    view = watched(dpus)
+    panel, chosen = panel_of(members(dpus)), view.watches[TARGET].witnesses
+    assert len(chosen) == panel.size <= min(WITNESSES, len(dpus))
+    racks = Counter(dpus[name].rack or name for name in chosen)
+    if len({each.rack or name for name, each in dpus.items()}) > 1:
+        assert max(racks.values()) < panel.quorum
+        for rack in racks:
+            wrong = [name for name in dpus if (dpus[name].rack or name) == rack]
+            assert not is_down(view, reports(view, down=wrong))
+    if len(dpus) > 1:
+        assert all(not is_down(view, reports(view, down=[name])) for name in dpus)
+    else:
+        assert is_down(view, reports(view, down=dpus))
+
+
+@given(fleets, st.data())
+def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObject) -> None:
+    view = watched(dpus)
+    panel, chosen = panel_of(members(dpus)), sorted(view.watches[TARGET].witnesses)
+    order = data.draw(st.permutations(chosen))
+    number = data.draw(st.integers(0, panel.size))
+    others = [name for name in dpus if name not in chosen]
+    down = is_down(view, reports(view, down=[*order[:number], *others]))
+    assert down is (number >= panel.quorum)
+    # A quorum that says up brings it back; less does not.
+    dead = replace(view, watches={TARGET: replace(view.watches[TARGET], is_down=True)})
+    assert is_down(dead, reports(view, down=order[: panel.size - number])) is (number < panel.quorum)
+
+
+@given(st.data())
+def test_two_of_five_silent_still_decide(data: st.DataObject) -> None:
+    view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
+    silent = data.draw(st.sets(st.sampled_from(sorted(view.dpus)), max_size=2))
+    statuses = reports(view, down=view.dpus.keys() - silent, silent=silent)
+    assert is_down(view, statuses)
+    without = {name: status for name, status in statuses.items() if name not in silent}
+    assert is_down(view, without)
+
+
+@given(st.integers(1, 40), st.integers(0, 4))
+def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> None:
+    """It is replaced in its own targets; of another DPU's, only where a rack had reached its limit."""
+    dpus = {f"d{n}": dpu(f"d{n}", str(n % racks) if racks else "") for n in range(number + 5)}
+    left = {name: each for name, each in dpus.items() if name != "d0"}
+    panel = panel_of(dpus.values())
+    if panel != panel_of(left.values()):
+        return
+    for each in range(50):
+        target = f"192.0.2.{each}/tcp/80"
+        before = choose_witnesses(target, dpus.values(), dpus.keys(), panel)
+        after = choose_witnesses(target, left.values(), left.keys(), panel)
+        if "d0" not in before:
+            assert after == before
+        else:
+            assert len(before - after) <= 2
+            assert racks or before - {"d0"} <= after
+
+
+def test_targets_are_spread_evenly() -> None:
+    dpus = [dpu(f"rack{n % 10}-dpu{n}", f"rack{n % 10}") for n in range(100)]
+    names = frozenset(each.name for each in dpus)
+    counts = Counter(
+        name
+        for n in range(2000)
+        for name in choose_witnesses(f"10.0.{n >> 8}.{n & 255}/http/80", dpus, names, panel_of(dpus))
+    )
+    # 100 each; of as many independent draws, four deviations are 40.
+    assert len(counts) == 100
+    assert min(counts.values()) >= 60
+    assert max(counts.values()) <= 140
+
+
+@given(fleets, st.data())
+def test_who_is_silent_is_replaced_and_a_new_witness_votes_once_it_knows(
+    dpus: dict[str, Dpu], data: st.DataObject
+) -> None:
+    view = watched(dpus)
+    silent = data.draw(st.sets(st.sampled_from(sorted(dpus)), max_size=len(dpus) // 2))
+    statuses = reports(view, silent=silent)
+    fit = fit_dpus(view, statuses, now_ms=NOW_MS)
+    assert fit == dpus.keys() - silent
+    found = next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=True)
+    after = committed(view, Changes(watches=found))
+    watch, panel = after.watches[TARGET], panel_of(members(dpus))
+    # A silent one stays only where racks leave no other choice, or there is no other DPU.
+    if all(not each.rack for each in dpus.values()):
+        assert len(watch.witnesses & fit) == min(panel.size, len(fit))
+    if watch.witnesses != view.watches[TARGET].witnesses:
+        assert not votes_on(watch, statuses, fit, panel.quorum).up
+        # All report what they vote on the new generation.
+        newer = reports(after, silent=silent)
+        assert votes_on(watch, newer, fit, panel.quorum).up == watch.witnesses & fit
+
+
+def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
+    """As when the store of the reports comes back: the first DPU to report must not be the only witness."""
+    view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
+    statuses = reports(view, down=view.dpus, silent=["d1", "d2", "d3"])
+    assert next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=True) == {}
+    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}, 3).verdict is Verdict.NO_QUORUM
+
+
+@pytest.mark.parametrize(
+    ("racks", "panel"),
+    [
+        ([], Panel(0, 0)),
+        ([""], Panel(1, 1)),
+        (["", ""], Panel(2, 1)),
+        (["", "", ""], Panel(3, 1)),
+        ([""] * 4, Panel(4, 2)),
+        ([""] * 9, Panel(5, 2)),
+        (["a"] * 9, Panel(5, 5)),
+        (["a"] * 9 + ["b"] * 9, Panel(4, 2)),
+        (["a"] * 9 + ["b"], Panel(2, 1)),
+        (["a"] * 9 + ["b", "c"], Panel(4, 2)),
+    ],
+)
+def test_the_size_of_panels(racks: list[str], panel: Panel) -> None:
+    assert panel_of([dpu(f"d{n}", rack) for n, rack in enumerate(racks)]) == panel
+
+
+def test_a_target_that_is_gone_loses_its_row_and_what_is_out_does_not_vote() -> None:
+    view = watched({f"d{number}": dpu(f"d{number}") for number in range(3)})
+    assert next_watches(view, {}, {}, now_ms=NOW_MS, may_choose=False) == {TARGET: None}
+    out = replace(view, dpus={**view.dpus, "d0": replace(view.dpus["d0"], is_out=True)})
+    assert fit_dpus(out, reports(view), now_ms=NOW_MS) == {"d1", "d2"}

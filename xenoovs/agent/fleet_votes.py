@@ -1,0 +1,101 @@
+"""The health checks of a DPU in a fleet: it votes on the targets that it is a witness of, and asks the others seldom.
+
+So it knows what it alone cannot reach. Neither moves clients on this DPU: the store decides. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from xenoovs.agent.health import Check, Checks, by_check, check_of, shared_health
+from xenoovs.decision.decision import BackendName
+from xenoovs.decision.slow_start import KnownShares
+from xenoovs.fleet.votes import Targets, target_of, targets_of
+from xenoovs.model.balancer import Backend, Balancer, Service
+from xenoovs.store.view import FleetView
+
+if TYPE_CHECKING:
+    from xenoovs.agent.state import AgentState
+
+SELF_CHECK_MS = 10_000
+"""Between two probes of a backend by a DPU that is no witness of it: of 1,000 DPUs that is 100 probes a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWatches:
+    """What the fleet knows of its targets.
+
+    Attributes:
+        generation: Of the view that says so.
+        down: Those that are down by votes.
+        witnessed: Those of which this DPU is a witness.
+    """
+
+    generation: int
+    down: frozenset[str] = frozenset()
+    witnessed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, view: FleetView, dpu: str) -> FleetWatches:
+        """Return what a view says to a DPU."""
+        watches = view.watches.values()
+        return cls(
+            view.generation,
+            frozenset(watch.target for watch in watches if watch.is_down),
+            frozenset(watch.target for watch in watches if dpu in watch.witnesses),
+        )
+
+
+def fleet_checks(balancer: Balancer, watches: FleetWatches) -> Checks:
+    """Return the checks of all backends that have one: as the service says where the DPU is a witness, else seldom."""
+    checks = dict[BackendName, Check]()
+    for service, backend, target in _backends(balancer):
+        if service.health is not None:
+            health = shared_health(service.health)
+            if target not in watches.witnessed:
+                health = replace(health, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
+            checks[service.name, backend.name] = check_of(service, backend, health)
+    return Checks(by_check(checks), checks)
+
+
+def fleet_shares(balancer: Balancer, watches: FleetWatches) -> KnownShares:
+    """Return what a new check begins with: what the fleet says. So a new witness changes no vote before its results."""
+    return {
+        (service.name, backend.name): Fraction(target not in watches.down)
+        for service, backend, target in _backends(balancer)
+    }
+
+
+def _backends(balancer: Balancer) -> Iterator[tuple[Service, Backend, str]]:
+    for service in balancer.services:
+        for backend in service.backends:
+            if (target := target_of(service, backend)) is not None:
+                yield service, backend, target
+
+
+class FleetVoter:
+    """Says which targets a DPU cannot reach. It remembers the targets of the last config."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Balancer, Targets] | None = None
+
+    def down(self, state: AgentState) -> frozenset[str]:
+        """Return the targets that are down by this DPU, of those that it is a witness of."""
+        witnessed = frozenset() if state.watches is None else state.watches.witnessed
+        return frozenset(target for target in self._dark(state) if target in witnessed)
+
+    def _dark(self, state: AgentState) -> Iterator[str]:
+        """Yield the targets that the checks of this DPU say are down."""
+        tracker = state.tracker
+        for target, names in self._targets(state.balancer).items():
+            check = tracker.checks.by_backend.get(names[0])
+            if check is not None and not tracker.health[check].is_up:
+                yield target
+
+    def _targets(self, balancer: Balancer) -> Targets:
+        if self._last is None or self._last[0] is not balancer:
+            self._last = balancer, targets_of(balancer)
+        return self._last[1]

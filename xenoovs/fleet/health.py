@@ -1,0 +1,131 @@
+"""The health of a fleet's backends as its controller follows it: from votes to ejections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from xenoovs.config.fleet import FleetServices
+from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
+from xenoovs.fleet.change import configs_of, stored_shares
+from xenoovs.fleet.votes import Targets, down_backends, fit_dpus, fleet_targets, merged, next_watches, targets_of
+from xenoovs.model.balancer import Balancer
+from xenoovs.store.view import DpuStatus, FleetView, Watch
+
+_CHOOSE_S = 10.0
+"""Between two choices of witnesses: DPUs that come back after a loss of the store do so one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthStep:
+    """What follows from the votes.
+
+    Attributes:
+        watches: The rows to write.
+        availability: Which backends may have clients; None: not known.
+    """
+
+    watches: Mapping[str, Watch | None] = field(default_factory=dict)
+    availability: FleetAvailability | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the last step was made from. Who votes how, who may, and when witnesses were chosen."""
+
+    view: FleetView
+    votes: Mapping[str, tuple[frozenset[str], int]] | None
+    fit: frozenset[str]
+    may_choose: bool
+
+
+class FleetHealth:
+    """Follows the votes on the targets of a fleet. A successor goes on with what the store shows."""
+
+    def __init__(self) -> None:
+        self._in_use = AvailabilityHistory()
+        self._rolled_out: AvailabilityHistory | None = None
+        self._seen: _Seen | None = None
+        self._step = HealthStep()
+        self._chosen_s: float | None = None
+        self._chosen_of: object = None
+        self._targets: dict[int, tuple[Balancer, Targets]] = {}
+
+    def step(
+        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
+    ) -> HealthStep:
+        """Return what follows from the newest votes.
+
+        Args:
+            statuses: What DPUs report; None: not known.
+            now_s: On a clock that never goes back.
+            now_ms: Since 1970.
+
+        Raises:
+            XenoovsError: A config of the view cannot be read.
+        """
+        fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
+        votes = None if statuses is None else {name: (each.down, each.voted) for name, each in statuses.items()}
+        seen = _Seen(view, votes, fit, self._may_choose(view, fit, now_s))
+        is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
+        if self._seen is not None and _is_same(seen, self._seen) and not is_waiting:
+            return self._step
+        configs = configs_of(view)
+        if self._rolled_out is not None and configs[1] is None:
+            # What was staged is in use, or it is gone: either is what the store shows.
+            self._in_use = AvailabilityHistory()
+        named = [fleet_targets(each, self._targets_of(each.balancer), view) for each in configs if each is not None]
+        targets = reduce(merged, named, {})
+        watches = next_watches(view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose)
+        if seen.may_choose:
+            self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
+        self._step = HealthStep(watches, self._follow(view, watches, configs, now_s))
+        self._seen = seen
+        return self._step
+
+    def _follow(
+        self,
+        view: FleetView,
+        changed: Mapping[str, Watch | None],
+        configs: tuple[FleetServices | None, FleetServices | None],
+        now_s: float,
+    ) -> FleetAvailability:
+        rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
+        in_use, staged = configs
+        if in_use is None:
+            return FleetAvailability()
+        known = stored_shares(view) if self._in_use.starts.balancer is None else {}
+        down = down_backends(self._targets_of(in_use.balancer), rows)
+        self._in_use = followed(self._in_use, in_use.balancer, down, known=known, now_s=now_s)
+        available = self._in_use.availability(in_use.balancer, now_s=now_s)
+        if staged is None:
+            self._rolled_out = None
+            return FleetAvailability(available)
+        down = down_backends(self._targets_of(staged.balancer), rows)
+        history = followed(self._rolled_out or self._in_use, staged.balancer, down, known={}, now_s=now_s)
+        # A backend that comes back starts slowly in both; one that is new in the roll-out is tried by canaries.
+        self._rolled_out = replace(history, starts=self._in_use.starts)
+        return FleetAvailability(available, Availability(history.ejected, available.ramps))
+
+    def _targets_of(self, balancer: Balancer) -> Targets:
+        """Return the targets of a config; the last two are remembered."""
+        found = self._targets.get(id(balancer))
+        if found is None:
+            if len(self._targets) > 1:
+                self._targets.pop(next(iter(self._targets)))
+            found = self._targets[id(balancer)] = balancer, targets_of(balancer)
+        return found[1]
+
+    def _may_choose(self, view: FleetView, fit: frozenset[str], now_s: float) -> bool:
+        is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
+        return is_due and self._chosen_of != _choice(view, fit)
+
+
+def _choice(view: FleetView, fit: frozenset[str]) -> object:
+    """Return what witnesses are chosen by."""
+    return fit, view.dpus
+
+
+def _is_same(one: _Seen, other: _Seen) -> bool:
+    return one.view is other.view and (one.votes, one.fit, one.may_choose) == (other.votes, other.fit, other.may_choose)

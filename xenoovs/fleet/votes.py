@@ -1,0 +1,304 @@
+"""Who says that a backend of a fleet is down: the witnesses of each target of health checks, and their votes.
+
+A few DPUs, the witnesses of a target, probe it as its service says. Most of them decide whether it is down for all. No
+rack has that many, so one DPU or one rack that cannot reach anything decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b, sha256
+
+from xenoovs.config.fleet import FleetServices
+from xenoovs.decision.decision import BackendName
+from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
+from xenoovs.model.next_hop import mac_of
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
+
+WITNESSES = 5
+"""Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
+SILENT_S = 180.0
+"""Three reports that did not come."""
+_DIGEST_DIGITS = 8
+_ODD = 0x9E3779B97F4A7C15
+"""Spreads the bits of a product over its upper half: 2**64 divided by the golden ratio (Knuth, TAOCP 3, 6.4)."""
+
+Targets = Mapping[str, tuple[BackendName, ...]]
+"""The backends that each target is the health check of."""
+
+
+def target_of(service: Service, backend: Backend) -> str | None:
+    """Return what a backend's health check asks: `ADDRESS/PROBE/PORT`; None: there is no check.
+
+    Services that ask a server in the same way share a target. What differs from the defaults of `health`, such as a
+    path, is in a digest behind it. No DPU of a fleet runs programs, so those of `exec` are no targets.
+    """
+    health = service.health
+    if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
+        return None
+    port = probe_port(service, backend)
+    default = Health(health.probe, port)
+    # A target is shared by services that differ in these.
+    own = replace(health, port=port, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
+    differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
+    where = backend.address or mac_of(backend.next_hop) or f"{service.name}.{backend.name}"
+    if backend.address is None:
+        # ARP asks for the VIP.
+        differs["vips"] = tuple(map(str, service.claim.vips))
+    target = f"{where}/{health.probe.value}/{'-' if port is None else port}"
+    if not differs:
+        return target
+    return f"{target}/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}"
+
+
+def targets_of(balancer: Balancer) -> Targets:
+    """Return the targets of all backends, also of those without a weight: they may get one."""
+    found = defaultdict[str, list[BackendName]](list)
+    for service in balancer.services:
+        for backend in service.backends:
+            if (target := target_of(service, backend)) is not None:
+                found[target].append((service.name, backend.name))
+    return {target: tuple(names) for target, names in found.items()}
+
+
+# Witnesses.
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """How many witnesses a target has.
+
+    Attributes:
+        size: Of a target.
+        of_rack: Of one rack, at most.
+    """
+
+    size: int
+    of_rack: int
+
+
+def quorum(size: int) -> int:
+    """Return how many votes of so many witnesses decide."""
+    return size // 2 + 1
+
+
+def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
+    """Return the DPUs of these groups, or of all, that may be witnesses: no operator took them out of service."""
+    return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
+
+
+def panel_of(dpus: Collection[Dpu]) -> Panel:
+    """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
+
+    It depends on all members, and not on those that report: after a loss of most, the rest decides nothing.
+    """
+    racks = Counter(map(_rack, dpus))
+    for size in range(min(WITNESSES, len(dpus)), 1, -1):
+        panel = Panel(size, of_rack=size // 2)
+        if sum(min(number, panel.of_rack) for number in racks.values()) >= size:
+            return panel
+    size = min(WITNESSES, len(dpus))
+    return Panel(size, size)
+
+
+def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], panel: Panel) -> frozenset[str]:
+    """Return the witnesses of a target by rendezvous hash: each DPU has a rank for it, and the first ones are chosen.
+
+    So a DPU that leaves is replaced in its own targets, and nothing else changes. DPUs that are not fit come last.
+    """
+    seed = _hash(target)
+    ranked = sorted(dpus, key=lambda dpu: (dpu.name not in fit, (seed ^ _hash(dpu.name)) * _ODD & ~(-1 << 64)))
+    chosen, racks = list[str](), Counter[str]()
+    for dpu in ranked:
+        if len(chosen) == panel.size:
+            break
+        if racks[_rack(dpu)] < panel.of_rack:
+            racks[_rack(dpu)] += 1
+            chosen.append(dpu.name)
+    return frozenset(chosen)
+
+
+def _rack(dpu: Dpu) -> str:
+    """Return the rack of a DPU. Those whose rack is not known have one each."""
+    return f"rack {dpu.rack}" if dpu.rack else f"dpu {dpu.name}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+# Votes.
+
+
+def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> frozenset[str]:
+    """Return the names of the DPUs whose votes count: members that vote, are not silent, and say that they are fit."""
+    return frozenset(
+        dpu.name
+        for dpu in members(view.dpus)
+        if (status := statuses.get(dpu.name)) is not None
+        and status.voted
+        and status.is_fit
+        and abs(now_ms - status.seen_ms) <= SILENT_S * 1000
+    )
+
+
+class Verdict(Enum):
+    """What the votes on a target say. NO_QUORUM: nothing, so it stays as it was."""
+
+    DOWN = "down"
+    UP = "up"
+    NO_QUORUM = "no quorum"
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The votes on one target, by names of witnesses.
+
+    Attributes:
+        down, up: Who votes so.
+        silent: Whose votes do not count: no report, not fit, or not yet aware of being a witness.
+    """
+
+    down: frozenset[str]
+    up: frozenset[str]
+    silent: frozenset[str]
+
+    @property
+    def verdict(self) -> Verdict:
+        least = quorum(len(self.down) + len(self.up) + len(self.silent))
+        if len(self.down) >= least:
+            return Verdict.DOWN
+        return Verdict.UP if len(self.up) >= least else Verdict.NO_QUORUM
+
+
+def votes_on(watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
+    """Return the votes on a target. A witness has voted once it has reported on the generation that chose it."""
+    down, up = set[str](), set[str]()
+    for name in watch.witnesses:
+        status = statuses.get(name)
+        if status is not None and name in fit and status.voted >= watch.generation:
+            (down if watch.target in status.down else up).add(name)
+    return Votes(frozenset(down), frozenset(up), watch.witnesses - down - up)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTarget:
+    """A target of a fleet.
+
+    Attributes:
+        groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
+        begins_down: Whether it is down while nobody has voted on it.
+    """
+
+    groups: frozenset[str] = frozenset()
+    begins_down: bool = False
+
+
+def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
+    """Return the targets of a config.
+
+    A new one begins as down if no backend of it serves, by `initial: down`, or because all were ejected before their
+    check changed.
+    """
+    services = config.balancer.services
+    pessimistic = {s.name for s in services if s.health is not None and s.health.initial is Initial.DOWN}
+    return {
+        target: FleetTarget(
+            _united(config.groups[service] for service, _ in names),
+            all(_begins_down(name, pessimistic, view) for name in names),
+        )
+        for target, names in targets.items()
+    }
+
+
+def merged(one: Mapping[str, FleetTarget], other: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
+    """Return the targets of two configs."""
+    both = {
+        target: FleetTarget(
+            _united((one[target].groups, other[target].groups)),
+            one[target].begins_down and other[target].begins_down,
+        )
+        for target in one.keys() & other.keys()
+    }
+    return {**one, **other, **both}
+
+
+def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
+    """Return the groups of several services; empty: all DPUs."""
+    found = tuple(groups)
+    return frozenset[str]().union(*found) if all(found) else frozenset()
+
+
+def _begins_down(name: BackendName, pessimistic: Collection[str], view: FleetView) -> bool:
+    service, backend = name
+    stored = view.services.get(service)
+    if stored is None or backend not in stored.home.owners | stored.active.owners:
+        return service in pessimistic
+    return backend not in stored.active.owners
+
+
+def next_watches(
+    view: FleetView,
+    targets: Mapping[str, FleetTarget],
+    statuses: Mapping[str, DpuStatus] | None,
+    *,
+    now_ms: int,
+    may_choose: bool,
+) -> dict[str, Watch | None]:
+    """Return the rows that differ from those of the view: new targets, verdicts, other witnesses.
+
+    Args:
+        view: Has the rows and the DPUs.
+        targets: All targets of the fleet.
+        statuses: What DPUs report; None: not known, and no verdict changes.
+        now_ms: The time.
+        may_choose: Whether witnesses that are not fit are replaced. If less than half of all members are fit, none is:
+            then the store of the reports is the more likely fault.
+    """
+    fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
+    may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
+    panels = dict[frozenset[str], tuple[list[Dpu], Panel]]()
+    found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
+    for target, facts in targets.items():
+        if facts.groups not in panels:
+            dpus = members(view.dpus, facts.groups)
+            panels[facts.groups] = dpus, panel_of(dpus)
+        dpus, panel = panels[facts.groups]
+        old = view.watches.get(target)
+        if old is None:
+            witnesses = choose_witnesses(target, dpus, fit, panel)
+            found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
+            continue
+        verdict = votes_on(old, statuses or {}, fit).verdict
+        new = old
+        if verdict is not Verdict.NO_QUORUM and (verdict is Verdict.DOWN) is not old.is_down:
+            new = replace(new, is_down=not old.is_down, since_ms=now_ms)
+        if may_choose and (witnesses := choose_witnesses(target, dpus, fit, panel)) != old.witnesses:
+            new = replace(new, witnesses=witnesses, generation=view.generation + 1)
+        if new is not old:
+            found[target] = new
+    return found
+
+
+def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict[str, bool]:
+    """Return the targets that go down (True) or come up by a change of rows."""
+    was_down = {target for target, watch in view.watches.items() if watch.is_down}
+    return {
+        target: watch.is_down
+        for target, watch in watches.items()
+        if watch is not None and watch.is_down is not (target in was_down)
+    }
+
+
+def down_backends(targets: Targets, watches: Iterable[Watch]) -> dict[str, dict[str, float]]:
+    """Return since when backends are down, in seconds on the clock of the writer, by service and name."""
+    down = defaultdict[str, dict[str, float]](dict)
+    for watch in watches:
+        for service, backend in targets.get(watch.target, ()) if watch.is_down else ():
+            down[service][backend] = watch.since_ms / 1000
+    return down
