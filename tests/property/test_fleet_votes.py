@@ -14,13 +14,16 @@ from tests.fleet_support import EMPTY, committed
 from xenoovs.fleet.votes import (
     SILENT_S,
     WITNESSES,
+    FleetTarget,
     Panel,
     Verdict,
     choose_witnesses,
     fit_dpus,
     members,
+    merged,
     next_watches,
     panel_of,
+    quorum,
     votes_on,
 )
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
@@ -41,7 +44,7 @@ fleets = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_siz
 def watched(dpus: Mapping[str, Dpu]) -> FleetView:
     """A fleet that has chosen the witnesses of a target, which is up."""
     view = replace(EMPTY, dpus=dpus, generation=7)
-    return committed(view, Changes(watches=next_watches(view, {TARGET: False}, {}, now_ms=0, may_choose=True)))
+    return committed(view, Changes(watches=next_watches(view, {TARGET: FleetTarget()}, {}, now_ms=0, may_choose=True)))
 
 
 def reports(view: FleetView, *, down: Iterable[str] = (), silent: Iterable[str] = ()) -> dict[str, DpuStatus]:
@@ -60,7 +63,7 @@ def reports(view: FleetView, *, down: Iterable[str] = (), silent: Iterable[str] 
 
 def is_down(view: FleetView, statuses: Mapping[str, DpuStatus], *, may_choose: bool = False) -> bool:
     """What is written next; the state as it was, if nothing is."""
-    found = next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=may_choose)
+    found = next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=may_choose)
     watch = found.get(TARGET) or view.watches[TARGET]
     return watch.is_down
 
@@ -72,7 +75,7 @@ def test_no_rack_has_a_quorum_and_one_dpu_decides_only_alone(dpus: dict[str, Dpu
     assert len(chosen) == panel.size <= min(WITNESSES, len(dpus))
     racks = Counter(dpus[name].rack or name for name in chosen)
     if len({each.rack or name for name, each in dpus.items()}) > 1:
-        assert max(racks.values()) < panel.quorum
+        assert max(racks.values()) < quorum(panel.size)
         for rack in racks:
             wrong = [name for name in dpus if (dpus[name].rack or name) == rack]
             assert not is_down(view, reports(view, down=wrong))
@@ -90,10 +93,10 @@ def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObj
     number = data.draw(st.integers(0, panel.size))
     others = [name for name in dpus if name not in chosen]
     down = is_down(view, reports(view, down=[*order[:number], *others]))
-    assert down is (number >= panel.quorum)
+    assert down is (number >= quorum(panel.size))
     # A quorum that says up brings it back; less does not.
     dead = replace(view, watches={TARGET: replace(view.watches[TARGET], is_down=True)})
-    assert is_down(dead, reports(view, down=order[: panel.size - number])) is (number < panel.quorum)
+    assert is_down(dead, reports(view, down=order[: panel.size - number])) is (number < quorum(panel.size))
 
 
 @given(st.data())
@@ -148,25 +151,25 @@ def test_who_is_silent_is_replaced_and_a_new_witness_votes_once_it_knows(
     statuses = reports(view, silent=silent)
     fit = fit_dpus(view, statuses, now_ms=NOW_MS)
     assert fit == dpus.keys() - silent
-    found = next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=True)
+    found = next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True)
     after = committed(view, Changes(watches=found))
     watch, panel = after.watches[TARGET], panel_of(members(dpus))
     # A silent one stays only where racks leave no other choice, or there is no other DPU.
     if all(not each.rack for each in dpus.values()):
         assert len(watch.witnesses & fit) == min(panel.size, len(fit))
     if watch.witnesses != view.watches[TARGET].witnesses:
-        assert not votes_on(watch, statuses, fit, panel.quorum).up
+        assert not votes_on(watch, statuses, fit).up
         # All report what they vote on the new generation.
         newer = reports(after, silent=silent)
-        assert votes_on(watch, newer, fit, panel.quorum).up == watch.witnesses & fit
+        assert votes_on(watch, newer, fit).up == watch.witnesses & fit
 
 
 def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     """As when the store of the reports comes back: the first DPU to report must not be the only witness."""
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
     statuses = reports(view, down=view.dpus, silent=["d1", "d2", "d3"])
-    assert next_watches(view, {TARGET: False}, statuses, now_ms=NOW_MS, may_choose=True) == {}
-    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}, 3).verdict is Verdict.NO_QUORUM
+    assert next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True) == {}
+    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}).verdict is Verdict.NO_QUORUM
 
 
 @pytest.mark.parametrize(
@@ -186,6 +189,19 @@ def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
 )
 def test_the_size_of_panels(racks: list[str], panel: Panel) -> None:
     assert panel_of([dpu(f"d{n}", rack) for n, rack in enumerate(racks)]) == panel
+
+
+def test_witnesses_serve_the_service() -> None:
+    dpus = {f"d{n}": replace(dpu(f"d{n}"), groups=frozenset({"a" if n < 2 else "b"})) for n in range(6)}
+    view = replace(EMPTY, dpus=dpus)
+    targets = {TARGET: FleetTarget(frozenset({"a"})), "other": FleetTarget()}
+    found = next_watches(view, targets, {}, now_ms=0, may_choose=True)
+    chosen = {name: watch.witnesses for name, watch in found.items() if watch is not None}
+    assert chosen[TARGET] == {"d0", "d1"}
+    assert len(chosen["other"]) == 5
+    both = merged({TARGET: FleetTarget(frozenset({"a"}))}, {TARGET: FleetTarget(frozenset({"c"}), begins_down=True)})
+    assert both == {TARGET: FleetTarget(frozenset({"a", "c"}))}
+    assert merged(both, targets | {TARGET: FleetTarget()})[TARGET] == FleetTarget()
 
 
 def test_a_target_that_is_gone_loses_its_row_and_what_is_out_does_not_vote() -> None:

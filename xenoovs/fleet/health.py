@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 from xenoovs.config.fleet import FleetServices
 from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
 from xenoovs.fleet.change import configs_of, stored_shares
-from xenoovs.fleet.votes import Targets, down_backends, fit_dpus, fleet_targets, merged, next_watches, targets_of
+from xenoovs.fleet.votes import (
+    FleetTarget,
+    Targets,
+    down_backends,
+    fit_dpus,
+    fleet_targets,
+    merged,
+    next_watches,
+    targets_of,
+)
 from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import DpuStatus, FleetView, Watch
 
@@ -75,8 +83,10 @@ class FleetHealth:
         if self._rolled_out is not None and configs[1] is None:
             # What was staged is in use, or it is gone: either is what the store shows.
             self._in_use = AvailabilityHistory()
-        named = [fleet_targets(each, self._targets_of(each.balancer), view) for each in configs if each is not None]
-        targets = reduce(merged, named, {})
+        targets = dict[str, FleetTarget]()
+        for config in configs:
+            if config is not None:
+                targets = merged(targets, fleet_targets(config, self._targets_of(config.balancer), view))
         watches = next_watches(view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose)
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)

@@ -1,0 +1,231 @@
+"""Votes become ejections: with `max_down`, slow start, roll-outs, and what a successor knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import pytest
+
+from tests.fleet_support import EMPTY, committed, given
+from xenoovs.config.load import parse_config
+from xenoovs.fleet.change import completion, next_change, rolling_intent
+from xenoovs.fleet.health import FleetHealth
+from xenoovs.fleet.votes import target_of, targets_of
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
+
+DPUS = {f"d{n}": Dpu(f"d{n}", frozenset(), wave=1 if n == 0 else 3) for n in range(3)}
+CONFIG = """\
+version: 1
+switch: {bridge: fleet, ingress: [ingress], egress: egress}
+health: {probe: tcp, port: 80EXTRA}
+services:
+  - name: web
+    vip: 203.0.113.1
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: b1, mac: 02:00:5e:10:00:01, address: 192.0.2.1, weight: 1}
+      - {name: b2, mac: 02:00:5e:10:00:02, address: 192.0.2.2, weight: 1}
+      - {name: b3, mac: 02:00:5e:10:00:03, address: 192.0.2.3, weight: 1}
+      - {name: b4, mac: 02:00:5e:10:00:04, address: 192.0.2.4, weight: 1}
+"""
+
+
+def config(extra: str = "") -> str:
+    return CONFIG.replace("EXTRA", extra)
+
+
+@dataclass
+class Controller:
+    """A fleet and a controller of it, which is replaced now and then."""
+
+    view: FleetView = field(default_factory=lambda: replace(EMPTY, dpus=DPUS))
+    health: FleetHealth = field(default_factory=FleetHealth)
+    now_s: float = 1000.0
+
+    def decide(self, down: Iterable[str] = (), *, by: Iterable[str] = DPUS) -> None:
+        """Let witnesses vote that backends are down, until there is nothing more to write."""
+        for _ in range(9):
+            found = self.votes(down, by)
+            step = self.health.step(self.view, found, now_s=self.now_s, now_ms=int(self.now_s * 1000))
+            change = next_change(self.view, step.availability)
+            changes = replace(change.changes, watches=step.watches)
+            if replace(change, changes=changes).is_empty:
+                assert next_change(self.view).is_empty, "without votes there is nothing to do either"
+                return
+            self.view = committed(self.view, changes)
+        raise AssertionError("never settled")
+
+    def votes(self, down: Iterable[str], by: Iterable[str]) -> dict[str, DpuStatus]:
+        addresses = {f"192.0.2.{name[1:]}" for name in down}
+        targets = frozenset(target for target in self.view.watches if target.split("/")[0] in addresses)
+        seen_ms, voters = int(self.now_s * 1000), set(by)
+        return {
+            name: DpuStatus(
+                name, seen_ms=seen_ms, voted=self.view.generation, down=targets if name in voters else frozenset()
+            )
+            for name in self.view.dpus
+        }
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        return self.view.services["web"].active.shares()
+
+
+def running(extra: str = "") -> Controller:
+    made = Controller()
+    made.view = given(made.view, config(extra))
+    made.decide()
+    assert len(made.shares) == 4
+    return made
+
+
+def test_a_quorum_ejects_and_returns_and_moves_nobody_else() -> None:
+    fleet = running()
+    before = fleet.view.services["web"]
+    fleet.decide(["b2"], by=["d0"])
+    assert fleet.view.services["web"] == before
+    fleet.decide(["b2"], by=["d0", "d1"])
+    after = fleet.view.services["web"]
+    assert set(fleet.shares) == {"b1", "b3", "b4"}
+    assert after.home == before.home
+    stays = [row for row in before.active.rows if row[1] != "b2"]
+    assert all(owner == own for block, owner in stays for _, _, own in after.active.within([block]))
+    # One votes up: still two of three say down.
+    fleet.decide(["b2"], by=["d1", "d2"])
+    assert set(fleet.shares) == {"b1", "b3", "b4"}
+    fleet.decide()
+    assert fleet.view.services["web"].active == before.active
+
+
+def test_max_down_holds_backends_and_ejects_them_only_after_new_failures() -> None:
+    fleet = running()
+    fleet.decide(["b1", "b2", "b3"])
+    held = set(fleet.shares) - {"b4"}
+    assert len(held) == 1
+    # One of the ejected answers again: the held one may be about to, so nothing happens at once.
+    back = min({"b1", "b2", "b3"} - held)
+    still = {"b1", "b2", "b3"} - {back}
+    fleet.decide(still)
+    assert set(fleet.shares) == {*held, back, "b4"}
+    fleet.now_s += 5
+    fleet.decide(still)
+    assert set(fleet.shares) == {back, "b4"}
+
+
+def test_all_down_keeps_or_drops_as_the_service_says() -> None:
+    everyone = ["b1", "b2", "b3", "b4"]
+    fleet = running(", max_down: 100%")
+    fleet.decide(everyone)
+    assert len(fleet.shares) == 1
+    fleet = running(", max_down: 100%, on_all_down: drop")
+    fleet.decide(everyone)
+    assert fleet.shares == {}
+    fleet.decide()
+    assert len(fleet.shares) == 4
+
+
+def test_slow_start_goes_on_at_a_successor() -> None:
+    fleet = running(", ramp: 80s")
+    fleet.decide(["b2"])
+    fleet.now_s += 10
+    fleet.decide()
+    assert fleet.shares["b2"] == Fraction(1, 32)
+    fleet.now_s += 40
+    fleet.decide()
+    half = fleet.shares["b2"]
+    assert Fraction(1, 32) < half < Fraction(1, 4)
+    fleet.health = FleetHealth()
+    fleet.decide()
+    assert fleet.shares["b2"] == half
+    fleet.now_s += 80
+    fleet.decide()
+    assert fleet.shares["b2"] == Fraction(1, 4)
+
+
+def test_a_successor_leaves_ejections_as_they_are_without_reports() -> None:
+    fleet = running()
+    fleet.decide(["b2"])
+    before = fleet.view
+    fleet.health = FleetHealth()
+    step = fleet.health.step(before, None, now_s=5.0, now_ms=5000)
+    assert step.watches == {}
+    assert next_change(before, step.availability).is_empty
+
+
+def test_a_backend_that_dies_in_a_roll_out_leaves_both_and_the_end_changes_no_flows() -> None:
+    fleet = running(", ramp: 80s")
+    text = config(", ramp: 80s").replace("192.0.2.4, weight: 1", "192.0.2.4, weight: 3")
+    text += "      - {name: b5, mac: 02:00:5e:10:00:05, address: 192.0.2.5, weight: 1}\n"
+    fleet.view = given(fleet.view, text, IntentState.ROLLING)
+    fleet.decide()
+    assert "b5" in fleet.view.staged["web"].active.owners
+    generation = fleet.view.generation
+    fleet.decide(["b2"])
+    # One transaction for both.
+    assert fleet.view.generation == generation + 1
+    for services in (fleet.view.services, fleet.view.staged):
+        assert "b2" not in services["web"].active.owners
+    staged = fleet.view.staged["web"]
+    rolling = rolling_intent(fleet.view)
+    assert rolling is not None
+    fleet.view = committed(fleet.view, completion(fleet.view, rolling))
+    fleet.decide(["b2"])
+    assert fleet.view.services["web"].active == staged.active
+    fleet.decide()
+    assert fleet.shares["b2"] < Fraction(1, 32)
+
+
+def test_a_dead_backend_whose_check_gets_another_interval_stays_ejected() -> None:
+    fleet = running()
+    fleet.decide(["b2"])
+    votes = fleet.votes(["b2"], DPUS)
+    fleet.view = given(fleet.view, config(", interval: 2s"))
+    step = fleet.health.step(fleet.view, votes, now_s=fleet.now_s, now_ms=0)
+    assert [watch.is_down for watch in step.watches.values() if watch is not None] == [False, True, False, False]
+    assert step.availability is not None
+    assert step.availability.in_use.ejected == {"web": frozenset({"b2"})}
+    fleet.decide()
+    assert "b2" in fleet.shares
+
+
+def test_a_backend_that_waits_for_answers_has_no_clients_first() -> None:
+    fleet = running()
+    text = config(", initial: down")
+    fleet.view = given(fleet.view, text)
+    fleet.decide()
+    # Those that serve are no new ones.
+    assert len(fleet.shares) == 4
+    fleet.view = given(fleet.view, text + "      - {name: b5, mac: 02:00:5e:10:00:05, address: 192.0.2.5, weight: 1}\n")
+    fleet.decide(["b5"])
+    assert set(fleet.shares) == {"b1", "b2", "b3", "b4"}
+    fleet.decide()
+    assert "b5" in fleet.shares
+
+
+@pytest.mark.parametrize(
+    ("health", "target"),
+    [
+        ("{probe: tcp, port: 80}", "192.0.2.1/tcp/80"),
+        ("{probe: tcp, port: 80, max_down: 100%, ramp: 5s}", "192.0.2.1/tcp/80"),
+        ("{probe: icmp}", "192.0.2.1/icmp/-"),
+        ("{probe: tcp}", "192.0.2.1/tcp/80"),
+        ("{probe: exec, command: [/bin/true]}", None),
+    ],
+)
+def test_targets_have_a_name_for_people(health: str, target: str | None) -> None:
+    service = parse_config(CONFIG.replace("{probe: tcp, port: 80EXTRA}", health), file="x").services[0]
+    assert target_of(service, service.backends[0]) == target
+
+
+def test_services_share_a_target_if_they_probe_in_the_same_way() -> None:
+    http = config().replace("probe: tcp", "probe: http")
+    second = http[http.index("  - name: web") :].replace("name: web", "name: api").replace("113.1", "113.2")
+    third = second.replace("name: api", "name: shop").replace("113.2", "113.3")
+    third = third.replace("    protocol", "    health: {path: /ready}\n    protocol")
+    found = targets_of(parse_config(http + second + third, file="x"))
+    assert found["192.0.2.1/http/80"] == (("web", "b1"), ("api", "b1"))
+    (other,) = (target for target, names in found.items() if ("shop", "b1") in names)
+    assert other.startswith("192.0.2.1/http/80/")
