@@ -13,7 +13,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
-from tests.ovs.test_fleet import apply, generation, select
+from tests.ovs.test_fleet import generation, select
 from tests.patience import eventually
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.switch.process import run
@@ -107,7 +107,8 @@ def store(tmp_path: Path, xenoovs: CommandLine, netns: str, backends: Backends) 
     config = tmp_path / "services.yaml"
     config.write_text(CONFIG)
     with running_fleet(tmp_path, xenoovs, dpus=3, netns=netns) as made:
-        apply(made, config)
+        # The controller and three agents start at once.
+        eventually(lambda: made.fleet("apply", config, "--now", "--yes").status == 0, "the first config")
         wait_for_agents(made)
         eventually(lambda: all(len(each) == 3 for each in witnesses(made).values()), "the witnesses")
         eventually(made.is_well, "the first config")

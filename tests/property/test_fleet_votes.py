@@ -15,8 +15,8 @@ from xenoovs.fleet.votes import (
     SILENT_S,
     WITNESSES,
     FleetTarget,
-    Panel,
-    Verdict,
+    VoteResult,
+    WitnessPanel,
     choose_witnesses,
     fit_dpus,
     members,
@@ -169,25 +169,25 @@ def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
     statuses = reports(view, down=view.dpus, silent=["d1", "d2", "d3"])
     assert next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True) == {}
-    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}).verdict is Verdict.NO_QUORUM
+    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}).result is VoteResult.NO_QUORUM
 
 
 @pytest.mark.parametrize(
     ("racks", "panel"),
     [
-        ([], Panel(0, 0)),
-        ([""], Panel(1, 1)),
-        (["", ""], Panel(2, 1)),
-        (["", "", ""], Panel(3, 1)),
-        ([""] * 4, Panel(4, 2)),
-        ([""] * 9, Panel(5, 2)),
-        (["a"] * 9, Panel(5, 5)),
-        (["a"] * 9 + ["b"] * 9, Panel(4, 2)),
-        (["a"] * 9 + ["b"], Panel(2, 1)),
-        (["a"] * 9 + ["b", "c"], Panel(4, 2)),
+        ([], WitnessPanel(0, 0)),
+        ([""], WitnessPanel(1, 1)),
+        (["", ""], WitnessPanel(2, 1)),
+        (["", "", ""], WitnessPanel(3, 1)),
+        ([""] * 4, WitnessPanel(4, 2)),
+        ([""] * 9, WitnessPanel(5, 2)),
+        (["a"] * 9, WitnessPanel(5, 5)),
+        (["a"] * 9 + ["b"] * 9, WitnessPanel(4, 2)),
+        (["a"] * 9 + ["b"], WitnessPanel(2, 1)),
+        (["a"] * 9 + ["b", "c"], WitnessPanel(4, 2)),
     ],
 )
-def test_the_size_of_panels(racks: list[str], panel: Panel) -> None:
+def test_the_size_of_panels(racks: list[str], panel: WitnessPanel) -> None:
     assert panel_of([dpu(f"d{n}", rack) for n, rack in enumerate(racks)]) == panel
 
 

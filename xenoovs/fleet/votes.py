@@ -69,7 +69,7 @@ def targets_of(balancer: Balancer) -> Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class WitnessPanel:
     """How many witnesses a target has.
 
     Attributes:
@@ -91,21 +91,21 @@ def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
     return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
 
 
-def panel_of(dpus: Collection[Dpu]) -> Panel:
+def panel_of(dpus: Collection[Dpu]) -> WitnessPanel:
     """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
 
     It depends on all members, and not on those that report: after a loss of most, the rest decides nothing.
     """
     racks = Counter(map(_rack, dpus))
     for size in range(min(WITNESSES, len(dpus)), 1, -1):
-        panel = Panel(size, of_rack=size // 2)
+        panel = WitnessPanel(size, of_rack=size // 2)
         if sum(min(number, panel.of_rack) for number in racks.values()) >= size:
             return panel
     size = min(WITNESSES, len(dpus))
-    return Panel(size, size)
+    return WitnessPanel(size, size)
 
 
-def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], panel: Panel) -> frozenset[str]:
+def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], panel: WitnessPanel) -> frozenset[str]:
     """Return the witnesses of a target by rendezvous hash: each DPU has a rank for it, and the first ones are chosen.
 
     So a DPU that leaves is replaced in its own targets, and nothing else changes. DPUs that are not fit come last.
@@ -147,7 +147,7 @@ def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int)
     )
 
 
-class Verdict(Enum):
+class VoteResult(Enum):
     """What the votes on a target say. NO_QUORUM: nothing, so it stays as it was."""
 
     DOWN = "down"
@@ -169,11 +169,11 @@ class Votes:
     silent: frozenset[str]
 
     @property
-    def verdict(self) -> Verdict:
+    def result(self) -> VoteResult:
         least = quorum(len(self.down) + len(self.up) + len(self.silent))
         if len(self.down) >= least:
-            return Verdict.DOWN
-        return Verdict.UP if len(self.up) >= least else Verdict.NO_QUORUM
+            return VoteResult.DOWN
+        return VoteResult.UP if len(self.up) >= least else VoteResult.NO_QUORUM
 
 
 def votes_on(watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
@@ -262,7 +262,7 @@ def next_watches(
     """
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
-    panels = dict[frozenset[str], tuple[list[Dpu], Panel]]()
+    panels = dict[frozenset[str], tuple[list[Dpu], WitnessPanel]]()
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
         if facts.groups not in panels:
@@ -274,9 +274,9 @@ def next_watches(
             witnesses = choose_witnesses(target, dpus, fit, panel)
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
-        verdict = votes_on(old, statuses or {}, fit).verdict
+        result = votes_on(old, statuses or {}, fit).result
         new = old
-        if verdict is not Verdict.NO_QUORUM and (verdict is Verdict.DOWN) is not old.is_down:
+        if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
             new = replace(new, is_down=not old.is_down, since_ms=now_ms)
         if may_choose and (witnesses := choose_witnesses(target, dpus, fit, panel)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
