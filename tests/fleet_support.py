@@ -28,7 +28,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
     ack = view.generation + 1 if changes.ack == ACK_THIS else changes.ack
     return replace(
         view,
-        generation=view.generation + 1,
+        generation=changes.generation or view.generation + 1,
         ack=view.ack if ack is None else ack,
         wave=view.wave if changes.wave is None else changes.wave,
         switch_at_ms=view.switch_at_ms if changes.switch_at_ms is None else changes.switch_at_ms,

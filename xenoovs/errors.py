@@ -782,6 +782,14 @@ class FleetCacheUnusable(XenoovsError):
         super().__init__(f"{path} cannot be used: {reason}; the agent waits for the store")
 
 
+class ExportMalformed(XenoovsError):
+    """A file is no export of a fleet."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"{file} cannot be restored: {reason}")
+
+
 class FleetRefused(XenoovsError):
     """A request that a fleet cannot follow; nothing was written."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import eventually
 from xenoovs.agent.control.paths import answers
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
 
@@ -92,6 +92,9 @@ class FleetServers:
     def fleet(self, command: str, *arguments: object) -> Said:
         return self.xenoovs("fleet", command, *arguments, "--directory", self.directory)
 
+    def create(self, *servers: RaftServer) -> None:
+        create_databases(self.directory, name="test", servers=servers)
+
     def start(self) -> None:
         for database in StoreDatabase:
             assert start_server(files_of(self.directory, database)) == ""
@@ -119,12 +122,17 @@ class FleetServers:
 
 @contextmanager
 def running_fleet(
-    directory: Path, xenoovs: CommandLine, *, dpus: int = 2, netns: str | None = None
+    directory: Path,
+    xenoovs: CommandLine,
+    *,
+    dpus: int = 2,
+    netns: str | None = None,
+    servers: Sequence[RaftServer] = (),
 ) -> Iterator[FleetServers]:
-    """A fleet with a controller and agents that run, and no config yet."""
+    """A fleet with a controller and agents that run, and no config yet. `servers`: of its cluster."""
     with ExitStack() as stack:
         store = FleetServers(directory / "store", xenoovs)
-        create_databases(store.directory, name="test")
+        store.create(*servers)
         stack.callback(store.stop)
         store.start()
         store.start_controller()
@@ -146,6 +154,21 @@ def _kill(process: subprocess.Popen[str] | None) -> None:
     if process is not None:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
+    """A file with every change of a flow of a bridge, as ovs-ofctl(8), `monitor`, tells them."""
+    argv = ["ovs-ofctl", "monitor", dpu.bridge.management, "watch:"]
+    with file.open("w") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dpu.bridge.ovs.env)
+    try:
+        # The flows that are there come first.
+        eventually(lambda: "event=ADDED" in file.read_text(), "the monitor")
+        yield file
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def wait_for_agents(store: FleetServers) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.dummy import udp_packet
-from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
-from tests.ovs.test_fleet_waves import MORE, flow_changes
+from tests.ovs.fleets import FleetDpu, FleetServers, flow_changes, running_fleet, wait_for_agents
+from tests.ovs.test_fleet_waves import MORE
 from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs

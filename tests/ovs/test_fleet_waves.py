@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
-from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
 from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
@@ -40,21 +38,6 @@ def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
         wait_for_agents(made)
         eventually(made.is_well, "the first config")
         yield made
-
-
-@contextmanager
-def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
-    """A file with every change of a flow of a bridge, as ovs-ofctl(8), `monitor`, tells them."""
-    argv = ["ovs-ofctl", "monitor", dpu.bridge.management, "watch:"]
-    with file.open("w") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dpu.bridge.ovs.env)
-    try:
-        # The flows that are there come first.
-        eventually(lambda: "event=ADDED" in file.read_text(), "the monitor")
-        yield file
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def status_of(store: FleetServers) -> dict[str, Any]:

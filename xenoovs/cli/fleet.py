@@ -26,6 +26,8 @@ _COMMANDS = {
     "add-dpu": ("fleet_dpus", "Add a DPU to the fleet."),
     "set-dpu": ("fleet_dpus", "Change the groups, the rack or the wave of a DPU."),
     "forget": ("fleet_dpus", "Remove a DPU from the fleet."),
+    "export": ("fleet_export", "Write all that the store has to a file."),
+    "restore": ("fleet_export", "Restore an exported fleet into a new store."),
     "serve": ("fleet_serve", "Run as controller: decide, and write what DPUs install."),
 }
 

@@ -188,6 +188,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         self.touched = set[tuple[str, UUID]]()
         self.commit_ids = deque[str](maxlen=256)
         self._database = database.value
+        self._cluster: object = None
 
     def notify(self, event: str, row: Any, updates: Any = None) -> None:
         """Note which rows change. Called by `run()` after each transaction."""
@@ -199,6 +200,10 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     def force_reconnect(self) -> None:
         """Leave a server that cannot serve the database. Called by `run()`."""
+        row = self.server_row
+        if row is not None and self._cluster not in (None, row.cid):
+            # Another cluster, as after a restore, counts its log from the beginning: nothing of it is stale.
+            self._cluster, self._min_index = row.cid, 0
         self.session.reason = f"{self.session.remote}: {self._complaint or 'the server serves the database no longer'}"
         super().force_reconnect()
 
@@ -227,7 +232,9 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     def leave_if_useless(self) -> None:
         """Leave a relay that has no source, and a server that refuses the monitor: the IDL waits there for ever."""
-        error = self.session.error
+        error, row = self.session.error, self.server_row
+        if self.is_current and row is not None:
+            self._cluster = row.cid
         if self.is_current and self._complaint:
             self.session.leave(self._complaint)
         elif error is not None and error.id == self._monitor_request_id and self.session.is_connected:

@@ -299,7 +299,7 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 
 
 def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
-    """Return the operations that make `changes` and generation `expected + 1`, or fail as a whole.
+    """Return the operations that make `changes` and the next generation, or fail as a whole.
 
     The first is a `wait` with a time-out of 0: it fails if the generation is another than `expected`.
 
@@ -308,7 +308,7 @@ def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey
         rows: Of generation `expected`.
         commit_id: A random number.
     """
-    generation = expected + 1
+    generation = changes.generation or expected + 1
     where = _where(fleet_uuid)
     wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where}
     wait |= {"columns": ["generation"], "until": "==", "rows": [{"generation": expected}]}

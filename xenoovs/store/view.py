@@ -250,6 +250,7 @@ class Changes:
         wave: The new wave of the roll-out.
         removed: The names of all services that the roll-out removes.
         switch_at_ms: When DPUs switch to it, in milliseconds since 1970; 0: at once.
+        generation: The new generation, above the one before; None: the next one. Only a restore gives it.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
@@ -263,6 +264,7 @@ class Changes:
     wave: int | None = None
     removed: frozenset[str] | None = None
     switch_at_ms: int | None = None
+    generation: int | None = None
 
 
 ACK_THIS = -1

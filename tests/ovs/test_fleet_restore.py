@@ -1,0 +1,86 @@
+"""All servers of a fleet are lost, and restored from an export, on two DPUs, each an Open vSwitch of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
+from tests.ovs.stores import loopback
+from tests.patience import eventually
+from xenoovs.store.servers import RaftServer
+
+pytestmark = pytest.mark.ovs
+
+MEMBER = RaftServer(loopback(1, 239))
+WEB = """\
+  - name: web
+    groups: edge
+    vip: 10.3.10.80
+    backends:
+      - {name: web1, mac: 02:00:5e:10:00:12, weight: 1}
+      - {name: web2, mac: 02:00:5e:10:00:13, weight: 1}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
+    """A fleet whose store is a cluster, of one server: a cluster has a log, whose numbers clients remember."""
+    with running_fleet(tmp_path, xenoovs, servers=[MEMBER]) as made:
+        config = tmp_path / "services.yaml"
+        config.write_text(SMALL_CONFIG + WEB)
+        said = made.fleet("apply", config, "--now", "--yes")
+        assert said.status == 0, said.out + said.err
+        wait_for_agents(made)
+        yield made
+
+
+def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: FleetServers, tmp_path: Path) -> None:
+    one, two = store.dpus
+    assert store.fleet("set-dpu", "dpu2", "--groups", "edge").status == 0
+    assert store.fleet("weight", "dns", "fips2", "50").status == 0
+    file = tmp_path / "fleet.json"
+    exported = store.fleet("export", file)
+    assert (exported.status, exported.err, file.stat().st_mode & 0o777) == (0, "", 0o600)
+    assert "2 services, 2 DPUs, 1 override, 1 config" in exported.out
+    assert store.fleet("export", "-").out == file.read_text()
+    said = store.fleet("restore", file, "--yes")
+    assert (said.status, "the store has a config already" in said.err) == (1, True)
+    # The fleet goes on after the export.
+    for number in range(5):
+        assert store.fleet("set-dpu", "dpu1", "--rack", f"r{number}").status == 0
+    eventually(store.is_well, "the newest generation")
+    generation = status(store)["generation"]
+
+    with flow_changes(one, tmp_path / "one") as first, flow_changes(two, tmp_path / "two") as second:
+        told = first.read_text(), second.read_text()
+        store.stop()
+        rmtree(store.directory)
+        store.create(MEMBER)
+        store.start()
+        said = store.fleet("restore", file, "--yes")
+        assert said.status == 0, said.out + said.err
+        assert "may move" not in said.err
+        eventually(store.is_well, "the DPUs at the new store")
+        assert (first.read_text(), second.read_text()) == told
+    found = status(store)
+    assert found["generation"] > generation
+    assert [(dpu["name"], dpu["groups"], dpu["state"]) for dpu in found["dpus"]] == [
+        ("dpu1", [], "applied"),
+        ("dpu2", ["edge"], "applied"),
+    ]
+    # The fleet is what it was: its override, its history, and changes that follow.
+    assert store.fleet("undrain", "dns", "fips2").status == 0
+    assert [each["state"] for each in json.loads(store.fleet("history", "-o", "json").out)["intents"]] == ["current"]
+    assert store.fleet("show").out == SMALL_CONFIG + WEB
+
+
+def status(store: FleetServers) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(store.fleet("status", "-o", "json").out)
+    return document

@@ -1,0 +1,145 @@
+"""An exported fleet: what is written is read, and what nobody wrote is one sentence with its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.errors import ExportMalformed, FleetRefused
+from xenoovs.fleet.change import next_change, with_override
+from xenoovs.fleet.restore import GENERATION_STEP, restoring, services_to_move
+from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState, Watch
+
+DPUS = {
+    "dpu1": Dpu("dpu1", frozenset(), rack="r1", wave=1),
+    "dpu2": Dpu("dpu2", frozenset({"b", "a"}), is_out=True),
+}
+
+
+def fleet() -> FleetView:
+    """With a past and a current config, an override, and groups."""
+    view = settled(given(replace(EMPTY, dpus=DPUS), SMALL_CONFIG))
+    view = settled(given(view, SMALL_CONFIG.replace("name: dns", "name: dns\n    groups: a")))
+    override = with_override(view, ("dns", "fips2"), Fraction(7, 2), author="me", now_ms=5)
+    watch = Watch("192.0.2.1/tcp/80", frozenset({"dpu1"}), is_down=True, since_ms=3, generation=4)
+    changes = Changes(overrides={("dns", "fips2"): override}, watches={watch.target: watch})
+    return settled(committed(view, changes))
+
+
+def read(document: dict[str, Any]) -> FleetView:
+    return parse_export(json.dumps(document).encode(), file="fleet.json")
+
+
+def test_what_is_exported_is_read() -> None:
+    view = fleet()
+    text = export_text(view)
+    found = parse_export(text.encode(), file="fleet.json")
+    assert found == replace(view, ack=0)
+    assert export_text(found) == text
+
+
+def test_a_restored_fleet_is_newer_than_all_and_moves_nobody() -> None:
+    view = fleet()
+    exported = parse_export(export_text(view).encode(), file="fleet.json")
+    reports = {"dpu1": DpuStatus("dpu1", applied=view.generation + 7)}
+    after = committed(EMPTY, restoring(EMPTY, exported, reports))
+    assert after.generation == view.generation + 7 + GENERATION_STEP
+    assert {name: each.active for name, each in after.services.items()} == {
+        name: each.active for name, each in view.services.items()
+    }
+    found = (after.dpus, after.overrides, after.intents, after.intent, after.watches)
+    assert found == (view.dpus, view.overrides, view.intents, view.intent, view.watches)
+    assert next_change(after).is_empty
+    assert services_to_move(after) == []
+
+
+def test_a_roll_out_is_not_restored() -> None:
+    view = given(fleet(), SMALL_CONFIG.replace("weight: 30", "weight: 40"), IntentState.ROLLING, soak_s=60)
+    view = settled(view)
+    assert view.wave
+    exported = parse_export(export_text(view).encode(), file="fleet.json")
+    after = committed(EMPTY, restoring(EMPTY, exported, {}))
+    assert (after.wave, after.staged, after.intents[3].state) == (0, {}, IntentState.REFUSED)
+    assert next_change(after).is_empty
+    assert after.services["dns"].active == view.services["dns"].active
+
+
+def test_a_store_with_a_config_is_not_replaced() -> None:
+    exported = fleet()
+    for view in (exported, given(EMPTY, SMALL_CONFIG)):
+        with pytest.raises(FleetRefused, match="has a config already"):
+            restoring(view, exported, {})
+    damaged = replace(exported, services={"dns": replace(exported.services["dns"], config="{}")})
+    with pytest.raises(FleetRefused, match="the services of the export cannot be used: service dns of the fleet"):
+        restoring(EMPTY, damaged, {})
+    cut = {2: replace(exported.intents[2], text="version: 1\n")}
+    with pytest.raises(FleetRefused, match="the config in use of the export cannot be used: intent 2:1:1"):
+        restoring(EMPTY, replace(exported, intents=cut), {})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("services", 0, "blocks", "0x0/17"), "fips2", r"services\[0\].blocks: '0x0/17' is no block"),
+        (("services", 0, "groups"), "a", r'services\[0\].groups: "a" is no list'),
+        (("services", 0, "generation"), True, r"services\[0\].generation: true is no whole number"),
+        (("services", 0, "name"), "", r"services\[0\].name: 0 characters are not 1 to 128"),
+        (("services", 0, "config"), "[]", r"services\[0\].config: not a JSON object"),
+        (("services", 0, "more"), 1, r'services\[0\]: "more" is no column; it has name, claim'),
+        (("dpus", 1, "wave"), 4, r"dpus\[1\].wave: 4 is not 1 to 3"),
+        (("dpus", 1, "rack"), "\ud800", r"dpus\[1\].rack: .* half a character"),
+        (("dpus", 1, "name"), "dpu1", r"dpus\[1\]: there is one of this name already"),
+        (("overrides", 0, "weight"), "1/0", r"overrides\[0\].weight: '1/0' is no weight"),
+        (("intents", 0, "state"), "new", r'intents\[0\].state: "new" is none of staged'),
+        (("intents", 0, "state"), "current", r"fleet.intent is 2, and the intents that are current: \[1, 2\]"),
+        (("fleet", "generation"), 1 << 60, r"fleet.generation: \d+ is not 0 to"),
+        (("fleet", "format"), 2, "fleet.format: readers must know 2"),
+        (("fleet", "intent"), 1.5, "fleet.intent: 1.5 is no whole number"),
+        (("dpus",), {}, "dpus is no list"),
+        (("xenoovs_fleet",), 2, "it has form 2, and this version reads 1; update xenoovs"),
+        (("reports",), [], "'reports' is no part of an export"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(path: tuple[Any, ...], value: object, message: str) -> None:
+    document = json.loads(export_text(fleet()))
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(ExportMalformed, match=f"^fleet.json cannot be restored: {message}"):
+        read(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "line 1, column 1: Expecting value"),
+        (b'{"xenoovs_fleet": 1,\n "fleet": }', "line 2, column 11: Expecting value"),
+        (b'{"a": 1, "a": 2}', "'a' stands twice in one object"),
+        (b'{"a": NaN}', "NaN is no number of JSON"),
+        (b"\xff", "byte 0 is no UTF-8"),
+        (b"[" * 100_000, "it is nested too deep"),
+        (b"[]", "it has no xenoovs_fleet"),
+        (b'{"xenoovs_fleet": 1}', "fleet is missing"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+        (b" " * (MAX_SIZE_BYTES + 1), "it is larger than 256 MiB"),
+    ],
+    ids=range(10),
+)
+def test_what_is_no_export_is_one_sentence(data: bytes, message: str) -> None:
+    with pytest.raises(ExportMalformed, match=message):
+        parse_export(data, file="fleet.json")
+
+
+def test_two_services_with_one_claim_are_refused() -> None:
+    document = json.loads(export_text(fleet()))
+    document["services"].append({**document["services"][0], "name": "other"})
+    with pytest.raises(ExportMalformed, match="services: other and dns have one claim, IPV4"):
+        read(document)

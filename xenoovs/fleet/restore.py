@@ -1,0 +1,66 @@
+"""What a restore of an exported fleet writes into an empty store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from xenoovs.errors import ConfigError, FleetRefused, StoredServiceUnusable, XenoovsError
+from xenoovs.fleet.change import next_change
+from xenoovs.fleet.services import stored_decisions
+from xenoovs.store.view import Changes, DpuStatus, FleetView, Intent, IntentState
+
+GENERATION_STEP = 1_000_000
+"""DPUs refuse an older generation than they have. Nobody knows how many came after the export: of a change a second,
+these are 11 days."""
+
+
+def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus]) -> Changes:
+    """Return the changes that restore a fleet: its services with their blocks, DPUs, overrides and configs.
+
+    The new generation is above that of the export and all that DPUs report.
+
+    Args:
+        view: Of the store, without a config.
+        exported: What was exported.
+        statuses: What DPUs have reported to the store by now.
+
+    Raises:
+        FleetRefused: The store has a config, or the export has services or a config that cannot be used.
+    """
+    if view.intents or view.services or view.staged or view.overrides:
+        raise FleetRefused(
+            "the store has a config already, which a restore would replace; restore into new databases of `xenoovs "
+            "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
+        )
+    try:
+        stored_decisions(exported.services.values())
+    except (ConfigError, StoredServiceUnusable) as problem:
+        raise FleetRefused(f"the services of the export cannot be used: {problem}") from None
+    intents = {number: _without_roll_out(each) for number, each in exported.intents.items()}
+    try:
+        next_change(replace(exported, intents=intents))
+    except XenoovsError as problem:
+        raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
+    reported = max((status.applied for status in statuses.values()), default=0)
+    return Changes(
+        services=exported.services,
+        dpus=exported.dpus,
+        overrides=exported.overrides,
+        watches=exported.watches,
+        intents=intents,
+        intent=exported.intent,
+        generation=max(view.generation, exported.generation, reported) + GENERATION_STEP,
+    )
+
+
+def _without_roll_out(intent: Intent) -> Intent:
+    if intent.state is not IntentState.ROLLING:
+        return intent
+    comment = "refused: it was rolled out when the fleet was exported"
+    return replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
+
+
+def services_to_move(view: FleetView) -> list[str]:
+    """Return the names of services that the controller will change after a restore; usually none."""
+    return [step.name for step in next_change(view).steps]

@@ -1,0 +1,132 @@
+"""What the store of a fleet has, as a file: all that is lost with its servers and that nobody else has.
+
+A roll-out is left out: what is in use is restored. So is what DPUs report: they report again by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from xenoovs.errors import ExportMalformed, StoreMalformed
+from xenoovs.store.columns import plain_row, row_of
+from xenoovs.store.rows import DPUS, FLEET, INTENTS, OVERRIDES, SERVICES, WATCHES, StoreTable
+from xenoovs.store.view import FORMAT, FleetView, IntentState
+
+MAX_SIZE_BYTES = 256 * 1024 * 1024
+"""A thousand services of 16 blocks are 2 MB, and 20 configs of them 6 MB."""
+
+_FORM = 1
+_MARK = "xenoovs_fleet"
+"""The key with the form of the file."""
+_FLEET_COLUMNS = ("name", "format", "generation", "intent")
+_TABLES: Mapping[str, StoreTable[Any]] = {
+    "services": SERVICES,
+    "dpus": DPUS,
+    "overrides": OVERRIDES,
+    "intents": INTENTS,
+    "watches": WATCHES,
+}
+_NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
+
+
+def export_text(view: FleetView) -> str:
+    """Return a view as text that `parse_export` reads: JSON, in the same order each time."""
+    document: dict[str, object] = {_MARK: _FORM, "fleet": {column: getattr(view, column) for column in _FLEET_COLUMNS}}
+    for name, table in _TABLES.items():
+        values = getattr(view, name)
+        document[name] = [plain_row(table.row(values[key])) for key in sorted(values)]
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def parse_export(data: bytes, *, file: str) -> FleetView:
+    """Return the view that was exported.
+
+    Args:
+        file: Its name in messages.
+
+    Raises:
+        ExportMalformed: It is no export, of a newer version, or damaged; with the place.
+    """
+    try:
+        return _view(_document(data))
+    except (ValueError, StoreMalformed) as error:
+        raise ExportMalformed(file=file, reason=str(error)) from None
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_SIZE_BYTES:
+        raise ValueError(f"it is larger than {MAX_SIZE_BYTES // 2**20} MiB")
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}; {_NEEDS}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is no UTF-8; {_NEEDS}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(document, dict) or _MARK not in document:
+        raise ValueError(f"it has no {_MARK}; name a file of `xenoovs fleet export`")
+    if document[_MARK] != _FORM or isinstance(document[_MARK], bool):
+        raise ValueError(f"it has form {document[_MARK]!r:.40}, and this version reads {_FORM}; update xenoovs")
+    for key in (_MARK, "fleet", *_TABLES):
+        if key not in document:
+            raise ValueError(f"{key} is missing; {_NEEDS}")
+    if unknown := sorted(document.keys() - {_MARK, "fleet", *_TABLES}):
+        raise ValueError(f"{unknown[0]!r:.40} is no part of an export; {_NEEDS}")
+    return document
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twin!r:.40} stands twice in one object")
+    return found
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _view(document: Mapping[str, Any]) -> FleetView:
+    fleet = row_of(document["fleet"], FLEET, _FLEET_COLUMNS, where="fleet")
+    if fleet["format"] > FORMAT:
+        raise ValueError(f"fleet.format: readers must know {fleet['format']}, and this version knows {FORMAT}")
+    values = {name: _values(document[name], table, name) for name, table in _TABLES.items()}
+    claims = dict[str, str]()
+    for name, service in values["services"].items():
+        other = claims.setdefault(service.claim, name)
+        if other != name:
+            raise ValueError(f"services: {name} and {other} have one claim, {service.claim}")
+    current = [number for number, each in values["intents"].items() if each.state is IntentState.CURRENT]
+    if current != ([fleet["intent"]] if fleet["intent"] else []):
+        raise ValueError(f"fleet.intent is {fleet['intent']}, and the intents that are current: {current or 'none'}")
+    return FleetView(
+        **fleet,
+        ack=0,
+        services=values["services"],
+        dpus=values["dpus"],
+        overrides=values["overrides"],
+        intents=values["intents"],
+        watches=values["watches"],
+    )
+
+
+def _values(listed: object, table: StoreTable[Any], name: str) -> dict[Any, Any]:
+    if not isinstance(listed, list):
+        raise ValueError(f"{name} is no list")
+    found = dict[Any, Any]()
+    for index, given in enumerate(listed):
+        where = f"{name}[{index}]"
+        row = row_of(given, table.name, table.columns, where=where)
+        key = table.key(row)
+        if key in found:
+            raise ValueError(f"{where}: there is one of this name already")
+        try:
+            found[key] = table.value(row)
+        except StoreMalformed as error:
+            raise ValueError(f"{where}.{error.column}: {error.reason}") from None
+    return found
