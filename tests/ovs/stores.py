@@ -42,19 +42,22 @@ def loopback(host: int, network: int) -> str:
 
 @dataclass
 class StoreServer:
-    """One ovsdb-server in the foreground."""
+    """One ovsdb-server in the foreground. `inside`: words before its command, as of `ip netns exec`."""
 
     files: ServerFiles
     database: StoreDatabase = StoreDatabase.FLEET
     listen: Sequence[StorePort] = ()
     source: str = ""
     tls: Certificates | None = None
+    inside: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self, *, wait: bool = True) -> None:
         command = server_command(self.files, self.listen, source=self.source, tls=self.tls)
         # However this process ends, the server ends with it (prctl(2), PR_SET_PDEATHSIG).
-        self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [*self.inside, "setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL
+        )
         if wait:
             eventually(self.serves, f"{self.files.name} serves")
 
