@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import selectors
 import signal
@@ -19,12 +20,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import uniform
 from uuid import uuid4
 
 from scripts.bench.measure import Row
 from xenoovs.decision.decision import Blocks
 from xenoovs.partition.block import Block
 from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.replica import spread_s
 from xenoovs.store.rows import StoreDatabase, fleet_columns
 from xenoovs.store.servers import (
     RaftServer,
@@ -111,19 +114,31 @@ def monitor_request(last_id: str) -> bytes:
 
 @dataclass(eq=False)
 class _Client:
-    """A connection to a relay: what it knows, and what it has received."""
+    """A connection to a relay: what it knows, and what it has received.
+
+    It parses nothing, so that what is measured is not Python: it counts bytes, and looks for what it needs in the text.
+    """
 
     relay: StorePort
+    start_s: float
     socket: socket.socket | None = None
     text: bytearray = field(default_factory=bytearray)
+    open_braces: int = 0
     last_id: str = _NEVER
     generation: int = -1
     is_found: bool | None = None
     received_bytes: int = 0
 
     def connect(self) -> None:
-        self.socket = socket.create_connection((self.relay.host, self.relay.port))
-        self.is_found, self.text = None, bytearray()
+        """Begin to connect. Its end is that the socket can be written."""
+        self.socket = socket.socket(socket.AF_INET if ":" not in self.relay.host else socket.AF_INET6)
+        self.socket.settimeout(0)
+        self.is_found, self.text, self.open_braces = None, bytearray(), 0
+        self.socket.connect_ex((self.relay.host, self.relay.port))
+
+    def ask(self) -> None:
+        """Send the request. Raises OSError if there is no connection."""
+        assert self.socket is not None
         self.socket.sendall(monitor_request(self.last_id))
 
     def read(self) -> None:
@@ -134,63 +149,76 @@ class _Client:
             raise ConnectionResetError
         self.received_bytes += len(chunk)
         self.text += chunk
-        # A message has no mark at its end (RFC 7047, 4): only text that ends as an object may be whole.
-        while self.text and chunk.endswith(b"}"):
-            try:
-                message, end = json.JSONDecoder().raw_decode(self.text.decode())
-            except ValueError:
-                return
-            del self.text[: len(self.text.decode()[:end].encode())]
-            self._take(message)
+        # Texts in these rows have no brace without its partner, so that no string has to be parsed.
+        self.open_braces += chunk.count(b"{") - chunk.count(b"}")
+        if self.open_braces == 0:
+            self._take(self.text)
+            self.text = bytearray()
 
-    def _take(self, message: dict[str, object]) -> None:
-        method, params, result = message.get("method"), message.get("params"), message.get("result")
-        if method == "echo":
+    def _take(self, text: bytearray) -> None:
+        if b'"method":"echo"' in text[:100]:
             assert self.socket is not None
-            self.socket.sendall(json.dumps({"id": message["id"], "result": params, "error": None}).encode())
-        elif method == "update3" and isinstance(params, list):
-            self.last_id = params[1]
-            self._see(params[2])
-        elif isinstance(result, list):
-            self.is_found, self.last_id = bool(result[0]), result[1]
-            self._see(result[2])
+            self.socket.sendall(b'{"error":null,"id":"echo","result":[]}')
+        for answer in _ANSWER.finditer(text):
+            self.is_found, self.last_id = answer[1] == b"true", answer[2].decode()
+        for notice in _NOTICE.finditer(text):
+            self.last_id = notice[1].decode()
+        for generation in _GENERATION.finditer(text):
+            self.generation = int(generation[1])
 
-    def _see(self, tables: dict[str, dict[str, dict[str, dict[str, int]]]]) -> None:
-        for row in tables.get("Fleet", {}).values():
-            for columns in row.values():
-                self.generation = columns.get("generation", self.generation)
+
+_ANSWER = re.compile(rb'"result":\[(true|false),"([0-9a-f-]{36})"')
+_NOTICE = re.compile(rb'"params":\["[0-9a-f-]{36}","([0-9a-f-]{36})"')
+_GENERATION = re.compile(rb'"Fleet":\{"[0-9a-f-]{36}":\{"[a-z]+":\{[^{}]*?"generation":([0-9]+)')
 
 
 class _Clients:
-    def __init__(self, size: int, ports: Sequence[StorePort]) -> None:
-        self.all = [_Client(ports[number % len(ports)]) for number in range(size)]
-        self._selector = selectors.DefaultSelector()
-        for client in self.all:
-            self._connect(client)
+    """Clients that connect as agents do: after a random time, each for itself, and again after 1 to 8 s."""
 
-    def _connect(self, client: _Client) -> None:
-        client.connect()
-        assert client.socket is not None
-        self._selector.register(client.socket, selectors.EVENT_READ, client)
+    def __init__(self, size: int, ports: Sequence[StorePort]) -> None:
+        self._spread_s = spread_s(size)
+        self.all = [_Client(ports[number % len(ports)], self._start_s()) for number in range(size)]
+        self._selector = selectors.DefaultSelector()
+        self._idle = list(self.all)
+        self._backoff_s = dict[int, float]()
+
+    def _start_s(self) -> float:
+        return time.monotonic() + uniform(0, self._spread_s)
 
     def wait(self, generation: int) -> None:
         """Read until every client is connected and has a generation. A lost connection is made again."""
-        end_s, lost = time.monotonic() + _PATIENCE_S, list[_Client]()
+        end_s = time.monotonic() + _PATIENCE_S
         while any(each.generation < generation or each.is_found is None for each in self.all):
             if time.monotonic() > end_s:
                 raise TimeoutError(f"not all clients have generation {generation}")
-            for key, _ in self._selector.select(0.05):
+            self._connect()
+            for key, events in self._selector.select(0.02):
                 try:
-                    key.data.read()
-                except ConnectionError:
-                    self._close(key.data)
-                    lost.append(key.data)
-            for client in tuple(lost):
-                try:
-                    self._connect(client)
-                    lost.remove(client)
+                    if events & selectors.EVENT_WRITE:
+                        key.data.ask()
+                        self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+                    else:
+                        key.data.read()
+                        self._backoff_s.pop(id(key.data), None)
+                except BlockingIOError:
+                    pass
                 except OSError:
-                    break
+                    self._lose(key.data)
+
+    def _connect(self) -> None:
+        now_s = time.monotonic()
+        for client in [each for each in self._idle if each.start_s <= now_s]:
+            self._idle.remove(client)
+            client.connect()
+            assert client.socket is not None
+            self._selector.register(client.socket, selectors.EVENT_WRITE, client)
+
+    def _lose(self, client: _Client) -> None:
+        before_s = self._backoff_s.get(id(client))
+        self._backoff_s[id(client)] = 1.0 if before_s is None else min(2 * before_s, 8.0)
+        self._close(client)
+        client.start_s = self._start_s() if before_s is None else time.monotonic() + self._backoff_s[id(client)]
+        self._idle.append(client)
 
     def _close(self, client: _Client) -> None:
         if client.socket is not None:

@@ -132,7 +132,8 @@ def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, t
     finally:
         proxy.close()
     assert '"blocks":["map",[["0x0/4","b7"]]]' in notice
-    assert notice.count("0x") == 1
+    assert '"planned":["map",[["0x0/4","b0"]]]' in notice
+    assert notice.count("0x") == 2
     assert len(notice) < 400
 
 

@@ -110,3 +110,13 @@ def test_a_space_refuses_blocks_that_overlap(blocks: list[Block]) -> None:
         assert overlap
     else:
         assert not overlap
+
+
+@given(some_rows, some_rows)
+def test_what_others_lack_over_the_others_is_the_whole(rows: Rows, others: Rows) -> None:
+    everyone = (Block(0, 0), "a")
+    whole, other = Blocks.of([everyone, *[row for row in rows if row[1]]]), Blocks.of(others)
+    lacking = whole.without(other)
+    assert lacking.over(other) == whole
+    assert not set(lacking.rows) & set(other.rows)
+    assert whole.without(whole) == Blocks()

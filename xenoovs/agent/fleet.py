@@ -96,6 +96,8 @@ class FleetMember:
                 info("store connected", remote=connection.remote)
         if view is None or view is self._config.newest or not view.intent:
             return
+        if self._states is not None:
+            self._states.dpus = len(view.dpus)
         if view.generation < self._generation:
             if self._older is None:
                 warn("the store is older than what is in use, which stays", generation=view.generation)

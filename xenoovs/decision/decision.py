@@ -102,6 +102,11 @@ class Blocks:
         """Return these blocks, and those of `below` where these have none."""
         return Blocks.of((*below.rows, *self.rows)) if self.rows else below
 
+    def without(self, others: Blocks) -> Blocks:
+        """Return the blocks that `others` does not have as they are; over `others` they are these blocks again."""
+        held = set(others.rows)
+        return Blocks(tuple(row for row in self.rows if row not in held))
+
     def within(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Block, Owner | None]]:
         """Yield each of `blocks` with its parts here and their owners; None: no block covers the part."""
         asked = tuple(blocks)

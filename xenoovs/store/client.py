@@ -439,6 +439,8 @@ class StoreClient(_Reading):
         found = next(((table, uuid) for table, uuid in replica.uuids() if table == FLEET), None)
         row = None if found is None else replica.row(*found)
         view = fleet_view(row, values)
+        if not self._can_commit:
+            replica.session.dpus = len(view.dpus)
         with self._changed:
             self._view, self._fleet_uuid = view, "" if found is None else str(found[1])
 
@@ -558,7 +560,11 @@ class DpuStatusReader(_Reading):
 
 
 class DpuStatusClient(_Threaded):
-    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
+    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing.
+
+    Attributes:
+        dpus: How many DPUs report to the same servers.
+    """
 
     def __init__(
         self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
@@ -568,6 +574,7 @@ class DpuStatusClient(_Threaded):
         self._written: DpuStatus | None = None
         self._session: Any = None
         self._refusal = ""
+        self.dpus = 0
 
     def put(self, status: DpuStatus) -> None:
         """Write the row soon; a newer status replaces one that was not sent. It is sent again after a reconnect."""
@@ -603,6 +610,7 @@ class DpuStatusClient(_Threaded):
 
     def _step(self) -> float | None:
         before = self._written
+        self._watched.dpus = self.dpus
         self._session.run()
         if self._watched.number != self._number:
             self._forget()

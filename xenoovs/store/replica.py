@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from itertools import count
+from random import uniform
 from typing import Any
 from uuid import UUID
 
@@ -28,14 +29,21 @@ except ModuleNotFoundError:
     ) from None
 
 import ovs.db.idl
+import ovs.json
 import ovs.jsonrpc
+import ovs.reconnect
 import ovs.stream
 
+from xenoovs.store.message_parser import MessageParser
 from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_schema
 from xenoovs.switch.certificates import Certificates
 
 PROBE_INTERVAL_MS = 60_000
 """With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins again."""
+
+_SPREAD_S, _MAX_SPREAD_S = 0.01, 10.0
+"""For each DPU; at most. ovsdb-server lets ten clients wait at a port (listen(2) in lib/socket-util.c), and accepts one
+in each round of its loop; the kernel drops what the others send, and they try again after a second or more."""
 
 _REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
@@ -62,6 +70,8 @@ class _Poll:
 
 
 ovs.poller.SelectPoll = _Poll
+if ovs.json.PARSER == ovs.json.PARSER_PY:
+    ovs.json.Parser = MessageParser
 
 
 class _TlsStream(ovs.stream.SSLStream):  # type: ignore[misc]
@@ -111,6 +121,11 @@ def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
     return remotes
 
 
+def spread_s(dpus: int) -> float:
+    """Return the seconds over which the clients of a fleet spread their new connections after they lost one."""
+    return min(_SPREAD_S * dpus, _MAX_SPREAD_S)
+
+
 def open_session(remotes: list[str]) -> Any:
     """Return a session of `ovs.jsonrpc` with one of the remotes, and after it is lost with another one."""
     return ovs.jsonrpc.Session.open_multiple(list(remotes), probe_interval=PROBE_INTERVAL_MS)
@@ -122,6 +137,7 @@ class StoreSession:
     Attributes:
         reason: Why it was lost last.
         error: The newest message that refuses a request.
+        dpus: How many DPUs may lose the same server at the same time; they do not all come back at once.
     """
 
     _instances = count()
@@ -132,6 +148,7 @@ class StoreSession:
         self._recv = session.recv
         session.reconnect.disconnected, session.recv = self._lost, self._received
         self.error: Any = None
+        self.dpus = 0
         self.reason = "no server has answered yet"
 
     def _lost(self, now: int, error: int) -> None:
@@ -143,7 +160,12 @@ class StoreSession:
             self.reason = f"{name}: {os.strerror(error)}"
         elif error < 0:
             self.reason = f"{name}: the server closed the connection"
+        reconnect = self._session.reconnect
+        is_attempt = reconnect.state is ovs.reconnect.Reconnect.ConnectInProgress
         self._disconnected(now, error)
+        if not is_attempt:
+            # It waits from then on (ovs.reconnect.Reconnect.Backoff), after a failed attempt for up to 8 s.
+            reconnect.state_entered += int(1000 * uniform(0, spread_s(self.dpus)))  # noqa: S311
 
     def _received(self) -> Any:
         message = self._recv()

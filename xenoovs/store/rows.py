@@ -84,6 +84,12 @@ def role_operations(database: StoreDatabase) -> list[Operation]:
     return roles
 
 
+def renewed_roles(database: StoreDatabase) -> list[Operation]:
+    """Return the operations that replace the roles of a database by those of this version."""
+    deleted: list[Operation] = [{"op": "delete", "table": table, "where": []} for table in (_ROLES, _PERMISSIONS)]
+    return deleted + role_operations(database)
+
+
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return the schema of a database with these tables and columns alone, in this order.
 
@@ -139,6 +145,10 @@ class StoreTable(Generic[_Value]):
         return self.parse(_RowReader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
 
 
+_PLANNED = "planned"
+"""The column with the home blocks that are not in use as they are. Mostly there are none, so that little is sent."""
+
+
 def _object(text: str) -> str:
     if not isinstance(json.loads(text), dict):
         raise ValueError("not a JSON object")
@@ -152,14 +162,15 @@ def _weight(text: str) -> Fraction:
 
 
 def _service(row: _RowReader) -> StoredService:
+    active = row.parsed("blocks", blocks_from_map)
     return StoredService(
         row["name"],
         frozenset(row["groups"]),
         row.parsed("config", _object),
         row["claim"],
         row["generation"],
-        active=row.parsed("blocks", blocks_from_map),
-        home=row.parsed("planned", blocks_from_map),
+        active=active,
+        home=row.parsed("planned", blocks_from_map).over(active),
     )
 
 
@@ -171,7 +182,7 @@ def _service_row(service: StoredService) -> Row:
         "claim": service.claim,
         "generation": service.generation,
         "blocks": blocks_to_map(service.active),
-        "planned": blocks_to_map(service.home),
+        _PLANNED: blocks_to_map(service.home.without(service.active)),
     }
 
 
@@ -364,7 +375,7 @@ def _difference(old: Row, new: Row) -> tuple[dict[str, Any], list[list[Any]]]:
         before = old[column]
         if before == value:
             continue
-        if not isinstance(value, Mapping):
+        if not isinstance(value, Mapping) or column == _PLANNED:
             updated[column] = value
             continue
         # `insert` leaves keys alone that the map has already (RFC 7047, 5.1): they are deleted first.
@@ -374,6 +385,9 @@ def _difference(old: Row, new: Row) -> tuple[dict[str, Any], list[list[Any]]]:
             mutations.append([column, "delete", ["set", gone]])
         if come:
             mutations.append([column, "insert", atom(come)])
+    if (updated or mutations) and _PLANNED in new:
+        # Rows of earlier versions have all home blocks there.
+        updated[_PLANNED] = new[_PLANNED]
     return updated, mutations
 
 

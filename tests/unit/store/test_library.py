@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from xenoovs.errors import StoreError
 from xenoovs.store.client import StoreClient
-from xenoovs.store.replica import Replica
+from xenoovs.store.replica import Replica, StoreSession, open_session
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.view import Changes
 
@@ -42,3 +43,25 @@ def test_a_library_that_cannot_write_is_named_and_not_the_connection(monkeypatch
     monkeypatch.delattr("xenoovs.store.client.Transaction.add_op")
     with pytest.raises(StoreError, match=r"the Python library `ovs` has to be 3\.3 or newer"):
         StoreClient("unix:/nonexistent", with_intents=True).commit(0, Changes())
+
+
+def test_dpus_that_lose_a_server_do_not_all_come_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 agents of a relay that died met a queue of ten, and the last was back after 44 s."""
+    monkeypatch.setattr("xenoovs.store.replica.uniform", lambda _least, most: most)
+
+    def waits_ms(dpus: int, *, is_lost: bool) -> int:
+        session = open_session(["unix:/nonexistent"])
+        watched, reconnect = StoreSession(session), session.reconnect
+        watched.dpus = dpus
+        reconnect.run(0)
+        reconnect.connecting(0)
+        if is_lost:
+            reconnect.connected(0)
+            session.reconnect.activity(5000)
+        session.reconnect.disconnected(5000, errno.EPIPE)
+        return int(reconnect.timeout(5000))
+
+    assert waits_ms(1000, is_lost=True) - waits_ms(0, is_lost=True) == 10_000
+    assert waits_ms(100, is_lost=True) - waits_ms(0, is_lost=True) == 1_000
+    assert waits_ms(9000, is_lost=True) == waits_ms(1000, is_lost=True), "no longer than 10 s"
+    assert waits_ms(1000, is_lost=False) == waits_ms(0, is_lost=False), "after a failed attempt the back-off counts"
