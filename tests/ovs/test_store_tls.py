@@ -366,19 +366,26 @@ def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) 
             server.kill()
 
 
+def without_roles(database: StoreDatabase) -> str:
+    schema = json.loads(schema_text(database))
+    tables = {name: table for name, table in schema["tables"].items() if not name.startswith("RBAC")}
+    return json.dumps({**schema, "version": "0.9.0", "tables": tables})
+
+
 def test_a_database_without_roles_is_not_served(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server takes every client of such a database for one that may change all."""
     directory = tmp_path / "store"
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "xenoovs.store.servers.schema_text", lambda database: schema_text(database).replace("1.1.0", "1.0.0")
-        )
+        patch.setattr("xenoovs.store.servers.schema_text", without_roles)
+        patch.setattr("xenoovs.store.servers.role_operations", lambda _database: [])
         create_databases(directory, name="test")
     files = files_of(directory, StoreDatabase.STATES)
     port = StorePort(loopback(1, NETWORK + 2), STATE_PORT, is_read_only=False, is_tls=True)
-    with pytest.raises(StoreError, match=r"has schema 1\.0\.0, and this version needs 1\.1\.0"):
+    with pytest.raises(
+        StoreError, match=r"cannot be used: it has schema 0\.9\.0, and this version needs .* fleet init"
+    ):
         start_server(files, [port], tls=certificates(authority, tmp_path, "server"))
     assert not stop_server(files), "it is stopped"
 

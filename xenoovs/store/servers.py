@@ -22,7 +22,16 @@ from typing import Any
 
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
 from xenoovs.store.replica import is_loopback, parse_remotes
-from xenoovs.store.rows import DPU_ROLE, FLEET, READER_ROLE, StoreDatabase, role_operations, role_tables, schema_text
+from xenoovs.store.rows import (
+    DPU_ROLE,
+    FLEET,
+    READER_ROLE,
+    StoreDatabase,
+    renewed_roles,
+    role_operations,
+    role_tables,
+    schema_text,
+)
 from xenoovs.store.view import FORMAT
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.process import run, try_run
@@ -44,6 +53,8 @@ _NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet in
 _STEP_S = 0.05
 JOIN_PATIENCE_S = 30.0
 """How long a server is waited for that joins its cluster, or asks for the newest rows."""
+_CONVERT_S = 60
+"""A conversion of a large database takes seconds, and waits for most servers of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +370,7 @@ def start_server(
     """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
 
     Raises:
-        StoreError: It runs already, there is no database, an older version created it, its cluster lacks TLS, or
+        StoreError: It runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
             ovsdb-server refuses to start.
         CertificateUnusable: A file cannot be used: ovsdb-server would only log it, and refuse all clients.
     """
@@ -394,7 +405,7 @@ def start_server(
             state = server_state(files.remote, database)
             if state.is_connected:
                 if not source:
-                    _check_schema(files, database)
+                    _upgrade(files, database)
                 return ""
             reason = "it has not joined its cluster yet, or has lost it" if not source else "its source does not answer"
         except StoreUnreachable as error:
@@ -418,14 +429,50 @@ def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
         raise StoreError(f"{address} of {files.name} can be reached from other hosts; {_NEW_DATABASES} with TLS")
 
 
-def _check_schema(files: ServerFiles, database: StoreDatabase) -> None:
-    """Stop a server whose database has no roles, so that no certificate would be asked for its name."""
-    wanted = json.loads(schema_text(database))["version"]
-    said = try_run(["ovsdb-client", "--timeout=5", "get-schema-version", files.remote, database.value])
-    found = said.stdout.strip()
-    if said.exit_code == 0 and found != wanted:
+def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
+    """Bring the schema of a database to that of this version, and stop a server whose database cannot be used.
+
+    The first server of a cluster that has this version converts for all; the others follow by the log of RAFT. A newer
+    schema is used as it is: another host was upgraded first.
+    """
+    try:
+        _convert(files, database)
+    except (CommandFailed, StoreError) as error:
         stop_server(files)
-        raise StoreError(f"{files.database} has schema {found}, and this version needs {wanted}; {_NEW_DATABASES}")
+        reason = error.stderr.strip() if isinstance(error, CommandFailed) else error
+        raise StoreError(f"{files.database} cannot be used: {reason}; {_NEW_DATABASES}") from None
+
+
+def _convert(files: ServerFiles, database: StoreDatabase) -> None:
+    """Raises CommandFailed, and StoreError: without a conversion it lacks something, or with one it would lose it."""
+    asked = ["ovsdb-client", "--timeout=5", "get-schema", files.remote, database.value]
+    found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
+    versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
+    if not role_tables().keys() <= found["tables"].keys():
+        # No certificate would be asked for its name.
+        raise StoreError(versions)
+    missing, dropped = _columns(wanted) - _columns(found), _columns(found) - _columns(wanted)
+    if _version(found) >= _version(wanted):
+        if missing:
+            raise StoreError(f"{versions}, but it lacks {min(missing)}")
+        return
+    if dropped:
+        raise StoreError(f"{versions}, in which there is no {min(dropped)}")
+    with tempfile.TemporaryDirectory(prefix=".convert-", dir=files.directory) as work:
+        schema = Path(work) / "schema"
+        schema.write_text(schema_text(database))
+        convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", files.remote, str(schema)]
+        run(convert, timeout_s=2 * _CONVERT_S)
+    # What a role may change is a list of columns.
+    transact(files, database, *renewed_roles(database))
+
+
+def _version(schema: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(map(int, schema["version"].split(".")))
+
+
+def _columns(schema: dict[str, Any]) -> set[str]:
+    return {f"{table}.{column}" for table, found in schema["tables"].items() for column in found["columns"]}
 
 
 def _check_free(port: StorePort) -> None:

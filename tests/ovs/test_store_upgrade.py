@@ -1,0 +1,186 @@
+"""A newer xenoovs on one host of the store converts the schema while clients are connected, or changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ovs.stores import (
+    StoreServer,
+    first_view,
+    running_cluster,
+    running_relay,
+    service,
+    wait_generation,
+)
+from tests.patience import eventually
+from xenoovs.errors import StoreError
+from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.rows import StoreDatabase, schema_text
+from xenoovs.store.servers import ServerFiles, create_databases, files_of, start_server, stop_server
+from xenoovs.store.view import Changes
+
+pytestmark = pytest.mark.ovs
+
+CLIENTS = 100
+Edit = Callable[[dict[str, Any]], object]
+Starts = Callable[[ServerFiles], str]
+
+
+@pytest.fixture
+def start() -> Iterator[Starts]:
+    """Starts a server in the background, as `fleet server` does; it ends with the test."""
+    with ExitStack() as stack:
+
+        def run(files: ServerFiles) -> str:
+            stack.callback(stop_server, files)
+            return start_server(files)
+
+        yield run
+
+
+def as_written_by(monkeypatch: pytest.MonkeyPatch, version: str, edit: Edit) -> None:
+    """Let databases be created with another schema."""
+
+    def text(database: StoreDatabase) -> str:
+        schema = json.loads(schema_text(database))
+        edit(schema["tables"])
+        return json.dumps({**schema, "version": version})
+
+    monkeypatch.setattr("xenoovs.store.servers.schema_text", text)
+
+
+def without(table: str, column: str) -> Edit:
+    return lambda tables: tables.get(table, {"columns": {column: {}}})["columns"].pop(column)
+
+
+def ask(files: ServerFiles, *arguments: str) -> str:
+    command, *rest = arguments
+    return subprocess.run(
+        ["ovsdb-client", "--timeout=30", command, files.remote, *rest], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_the_first_upgraded_server_converts_for_all_and_no_client_loses_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    """A relay and 100 agents are connected; one of them has no more to do than to read all again."""
+    with ExitStack() as stack:
+        with monkeypatch.context() as patch:
+            as_written_by(patch, "0.9.0", without("Service", "drain_until_ms"))
+            cluster = stack.enter_context(running_cluster(tmp_path))
+        source = ",".join(server.remote for server in cluster)
+        relay = stack.enter_context(running_relay(tmp_path, source))
+        writer = stack.enter_context(StoreClient(",".join(each.files.remote for each in cluster), with_intents=True))
+        first_view(writer)
+        assert writer.commit(0, Changes({"dns": service("dns", "a", "b")})) is CommitOutcome.COMMITTED
+        agents = [stack.enter_context(StoreClient(relay.remote)) for _ in range(CLIENTS)]
+        before = [wait_generation(agent, 1) for agent in agents]
+        upgraded = cluster[-1]
+        upgraded.kill()
+
+        assert start(upgraded.files) == ""
+
+        version = json.loads(schema_text(StoreDatabase.FLEET))["version"]
+        for server in cluster:
+            eventually(
+                lambda: ask(server.files, "get-schema-version", "xenoovs") == version,  # noqa: B023
+                f"the schema of {server.files.directory.name}",
+            )
+        assert "drain_until_ms" in ask(relay.files, "get-schema", "xenoovs"), "relays follow"
+        eventually(lambda: writer.connection.is_connected, "the writer is back")
+        assert writer.commit(1, Changes({"web": service("web", "c")}), timeout_s=60) is CommitOutcome.COMMITTED
+        after = [wait_generation(agent, 2) for agent in agents]
+        assert all(view.services["dns"] == before[0].services["dns"] for view in (*before, *after))
+        assert {name for view in after for name in view.services} == {"dns", "web"}
+        assert not any(agent.connection.problem for agent in agents)
+
+
+def test_after_an_upgrade_dpus_may_write_the_new_columns(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    files = files_of(tmp_path / "store", StoreDatabase.STATES)
+    permissions = ("dump", "--format=json", "xenoovs_state", "RBAC_Permission", "update")
+    with monkeypatch.context() as patch:
+        as_written_by(patch, "0.9.0", without("Dpu_State", "clock_us"))
+        patch.setattr("xenoovs.store.rows._STATUS", ("name", "version"))
+        create_databases(tmp_path / "store", name="test")
+    assert start(files) == ""
+    assert "clock_us" in ask(files, *permissions)
+    assert len(json.loads(ask(files, *permissions))["data"]) == 1
+    roles = json.loads(ask(files, "dump", "--format=json", "xenoovs_state", "RBAC_Role", "name"))["data"]
+    assert sorted(role for (role,) in roles) == ["dpu", "reader"]
+
+
+def test_a_newer_schema_with_all_that_is_needed_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    """Another host was upgraded first; this one still runs the version before."""
+    files = files_of(tmp_path / "store", StoreDatabase.FLEET)
+    with monkeypatch.context() as patch:
+        as_written_by(patch, "9.0.0", lambda tables: tables["RBAC_Role"]["columns"].update(more={"type": "string"}))
+        create_databases(tmp_path / "store", name="test")
+    assert start(files) == ""
+    assert ask(files, "get-schema-version", "xenoovs") == "9.0.0"
+    with StoreClient(files.remote, with_intents=True) as client:
+        first_view(client)
+        assert client.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("version", "edit", "message"),
+    [
+        ("9.0.0", without("Service", "planned"), r"it has schema 9\.0\.0.*but it lacks Service\.planned"),
+        (
+            "0.9.0",
+            lambda tables: tables["RBAC_Role"]["columns"].update(more={"type": "string"}),
+            r"it has schema 0\.9\.0.*in which there is no RBAC_Role\.more",
+        ),
+    ],
+)
+def test_a_schema_that_lacks_something_or_would_lose_it_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts, version: str, edit: Edit, message: str
+) -> None:
+    files = files_of(tmp_path / "store", StoreDatabase.FLEET)
+    with monkeypatch.context() as patch:
+        as_written_by(patch, version, edit)
+        create_databases(tmp_path / "store", name="test")
+    before = files.database.read_bytes()
+    with pytest.raises(StoreError, match=message):
+        start(files)
+    assert files.database.read_bytes() == before
+    assert not stop_server(files), "it is stopped"
+
+
+def test_a_conversion_that_the_server_refuses_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    """Rows that an older schema allowed and this one does not."""
+    files = files_of(tmp_path / "store", StoreDatabase.FLEET)
+    with monkeypatch.context() as patch:
+
+        def edit(tables: dict[str, Any]) -> None:
+            if fleet := tables.get("Fleet"):
+                fleet["columns"]["name"] = {"type": "string"}
+
+        as_written_by(patch, "0.9.0", edit)
+        create_databases(tmp_path / "store", name="test")
+    server = StoreServer(files)
+    server.start()
+    try:
+        ask(
+            files,
+            "transact",
+            json.dumps(["xenoovs", {"op": "update", "table": "Fleet", "where": [], "row": {"name": ""}}]),
+        )
+    finally:
+        server.kill()
+    with pytest.raises(StoreError, match=r"cannot be used: .*constraint"):
+        start(files)
+    assert not stop_server(files), "it is stopped"
