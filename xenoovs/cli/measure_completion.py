@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, lab_measure_options, run_on_bed, show_result
+from xenoovs.cli.measure_run import MeasureSettings, lab_measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.cli.options import data_size
 from xenoovs.cli.output import echo, print_table
 from xenoovs.measure.completion import QUICK_SIZE, CompletionCase, CompletionExperiment, Scene, points_of, scenes_of
@@ -50,7 +50,7 @@ def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
 )
 @click.option("--flows", type=click.IntRange(1, 1000), metavar="N", help="Flows of each sender; needs --bytes.")
 @click.option("--bytes", "size", type=data_size, metavar="SIZE", help="Of each flow, such as 50kb; needs --flows.")
-@click.option("--repeats", type=click.IntRange(1, 1000), metavar="N", help="Samples of each point.  [default: 10]")
+@repeats_option("[default: 10]")
 @click.option(
     "--txrehash/--no-txrehash",
     default=False,

@@ -6,16 +6,37 @@ from typing import cast
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.measure_run import (
+    MeasureSettings,
+    bed_of,
+    measure_options,
+    repeats_option,
+    run_on_bed,
+    show_result,
+)
 from xenoovs.cli.options import yes_option
 from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.cli.restart_ovs import RESTART_WARNING
 from xenoovs.display import span
-from xenoovs.measure.echo import OFFLOADS, echo_experiment, offload_restored
+from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, echo_experiment, offload_restored
 from xenoovs.measure.repeats import mean_value
 from xenoovs.measure.samples import RecordedRun, Sample, point_key
 
+_MOST_BYTES = SIZES_BYTES[-1]
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
+
+
+def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        sizes = tuple(dict.fromkeys(int(word) for word in given.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,65536.") from None
+    for size in sizes:
+        if not 1 <= size <= _MOST_BYTES:
+            raise click.BadParameter(f"{size} is no size of a message: 1 to {_MOST_BYTES}.")
+    return sizes
 
 
 @click.command("echo")
@@ -27,8 +48,17 @@ _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOAD
     show_default=True,
     help="Measure with hardware offload on, off or both; Open vSwitch is restarted for each change.",
 )
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    metavar="BYTES,...",
+    help="Sizes of messages, up to 16777216.  [default: the powers of 4 from 16]",
+)
+@repeats_option("[default: 5, quick 1]")
 @yes_option
-def echo_command(settings: MeasureSettings, offload: str, *, yes: bool) -> None:
+def echo_command(
+    settings: MeasureSettings, offload: str, sizes: tuple[int, ...] | None, repeats: int | None, *, yes: bool
+) -> None:
     """Measure the round-trip time of TCP messages of 16 bytes to 16 MiB to the first backend of the service.
 
     Each sample is one connection with up to 50 messages, which the backend echoes. For that time the bridge has a flow
@@ -39,10 +69,13 @@ def echo_command(settings: MeasureSettings, offload: str, *, yes: bool) -> None:
     Examples:
       xenoovs measure echo --lab --quick
       xenoovs measure echo my.yaml --bed bed.yaml --offload both
+      xenoovs measure echo --lab --sizes 64,65536 --repeats 3
     """
     offloads = _CHOICES[offload]
     with bed_of(settings) as bed:
-        experiment = echo_experiment(bed, offloads=offloads, quick=settings.quick)
+        experiment = echo_experiment(
+            bed, offloads=offloads, quick=settings.quick, sizes=sizes or SIZES_BYTES, repeats=repeats
+        )
         if offload == "unchanged":
             recorded = run_on_bed(settings, bed, experiment)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.cli.options import Command, duration
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
@@ -53,9 +53,7 @@ def _splits(_context: click.Context, _parameter: click.Parameter, given: str) ->
 def _load_options(command: Command) -> Command:
     """Add the options of every load."""
     options = [
-        click.option(
-            "--repeats", type=click.IntRange(1, 1000), metavar="N", help="Samples of each point.  [default: 5, quick 2]"
-        ),
+        repeats_option("[default: 5, quick 2]"),
         click.option(
             "--trial",
             "trial_s",

@@ -12,7 +12,15 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.defaults import announce, find_lab
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, document_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.measure_run import (
+    MeasureSettings,
+    bed_of,
+    document_of,
+    measure_options,
+    repeats_option,
+    run_on_bed,
+    show_result,
+)
 from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.path_list import list_paths
 from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
@@ -70,6 +78,7 @@ def _named_lab(context: click.Context, _parameter: click.Parameter, given: str |
     show_default=True,
     help="Measure ways to the backends alone, or also those from them, which need tcpreplay on the backends.",
 )
+@repeats_option("[default: 5, quick: as many as fit, 5 at most]")
 @click.option(
     "--by",
     "criterion",
@@ -108,6 +117,7 @@ def paths_command(
     settings: MeasureSettings,
     *,
     directions: str,
+    repeats: int | None,
     criterion: Criterion,
     demand: Fraction | None,
     weights: Path | None,
@@ -148,9 +158,10 @@ def paths_command(
         planner.show_file(settings)
         return
     require_libraries("numpy")
+    chosen = _DIRECTIONS[directions]
     with (
         bed_of(settings) as bed,
-        paths_experiment(bed, directions=_DIRECTIONS[directions], quick=settings.quick, seed=settings.seed) as made,
+        paths_experiment(bed, directions=chosen, quick=settings.quick, seed=settings.seed, repeats=repeats) as made,
     ):
         recorded = run_on_bed(settings, bed, made)
     planner.show_run(settings, recorded)

@@ -96,6 +96,12 @@ def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str 
 LabCallback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
 
+def repeats_option(default: str) -> Callable[[Command], Command]:
+    """Return the option for the number of samples. `default`: as its help shows it."""
+    samples = click.IntRange(1, 1000)
+    return click.option("--repeats", type=samples, metavar="N", help=f"Samples of each point.  {default}")
+
+
 def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, has_service: bool = True) -> Command:
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 

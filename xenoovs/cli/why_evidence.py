@@ -17,6 +17,7 @@ from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
+from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.errors import ParseError, SwitchError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign, is_ours
@@ -150,14 +151,22 @@ def read_kernel_evidence(
     try:
         evidence = replace(evidence, filters=dump_filters(cookies).by_cookie)
         if inquiry.probe_driver:
+            tried = {device: rules for device, rules in cookies.items() if not is_tunnel_device(device)}
             with RouteSocket() as netlink:
-                answers = SkipSwProber(netlink, inquiry.endpoint.local_rundir).ask(cookies)
+                answers = SkipSwProber(netlink, inquiry.endpoint.local_rundir).ask(tried)
             ufids = (candidate.megaflow.ufid or "" for candidate in refused)
             driver = {ufid: answers[cookie] for ufid in ufids if (cookie := cookie_of_ufid(ufid)) in answers}
             evidence = replace(evidence, driver=driver)
     except SwitchError as error:
         return evidence, (str(error),)
-    return evidence, ()
+    untried = [device for device in cookies if is_tunnel_device(device)] if inquiry.probe_driver else []
+    return evidence, tuple(_UNTRIED.format(device=device) for device in untried)
+
+
+_UNTRIED = (
+    "the driver was not asked about rules of {device}: for a device without offload of its own, the kernel itself "
+    "refuses a rule for hardware alone (tc_setup_cb_add() of net/sched/cls_api.c); dmesg may have the driver's words"
+)
 
 
 def _is_refused(candidate: Candidate) -> bool:

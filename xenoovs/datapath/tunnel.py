@@ -21,6 +21,14 @@ TUNNEL_DEVICES = {
 }
 """Type of a tunnel's interface -> what the name of its datapath port starts with (lib/netdev-vport.c)."""
 
+_DEVICES = tuple(TUNNEL_DEVICES.values())
+
+
+def is_tunnel_device(name: str | None) -> bool:
+    """Return whether a datapath port is the device that all tunnels of one type share."""
+    return name is not None and name.startswith(_DEVICES)
+
+
 _FLOW = "flow"
 """The value of remote_ip, local_ip and key with which flows choose them (ovs-vswitchd.conf.db(5), table Interface)."""
 

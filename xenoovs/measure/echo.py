@@ -89,8 +89,23 @@ class EchoExperiment:
         return Measurement(values, fewer if len(rtt_us) < min(3, self.messages) else ())
 
 
-def echo_experiment(bed: Bed, *, offloads: Sequence[str], quick: bool) -> EchoExperiment:
-    """Return the experiment. Raises MeasureError when the bed cannot offload."""
+def echo_experiment(
+    bed: Bed,
+    *,
+    offloads: Sequence[str],
+    quick: bool,
+    sizes: Sequence[int] = SIZES_BYTES,
+    repeats: int | None = None,
+) -> EchoExperiment:
+    """Return the experiment. Raises MeasureError when the bed cannot offload.
+
+    Args:
+        bed: Where.
+        offloads: Each of OFFLOADS.
+        quick: Whether the run has to end within a minute.
+        sizes: Of messages in bytes.
+        repeats: None: 5, and 1 of a quick run.
+    """
     if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
         raise MeasureError(
             f"{bed.name} has the datapath of Open vSwitch in user space, which offloads nothing: leave out --offload, "
@@ -102,13 +117,13 @@ def echo_experiment(bed: Bed, *, offloads: Sequence[str], quick: bool) -> EchoEx
             "there"
         )
     targets = ("backend", "dpu") if bed.dpu.address else ("backend",)
-    points = [
+    points: list[Point] = [
         {"bytes": size, "offload": offload, "target": target}
         for target in targets
         for offload in offloads
-        for size in SIZES_BYTES
+        for size in sizes
     ]
-    return EchoExperiment(points, repeats=1 if quick else 5, messages=50, limit_s=0.5 if quick else 60.0)
+    return EchoExperiment(points, repeats=repeats or (1 if quick else 5), messages=50, limit_s=0.5 if quick else 60.0)
 
 
 # The server, and the flow that leads to it.

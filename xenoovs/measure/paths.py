@@ -161,12 +161,21 @@ def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tu
 
 @contextmanager
 def paths_experiment(
-    bed: Bed, *, directions: Sequence[PathDirection], quick: bool, seed: int, frame_bytes: int | None = None
+    bed: Bed,
+    *,
+    directions: Sequence[PathDirection],
+    quick: bool,
+    seed: int,
+    frame_bytes: int | None = None,
+    repeats: int | None = None,
 ) -> Iterator[PathsExperiment]:
-    """Prepare the experiment; everything is undone at the end. Raises MeasureError."""
+    """Prepare the experiment; everything is undone at the end. Raises MeasureError.
+
+    `repeats`: None: 5, and of a quick run as many as fit.
+    """
     paths = bed_paths(bed)
     points = path_points([path.name for path in paths], directions)
-    repeats = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS
+    usual = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS
     shortest = FRAME_BYTES if paths[0].inward.version == 4 else 66
     with path_bench(bed, paths, directions, frame_bytes=frame_bytes or shortest, seed=seed) as bench:
-        yield PathsExperiment(bench, points, repeats, _ROUND_TRIPS[quick], _TRIAL_S[bed.kind, quick])
+        yield PathsExperiment(bench, points, repeats or usual, _ROUND_TRIPS[quick], _TRIAL_S[bed.kind, quick])

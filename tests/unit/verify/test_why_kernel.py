@@ -30,6 +30,14 @@ def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
     assert reason.fix == ("xenoovs why FILE --probe-driver",)
 
 
+def test_a_rule_of_a_tunnel_device_cannot_be_tried_so_the_usual_cause_is_named() -> None:
+    came = megaflow(keys="tunnel(src=192.0.2.2,dst=192.0.2.1)", in_port="genev_sys_6081")
+    reason = silent_refusal(case(came, evidence=Evidence(host(), filters={COOKIE: RULE})))
+    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
+    assert "`tunnel route` and `tunnel local` of `xenoovs doctor`" in reason.text
+    assert reason.fix == ("xenoovs doctor",)
+
+
 def test_megaflows_of_this_shape_in_hardware_mean_a_full_table_or_a_refusal_by_value() -> None:
     """A full table was called likely where a driver had hash collisions."""
     in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))

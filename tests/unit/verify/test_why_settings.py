@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.verify.why_cases import OFF, WHOLE, case, device, host, megaflow
-from xenoovs.datapath.host import Device, OffloadHistory
+from xenoovs.datapath.host import Device, Feature, OffloadHistory
 from xenoovs.verify.why.case import Evidence, shape_of
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 from xenoovs.verify.why.settings import setting_reasons
@@ -102,6 +104,19 @@ def test_packets_leave_by_a_port_of_no_or_another_eswitch(switch_id: str | None)
     reason = _only(list(setting_reasons(case(seen=host(devices=devices)))))
     assert reason.cause is Cause.EGRESS_NOT_ON_ESWITCH
     assert f"of p1 {switch_id or 'empty'}" in reason.evidence[0]
+
+
+GENEVE = replace(device("genev_sys_6081", switch_id=None), hw_tc_offload=Feature(False, is_fixed=True))
+"""As ethtool and sysfs show it, also where the NIC forwards by its rules."""
+
+
+def test_bug_a_device_of_tunnels_was_called_unfit_although_drivers_take_its_rules() -> None:
+    """With OVN it was the first reason of each tunnel: certain, and wrong."""
+    came = megaflow(keys="tunnel(tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,flags(+key))", in_port=GENEVE.name)
+    outer = "set(tunnel(tun_id=0x1,dst=192.0.2.2,ttl=64,tp_dst=6081,flags(key)))"
+    left = megaflow(actions=f"{outer},{GENEVE.name}")
+    for found in (came, left):
+        assert list(setting_reasons(case(found, seen=host(devices=(device("p0"), device("p1"), GENEVE))))) == []
 
 
 @pytest.mark.parametrize(("datapath", "port_type"), [("netdev", "system"), ("dummy", "dummy"), ("netdev", "tap")])

@@ -32,11 +32,15 @@ WHOLE = OffloadHistory(
 
 
 def megaflow(
-    layer: str = "dp:tc", actions: str = "set(eth(dst=02:00:5e:10:00:02)),p1", *, keys: str = "dp_hash(0/0)"
+    layer: str = "dp:tc",
+    actions: str = "set(eth(dst=02:00:5e:10:00:02)),p1",
+    *,
+    keys: str = "dp_hash(0/0)",
+    in_port: str = "p0",
 ) -> Megaflow:
-    """One of a block whose packets come in by p0, as OVS 3.1 prints it."""
+    """One of a block, as OVS 3.1 prints it."""
     return parse_megaflow(
-        f"ufid:{UFID}, recirc_id(0),{keys},in_port(p0),eth(src=00:00:00:00:00:00/00:00:00:00:00:00,"
+        f"ufid:{UFID}, recirc_id(0),{keys},in_port({in_port}),eth(src=00:00:00:00:00:00/00:00:00:00:00:00,"
         "dst=02:00:5e:10:00:01),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.3,dst=10.3.10.45,proto=17,tos=0/0,ttl=0/0,"
         f"frag=no),udp(src=0/0,dst=53), packets:3, bytes:294, used:1.301s, {layer}, actions:{actions}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from xenoovs.datapath.host import Feature, Unknown
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.verify.chains import is_hop
 from xenoovs.verify.why.case import Case, shape_of
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
@@ -109,6 +110,13 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
 
 def silent_refusal(case: Case) -> Reason:
     """Return the reason for a rule that stays in traffic control without any other reason."""
+    if is_tunnel_device(case.in_port):
+        # The kernel refuses a trial here itself, without the driver.
+        text = (
+            "the driver took no rule for packets of this tunnel; most often their local address is on no port of its "
+            "eSwitch, as on a bridge; see `tunnel route` and `tunnel local` of `xenoovs doctor`, and dmesg"
+        )
+        return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, _rule(case), ("xenoovs doctor",))
     return Reason(
         Cause.REFUSED_BY_DRIVER,
         Likelihood.POSSIBLE,

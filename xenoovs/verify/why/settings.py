@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.host import BridgeState, Feature
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.verify.why.case import MINIFLOW, Case
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
@@ -173,8 +174,10 @@ def _device(case: Case) -> Iterator[Reason]:
     device = case.evidence.device(case.in_port)
     if device is None:
         return
+    # Drivers take the rules of a tunnel device although it has no offload of its own (flow_indr_dev_register()).
+    is_of_tunnels = is_tunnel_device(device.name)
     feature = device.hw_tc_offload
-    if isinstance(feature, Feature) and not feature.is_on:
+    if isinstance(feature, Feature) and not feature.is_on and not is_of_tunnels:
         fixed = " [fixed]" if feature.is_fixed else ""
         yield Reason(
             Cause.HW_TC_OFFLOAD_OFF,
@@ -192,7 +195,7 @@ def _device(case: Case) -> Iterator[Reason]:
             case.evidence.target.restart,
         )
     offloads = any(port == case.in_port for port, _, _ in case.evidence.in_hardware)
-    if device.switch_id is None and not offloads:
+    if device.switch_id is None and not offloads and not is_of_tunnels:
         yield Reason(
             Cause.NOT_ON_ESWITCH,
             Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY,
@@ -214,6 +217,9 @@ def _egress(case: Case) -> Iterator[Reason]:
     for name in (port for port in case.egress if bridge is None or port != bridge.name):
         device = case.evidence.device(name)
         if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:
+            continue
+        if is_tunnel_device(name):
+            # The NIC encapsulates, and the packet leaves by the device of its route.
             continue
         is_copy = len(case.egress) > 1 and name != _main_output(case)
         what = f"a copy of each packet leaves by {name}, a second output (a mirror, or a flow with several outputs)"
