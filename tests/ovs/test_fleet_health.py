@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -124,6 +125,15 @@ def down(store: FleetServers) -> list[str]:
     return sorted(row["target"].split("/")[0] for row in select(store, "Watch") if row["is_down"])
 
 
+def ready(dpu: FleetDpu) -> tuple[int, str]:
+    """What the check of a BGP speaker gets: the status, and the reason."""
+    argv = ["curl", "-s", "-w", "\n%{http_code}", "--unix-socket", str(dpu.socket), "http://localhost/ready"]
+    body, _, status = run(argv).stdout.rpartition("\n")
+    document = json.loads(body)
+    assert document["ready"] is (status == "200")
+    return int(status), document["reason"]
+
+
 def serves(dpu: FleetDpu, mac: str) -> bool:
     return any(mac in line for line in dpu.blocks())
 
@@ -163,6 +173,17 @@ def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_not
     eventually(lambda: "network unreachable" in log("status", "--db", three.bridge.ovs.db).out, "the failed probes")
     assert down(store) == []
     assert all(dpu.blocks() == before for dpu in store.dpus)
+    # Routers are to send it no clients: the others reach all backends.
+    eventually(lambda: ready(three) == (503, "this DPU alone cannot reach most backends"), "a DPU that withdraws")
+    assert [ready(dpu) for dpu in store.dpus[:2]] == [(200, ""), (200, "")]
+    assert down(store) == []
+    assert all(dpu.blocks() == before for dpu in store.dpus)
+
+    assert store.fleet("drain-dpu", "dpu1").status == 0
+    eventually(lambda: ready(store.dpus[0])[0] == 503, "a DPU that an operator took out")
+    assert "undrain-dpu dpu1" in ready(store.dpus[0])[1]
+    assert store.fleet("undrain-dpu", "dpu1").status == 0
+    eventually(lambda: ready(store.dpus[0]) == (200, ""), "its return")
 
     number = generation(store)
     store.stop()
@@ -171,7 +192,7 @@ def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_not
     eventually(lambda: "connection refused" in log("status", "--db", one.bridge.ovs.db).out, "the failed probes")
     assert all(dpu.blocks() == before for dpu in store.dpus)
     store.start()
-    # Two of three witnesses say so; the third one cannot reach anything.
+    # Two of three witnesses say so; the votes of the third one do not count.
     eventually(lambda: all_alike(store, without="02:00:5e:10:00:01"), "the ejection after the loss")
     assert down(store) == [ADDRESSES[0]]
     assert generation(store) > number

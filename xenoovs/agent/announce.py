@@ -6,13 +6,13 @@ The routes are level-triggered as the flows are: after each round, and every few
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.log import info, warn
+from xenoovs.agent.ready import GRACE_S
 from xenoovs.agent.snapshot import AnnouncementView
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _CHECK_S = 5.0
 """Between two comparisons of the routes without a round."""
-_GRACE_S = 3.0
-"""For so long rounds may fail before VIPs are withdrawn: a restart of Open vSwitch takes a second."""
 _BGP_SOON_S, _BGP_S = 1.0, 10.0
 """When the BGP speaker is asked after a change, and between two questions."""
 
@@ -52,6 +50,7 @@ class BridgeFacts:
 
     Attributes:
         is_withdrawn: An operator has withdrawn all VIPs.
+        withheld: Why the fleet wants no clients here; empty: it does.
         failing_s: How long rounds have failed; None: the last one succeeded.
         error: Why the last round failed.
         is_known: The flows of the bridge are known since the start of the agent.
@@ -61,6 +60,7 @@ class BridgeFacts:
     """
 
     is_withdrawn: bool = False
+    withheld: str = ""
     failing_s: float | None = None
     error: str = ""
     is_known: bool = True
@@ -83,7 +83,9 @@ def _for_all(facts: BridgeFacts) -> VipDecision | None:
     """Return the decision for all VIPs alike; None: it depends on their services."""
     if facts.is_withdrawn:
         return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
-    if facts.failing_s is not None and facts.failing_s >= _GRACE_S:
+    if facts.withheld:
+        return VipDecision(VipAction.WITHDRAW, facts.withheld)
+    if facts.failing_s is not None and facts.failing_s >= GRACE_S:
         return VipDecision(VipAction.WITHDRAW, f"reconcile fails: {facts.error}")
     if not facts.has_ingress:
         return VipDecision(VipAction.WITHDRAW, "no ingress port has a link")
@@ -136,7 +138,6 @@ class Announcer:
         self._views: dict[IPAddress, AnnouncementView] = {}
         self._bgp: Mapping[IPAddress, BgpRoute] = {}
         self._bgp_problem = self._problem = ""
-        self._failing_since_s: float | None = None
         self._wake, self._ask = asyncio.Event(), asyncio.Event()
         self._is_open: bool | None = None
         agent.announcements = self._shown
@@ -192,21 +193,16 @@ class Announcer:
         return self._routes.change(add=desired - found, remove=found - desired)
 
     def _facts(self, balancer: Balancer) -> BridgeFacts:
-        agent, now_s = self._agent, time.monotonic()
-        report, runtime, ports_down = agent.report, agent.state.runtime, agent.state.ports_down
-        if not report.last_error:
-            self._failing_since_s = None
-        elif self._failing_since_s is None and not report.is_late:
-            # A round that is late may be right in the end. One at a switch that does not answer fails by itself.
-            self._failing_since_s = now_s
-        since_s = self._failing_since_s
+        agent = self._agent
+        report, runtime, ready = agent.report, agent.state.runtime, agent.ready
         return BridgeFacts(
             is_withdrawn=runtime.is_paused and runtime.is_withdrawn,
-            failing_s=None if since_s is None else now_s - since_s,
+            withheld=ready.withheld(),
+            failing_s=ready.failing_s(),
             error=report.last_error,
-            is_known=agent.engine.program is not None and (report.last_round_s is not None or bool(report.held)),
+            is_known=ready.is_known,
             is_held=bool(report.held),
-            has_ingress=not ports_down.union(report.without).issuperset(balancer.uplinks.ingress),
+            has_ingress=ready.has_ingress,
             serving=serving_services(agent),
         )
 

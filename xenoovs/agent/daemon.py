@@ -25,6 +25,7 @@ from xenoovs.agent.notify import Notifier
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.overrides import OverrideRequest
 from xenoovs.agent.paths.views import remote_views
+from xenoovs.agent.ready import ReadyCheck
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
@@ -140,6 +141,7 @@ class Agent:
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
+        ready: Says whether this host should get clients.
         fleet: Returns what is known of the fleet that this agent belongs to; None: it belongs to none.
         check_override: Raises RequestRefused while overrides are none of this agent's business.
         mover: Chooses the paths of tunnels; None: it was not started.
@@ -181,6 +183,7 @@ class Agent:
         self.check_override: Callable[[], None] = lambda: None
         self.mover: Mover | None = None
         self.round_listeners: list[Callable[[], None]] = []
+        self.ready = ReadyCheck(self)
         self.offload: OffloadSample | None = None
         self.offload_listeners: list[Callable[[OffloadSample], None]] = []
         self.request_offload: Callable[[], None] = lambda: None

@@ -32,6 +32,9 @@ SEEN_S, _SEEN_JITTER = 60.0, 0.1
 """Between two reports without news; of 1,000 DPUs that is 17 transactions a second."""
 _READ_BACK_S = 10.0
 """Between two readings of the flows while this agent changes nothing, as in a pause."""
+_CUT_OFF_S = 10.0
+"""For so long most backends may be out of reach before this DPU says that it is not fit. If they are dead, votes say so
+within seconds, and they do not count any more."""
 _MAX_ERROR = 1000
 """Characters of an error that are reported; `xenoovs status` on the DPU has all of it."""
 
@@ -67,6 +70,9 @@ class FleetMember:
         agent.fleet, agent.check_override = self.membership, self._refuse_override
         self._voter = FleetVoter()
         self._watched: FleetView | None = None
+        self._cut_off_s: float | None = None
+        self._withheld = ""
+        agent.ready.reasons.append(self._not_wanted)
         self._follow_watches()
         agent.store.effect_handlers.append(self._handle)
         agent.round_listeners += (self._follow_watches, self._woken.set)
@@ -129,6 +135,13 @@ class FleetMember:
         view = self._config.good.view
         return 0 if view is None else view.generation
 
+    def _note_withheld(self) -> None:
+        before, self._withheld = self._withheld, self._not_wanted()
+        if self._withheld and self._withheld != before:
+            warn("not ready: routers should send no clients here", reason=self._withheld)
+        elif before and not self._withheld:
+            info("ready for clients again")
+
     def _refuse_override(self) -> None:
         raise RequestRefused(
             f"this is DPU {self._name} of a fleet, whose store decides about weights; for all DPUs: `xenoovs fleet "
@@ -146,6 +159,8 @@ class FleetMember:
 
     def _handle(self, effect: Effect) -> None:
         """Vote at once when a backend goes down or comes up."""
+        if isinstance(effect, HealthChange):
+            self._follow_cut_off()
         if isinstance(effect, HealthChange) and self._states is not None and self._status.seen_ms:
             status = self._with_votes(self._status)
             if status != self._status:
@@ -155,7 +170,30 @@ class FleetMember:
         state = self._agent.state
         if state.watches is None:
             return status
-        return replace(status, down=self._voter.down(state), voted=state.watches.generation)
+        is_fit = not (self._is_cut_off or self._agent.ready.bridge_problem())
+        return replace(status, down=self._voter.down(state), voted=state.watches.generation, is_fit=is_fit)
+
+    def _follow_cut_off(self) -> None:
+        """Note since when this DPU reaches less than half of the backends."""
+        if not self._voter.is_cut_off(self._agent.state):
+            self._cut_off_s = None
+        elif self._cut_off_s is None:
+            self._cut_off_s = time.monotonic()
+            # A report when the time has passed.
+            asyncio.get_running_loop().call_later(_CUT_OFF_S, self._woken.set)
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self._cut_off_s is not None and time.monotonic() - self._cut_off_s >= _CUT_OFF_S
+
+    def _not_wanted(self) -> str:
+        """Return why this DPU should get no clients by the fleet; an empty text: it should."""
+        dpu = self._config.newest.dpus.get(self._name)
+        if dpu is not None and dpu.is_out:
+            return f"taken out of service; `xenoovs fleet undrain-dpu {self._name}` on the host of the store ends it"
+        if dpu is not None and dpu.is_unfit and self._is_cut_off:
+            return "this DPU alone cannot reach most backends"
+        return ""
 
     def _put(self, status: DpuStatus) -> None:
         self._status = replace(status, seen_ms=int(time.time() * 1000))
@@ -169,6 +207,8 @@ class FleetMember:
         while True:
             # Before the report: a round that ends meanwhile is reported next.
             self._woken.clear()
+            self._follow_cut_off()
+            self._note_withheld()
             await self._save()
             if time.monotonic() >= due_s:
                 self._status = replace(self._status, seen_ms=0)

@@ -87,6 +87,12 @@ class FleetVoter:
         witnessed = frozenset() if state.watches is None else state.watches.witnessed
         return frozenset(target for target in self._dark(state) if target in witnessed)
 
+    def is_cut_off(self, state: AgentState) -> bool:
+        """Return whether this DPU cannot reach more than half of the targets that are up by votes."""
+        known_down = frozenset() if state.watches is None else state.watches.down
+        up = self._targets(state.balancer).keys() - known_down
+        return 2 * sum(target in up for target in self._dark(state)) > len(up)
+
     def _dark(self, state: AgentState) -> Iterator[str]:
         """Yield the targets that the checks of this DPU say are down."""
         tracker = state.tracker

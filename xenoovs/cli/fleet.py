@@ -25,6 +25,8 @@ _COMMANDS = {
     "weight": ("fleet_change", "Override the weight of a backend in the whole fleet."),
     "add-dpu": ("fleet_dpus", "Add a DPU to the fleet."),
     "set-dpu": ("fleet_dpus", "Change the groups, the rack or the wave of a DPU."),
+    "drain-dpu": ("fleet_dpus", "Take a DPU out of service: routers send it no clients."),
+    "undrain-dpu": ("fleet_dpus", "Return a DPU to service."),
     "forget": ("fleet_dpus", "Remove a DPU from the fleet."),
     "export": ("fleet_export", "Write all that the store has to a file."),
     "restore": ("fleet_export", "Restore an exported fleet into a new store."),

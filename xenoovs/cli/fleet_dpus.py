@@ -121,6 +121,38 @@ def _unknown(name: str, view: FleetView) -> FleetRefused:
     return FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
 
 
+@click.command("drain-dpu")
+@click.argument("name")
+@on_fleet
+def drain_dpu_command(*, name: str, store: FleetStore) -> None:
+    """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
+
+    `/ready` of its agent answers 503, so that the check of a BGP speaker withdraws its routes, and an agent with
+    `announce` does it by itself. Its flows stay, and it is no witness of health checks any more.
+    """
+    _set_out(store, name, is_out=True)
+    echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet undrain-dpu {name}` ends it")
+
+
+@click.command("undrain-dpu")
+@click.argument("name")
+@on_fleet
+def undrain_dpu_command(*, name: str, store: FleetStore) -> None:
+    """Return the DPU NAME to service."""
+    _set_out(store, name, is_out=False)
+    echo(f"{name} is in service")
+
+
+def _set_out(store: FleetStore, name: str, *, is_out: bool) -> None:
+    def compute(view: FleetView) -> Changes:
+        dpu = view.dpus.get(name)
+        if dpu is None:
+            raise _unknown(name, view)
+        return Changes(dpus={name: replace(dpu, is_out=is_out)})
+
+    store.change(compute)
+
+
 @click.command("forget")
 @click.argument("name")
 @on_fleet

@@ -105,7 +105,7 @@ class FleetController:
             if self._decided is None or not _is_same(self._decided[:2], wanted):
                 self._decided = *wanted, next_change(view, health.availability)
             change = self._decided[2]
-        changes = replace(change.changes, watches=health.watches)
+        changes = replace(change.changes, watches=health.watches, dpus=health.dpus)
         if changes.services and changed_health(view, health.watches):
             # Clients of a dead backend wait for nothing.
             changes = replace(changes, switch_at_ms=0)
@@ -187,6 +187,11 @@ class FleetController:
                 self._log.warn("target down", target=target, generation=view.generation + 1)
             else:
                 self._log.info("target up", target=target, generation=view.generation + 1)
+        for name, dpu in changes.dpus.items():
+            if dpu is not None and dpu.is_unfit:
+                self._log.warn("DPU not fit: it withdraws", dpu=name, generation=view.generation + 1)
+            elif dpu is not None:
+                self._log.info("DPU fit again", dpu=name, generation=view.generation + 1)
 
     def _watch_connection(self) -> None:
         connection = self._store.connection

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from xenoovs.config.fleet import FleetServices
 from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
 from xenoovs.fleet.change import configs_of, stored_shares
+from xenoovs.fleet.fitness import next_unfit
 from xenoovs.fleet.votes import (
     FleetTarget,
     Targets,
@@ -19,7 +20,7 @@ from xenoovs.fleet.votes import (
     targets_of,
 )
 from xenoovs.model.balancer import Balancer
-from xenoovs.store.view import DpuStatus, FleetView, Watch
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 _CHOOSE_S = 10.0
 """Between two choices of witnesses: DPUs that come back after a loss of the store do so one after the other."""
@@ -31,10 +32,12 @@ class HealthStep:
 
     Attributes:
         watches: The rows to write.
+        dpus: The DPUs to change: those that become fit or unfit.
         availability: Which backends may have clients; None: not known.
     """
 
     watches: Mapping[str, Watch | None] = field(default_factory=dict)
+    dpus: Mapping[str, Dpu] = field(default_factory=dict)
     availability: FleetAvailability | None = None
 
 
@@ -43,7 +46,7 @@ class _Seen:
     """What the last step was made from. Who votes how, who may, and when witnesses were chosen."""
 
     view: FleetView
-    votes: Mapping[str, tuple[frozenset[str], int]] | None
+    votes: Mapping[str, tuple[frozenset[str], int, bool]] | None
     fit: frozenset[str]
     may_choose: bool
 
@@ -74,7 +77,11 @@ class FleetHealth:
             XenoovsError: A config of the view cannot be read.
         """
         fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
-        votes = None if statuses is None else {name: (each.down, each.voted) for name, each in statuses.items()}
+        votes = (
+            None
+            if statuses is None
+            else {name: (each.down, each.voted, each.is_fit) for name, each in statuses.items()}
+        )
         seen = _Seen(view, votes, fit, self._may_choose(view, fit, now_s))
         is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
         if self._seen is not None and _is_same(seen, self._seen) and not is_waiting:
@@ -90,7 +97,8 @@ class FleetHealth:
         watches = next_watches(view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose)
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
-        self._step = HealthStep(watches, self._follow(view, watches, configs, now_s))
+        dpus = next_unfit(view, statuses, now_ms=now_ms)
+        self._step = HealthStep(watches, dpus, self._follow(view, watches, configs, now_s))
         self._seen = seen
         return self._step
 

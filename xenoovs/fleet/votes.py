@@ -136,15 +136,20 @@ def _hash(text: str) -> int:
 
 
 def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> frozenset[str]:
-    """Return the names of the DPUs whose votes count: members that vote, are not silent, and say that they are fit."""
+    """Return the names of the DPUs whose votes count: members that vote, are not silent, and are fit by the fleet."""
     return frozenset(
         dpu.name
         for dpu in members(view.dpus)
         if (status := statuses.get(dpu.name)) is not None
         and status.voted
-        and status.is_fit
-        and abs(now_ms - status.seen_ms) <= SILENT_S * 1000
+        and not dpu.is_unfit
+        and not is_silent(status, now_ms)
     )
+
+
+def is_silent(status: DpuStatus, now_ms: int) -> bool:
+    """Return whether the last report of a DPU is too old, or of the future by its clock."""
+    return abs(now_ms - status.seen_ms) > SILENT_S * 1000
 
 
 class VoteResult(Enum):

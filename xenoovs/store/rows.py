@@ -204,7 +204,7 @@ def _override(row: _RowReader) -> FleetOverride:
 
 
 _INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s", "hw_before")
-_DPU = ("name", "groups", "rack", "wave", "is_out")
+_DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
     *("sampled", "down", "voted", "is_fit", "clock_us"),
@@ -223,7 +223,7 @@ DPUS: StoreTable[Dpu] = StoreTable(
     "Dpu",
     _DPU,
     lambda row: row["name"],
-    lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"]),
+    lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"], row["is_unfit"]),
     _plain_row(_DPU),
 )
 OVERRIDES: StoreTable[FleetOverride] = StoreTable(

@@ -87,6 +87,7 @@ class Dpu:
         rack: Where it stands; an empty text: not known.
         wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
         is_out: Whether an operator took it out of service.
+        is_unfit: Whether the controller agrees that it is not fit (`fleet.fitness`).
     """
 
     name: str
@@ -94,6 +95,7 @@ class Dpu:
     rack: str = ""
     wave: int = 3
     is_out: bool = False
+    is_unfit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ class DpuStatus:
         sampled: The generation that its bridge had then.
         down: Targets of which it is a witness and that its health checks cannot reach.
         voted: The generation whose witnesses `down` is about; 0: it does not vote.
-        is_fit: Whether it can forward.
+        is_fit: Whether its bridge is right, and it can reach most backends that are up by votes.
         clock_us: Estimated error of its clock; -1: not known.
     """
 

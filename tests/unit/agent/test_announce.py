@@ -242,7 +242,7 @@ class Slow(FakeSwitch):
 def test_a_round_that_is_only_late_withdraws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_LATE_S", 0.05)
     monkeypatch.setattr(announce, "_CHECK_S", 0.05)
-    monkeypatch.setattr(announce, "_GRACE_S", 0.0)
+    monkeypatch.setattr(announce, "GRACE_S", 0.0)
     config, routes, slow = tmp_path / "my.yaml", FakeRoutes(), Slow()
     config.write_text(ANNOUNCING)
     reads = list[int]()

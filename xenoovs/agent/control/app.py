@@ -50,6 +50,7 @@ def make_app(
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
+    app.router.add_get("/ready", _ready(agent))
     for mount in mounts:
         mount(app)
     return app
@@ -96,6 +97,14 @@ def _stream(agent: Agent) -> _Answer:
                 await asyncio.wait_for(agent.events.wait_after(last), _STREAM_IDLE_S)
             except asyncio.TimeoutError:
                 continue
+
+    return answer
+
+
+def _ready(agent: Agent) -> _Answer:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        reason = agent.ready.reason()
+        return _json(json.dumps({"ready": not reason, "reason": reason}), status=503 if reason else 200)
 
     return answer
 

@@ -1,0 +1,38 @@
+"""Which DPUs of a fleet are not fit to serve: they say so, and the fleet agrees as long as enough others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from xenoovs.fleet.votes import is_silent
+from xenoovs.store.view import Dpu, DpuStatus, FleetView
+
+MAX_UNFIT = Fraction(3, 10)
+"""No more than this part of the DPUs is unfit at once: if more say so, their checks are the more likely fault, as with
+`max_down` of backends."""
+
+
+def max_unfit(dpus: int) -> int:
+    """Return how many of so many DPUs may be unfit at once: never all, and one of two."""
+    return min(max(1, int(MAX_UNFIT * dpus)), max(0, dpus - 1))
+
+
+def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> dict[str, Dpu]:
+    """Return the DPUs to change. Those that are unfit already go first; one that is silent stays as it is."""
+    if statuses is None:
+        return {}
+    says = {name for name, dpu in view.dpus.items() if not dpu.is_out and _is_unfit(dpu, statuses.get(name), now_ms)}
+    ranked = sorted(says, key=lambda name: (not view.dpus[name].is_unfit, name))
+    members = sum(not dpu.is_out for dpu in view.dpus.values())
+    unfit = set(ranked[: max_unfit(members)])
+    return {
+        name: replace(dpu, is_unfit=name in unfit) for name, dpu in view.dpus.items() if dpu.is_unfit != (name in unfit)
+    }
+
+
+def _is_unfit(dpu: Dpu, status: DpuStatus | None, now_ms: int) -> bool:
+    if status is None or is_silent(status, now_ms):
+        return dpu.is_unfit
+    return not status.is_fit
