@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from xenoovs.datapath.host import BridgeState, Fact, PortState
 from xenoovs.datapath.ipsec import IpsecState
@@ -26,12 +28,13 @@ def fake_bridge(name: str, ports: Iterable[str]) -> BridgeState:
 class FakeSwitch:
     """Implements `Switch`. `megaflows` and `trace_text` are what `dump_megaflows` and `trace` answer.
 
-    applied: the bundles that were taken, oldest first, each with its bridge.
+    applied: the bundles that were taken, oldest first, each with its bridge. held: those that were prepared.
     """
 
     def __init__(self, *bridges: BridgeState, megaflows: str = "", trace_text: str = "") -> None:
         self.megaflows, self.trace_text = megaflows, trace_text
         self.applied: list[tuple[str, Bundle]] = []
+        self.held: list[Bundle] = []
         self._states = {state.name: state for state in bridges}
         self._tables: dict[str, _Table] = {state.name: {} for state in bridges}
         self._next_failure: SwitchError | None = None
@@ -114,6 +117,11 @@ class FakeSwitch:
         if (lost := self._lost_answer) is not None:
             self._lost_answer = None
             raise lost
+
+    @contextmanager
+    def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
+        self.held.append(bundle)
+        yield partial(self.apply, bridge, bundle)
 
     def wait_revalidated(self, bridge: str) -> None:
         self._fail()

@@ -692,6 +692,15 @@ class ChangesHeld(XenoovsError):
         super().__init__(f"paused: {counted(flow_mods, 'flow-mod')} held back until `xenoovs resume`")
 
 
+class AppointmentCancelled(XenoovsError):
+    """A prepared change was given up before its time came, because something else happened: it is planned again."""
+
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("a change was given up before its time came; it is planned again")
+
+
 class RoundLate(XenoovsError):
     """A round of the agent takes too long. `after_s`: how long it has taken by now."""
 

@@ -25,6 +25,7 @@ from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -135,8 +136,16 @@ class _Timed(Engine):
         super().__init__(switch, ports_down=ports_down)
         self.changed_s: list[float] = []
 
-    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False, strict: bool = False) -> Change:
-        done = super().round(desired, now_s=now_s, urgent=urgent, strict=strict)
+    def round(
+        self,
+        desired: DesiredState,
+        *,
+        now_s: float,
+        urgent: bool = False,
+        strict: bool = False,
+        appointment: Appointment | None = None,
+    ) -> Change:
+        done = super().round(desired, now_s=now_s, urgent=urgent, strict=strict, appointment=appointment)
         if not done.difference.is_empty:
             self.changed_s.append(time.monotonic())
         return done

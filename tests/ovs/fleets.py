@@ -103,8 +103,9 @@ class FleetServers:
         for database in StoreDatabase:
             stop_server(files_of(self.directory, database))
 
-    def start_controller(self) -> None:
-        self.controllers.append(start("fleet", "serve", "--directory", self.directory))
+    def start_controller(self, *, switch_after: str = "0s") -> None:
+        options = ("--directory", self.directory, "--switch-after", switch_after)
+        self.controllers.append(start("fleet", "serve", *options))
 
     def kill_controllers(self) -> None:
         for process in self.controllers:
@@ -128,14 +129,18 @@ def running_fleet(
     dpus: int = 2,
     netns: str | None = None,
     servers: Sequence[RaftServer] = (),
+    switch_after: str = "0s",
 ) -> Iterator[FleetServers]:
-    """A fleet with a controller and agents that run, and no config yet. `servers`: of its cluster."""
+    """A fleet with a controller and agents that run, and no config yet.
+
+    servers: of its cluster. switch_after: as of `fleet serve`.
+    """
     with ExitStack() as stack:
         store = FleetServers(directory / "store", xenoovs)
         store.create(*servers)
         stack.callback(store.stop)
         store.start()
-        store.start_controller()
+        store.start_controller(switch_after=switch_after)
         stack.callback(store.kill_controllers)
         for number in range(1, dpus + 1):
             ovs = stack.enter_context(running_dummy_ovs(directory / f"d{number}"))

@@ -32,12 +32,14 @@ class ConfigVersion:
         digest: The start of the SHA-256 of its text, with that of the files that it includes.
         stored: What the store of a fleet has decided for it.
         view: The view of the store that both are from; None: the config is a file alone.
+        commit_at_s: When the bridge is to change, on the clock of `time.monotonic()`; None: at once.
     """
 
     balancer: Balancer
     digest: str
     stored: Stored = field(default_factory=dict)
     view: FleetView | None = None
+    commit_at_s: float | None = None
 
 
 def _parse(text: bytes, sources: ConfigSources) -> Balancer:

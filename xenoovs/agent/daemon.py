@@ -274,18 +274,24 @@ class Agent:
     def stop(self) -> None:
         """Stop after the round that is under way. The flows stay."""
         self._is_stopping = True
-        self._wake.set()
+        self._interrupt()
 
     def reload(self) -> None:
         """Read the config file now."""
         self._must_reload = True
         self._readiness.reloading()
-        self._wake.set()
+        self._interrupt()
 
     def request_round(self) -> None:
         """Start a round soon."""
         self._must_round = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Wake the loop, also where a round waits for the time of its change: what is news goes first."""
         self._wake.set()
+        if self.reloader.appointment is not None:
+            self.reloader.appointment.cancel()
 
     async def next_round(self) -> Outcome:
         """Start a round and return its outcome."""
@@ -364,6 +370,7 @@ class Agent:
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
         """Change overrides or the pause. Rounds go on meanwhile, also while a disk is slow, without a reload."""
+        self._interrupt()
         try:
             async with self._changing:
                 yield
@@ -520,6 +527,8 @@ class Agent:
                     await self.reloader.follow_if_unknown()
                     await self.reloader.roll_back_if_due()
                     change = await self.reloader.try_candidate()
+                    if change is None and self.reloader.must_try_again:
+                        self.request_round()
         finally:
             # A config that cannot be tried now is an outcome too: no request waits for the end of an outage.
             self._waiters.begin()

@@ -10,6 +10,7 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 from xenoovs import __version__
+from xenoovs.agent.clock import clock_error_us
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.fleet_verdicts import VerdictReports
@@ -109,7 +110,8 @@ class FleetMember:
                 warn("the store is older than what is in use, which stays", generation=view.generation)
             self._older = view
             return
-        self._older, self._config.newest = None, view
+        self._older = None
+        self._config.offer(view)
         self._agent.request_round()
 
     def membership(self) -> FleetMembership:
@@ -196,7 +198,8 @@ class FleetMember:
         return ""
 
     def _put(self, status: DpuStatus) -> None:
-        self._status = replace(status, seen_ms=int(time.time() * 1000))
+        # The error of a clock changes all the time, and is no news of its own.
+        self._status = replace(status, seen_ms=int(time.time() * 1000), clock_us=clock_error_us())
         if self._states is not None:
             self._states.put(self._status)
 
@@ -259,6 +262,7 @@ class FleetMember:
             applied_ms=now_ms if generation != before.applied else before.applied_ms,
             error=error,
             drift=drift,
+            prepared=generation if is_right and agent.reloader.was_ready is self._config.good else before.prepared,
         )
         awaited = self._awaited
         if awaited is not None or not before.applied:

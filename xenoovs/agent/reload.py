@@ -40,9 +40,11 @@ from xenoovs.agent.state import (
 from xenoovs.agent.store import Store
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import KnownShares
+from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import (
+    AppointmentCancelled,
     ChangesHeld,
     MacUnknown,
     NotConfirmed,
@@ -79,6 +81,8 @@ class Reloader:
 
     Attributes:
         reloads: How many texts of the config were accepted.
+        appointment: The time that a round waits for now with its change prepared; None: it waits for none.
+        was_ready: The config whose change was prepared when its time came, or had to wait for none; the newest one.
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
     """
 
@@ -98,6 +102,8 @@ class Reloader:
             confirm_s: How long a change waits for confirmation; None: it needs none.
         """
         self.config, self.reloads = config, 0
+        self.appointment: Appointment | None = None
+        self.was_ready = config.good
         self._engine, self._store, self._report, self._file = engine, store, report, file
         self._saved = store.state.runtime
         self._confirm_s = confirm_s
@@ -106,6 +112,12 @@ class Reloader:
         self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
         """The flows before a candidate was first tried: an attempt that raised may have changed some."""
         self.hold: Callable[[Collection[str]], None] = lambda _: None
+
+    @property
+    def must_try_again(self) -> bool:
+        """Whether there is a candidate that was given up before its time."""
+        candidate = self.config.candidate
+        return candidate is not None and candidate.commit_at_s is not None and self.config.problem is None
 
     async def poll(self, *, always: bool) -> bool:
         """Read the config file if it was touched. Return whether it has a new candidate."""
@@ -133,6 +145,7 @@ class Reloader:
             return None
         merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
         if (candidate.balancer, candidate.stored) == (self.config.balancer, self.config.good.stored):
+            self.was_ready = candidate
             self._accept(merged)
             return None
         try:
@@ -381,14 +394,24 @@ class Reloader:
         if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
             self._attempt = candidate, await asyncio.to_thread(take_checkpoint, self._engine.switch, bridge)
         change: Change | None = None
+        appointment = self.appointment = None if candidate.commit_at_s is None else Appointment(candidate.commit_at_s)
         try:
-            change = await asyncio.to_thread(self._engine.round, desired, now_s=now_s, strict=True)
+            change = await asyncio.to_thread(
+                self._engine.round, desired, now_s=now_s, strict=True, appointment=appointment
+            )
             await self._await_confirmation(merged)
+        except AppointmentCancelled:
+            # It stays a candidate, and the next round prepares it for what the bridge is then.
+            return None
         except ChangesHeld:
             # Only a pause prevents it. But what has to be confirmed is accepted when it is on the bridge.
             if self._confirm_s is not None:
                 raise
+        finally:
+            self.appointment = None
         self._attempt = None
+        if appointment is None or appointment.is_ready or change is None or change.difference.is_empty:
+            self.was_ready = candidate
         self._accept(merged)
         self._store.dispatch(followed)
         return change

@@ -15,8 +15,9 @@ from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.fleet_client import directory_option, fleet_store
-from xenoovs.cli.options import listen_address
+from xenoovs.cli.options import duration_or_zero, listen_address
 from xenoovs.fleet.controller import FleetController
+from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
@@ -30,6 +31,16 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
 @click.option(
+    "--switch-after",
+    "switch_after_s",
+    type=duration_or_zero,
+    metavar="TIME",
+    default=f"{SWITCH_AFTER_S:g}s",
+    show_default=True,
+    help="From a planned change until the DPUs switch to it, at the same moment; at most 5s. 0: each switches when it "
+    "learns of the change.",
+)
+@click.option(
     "--web",
     metavar="ADDRESS:PORT",
     help="Serve the status page and the metrics, such as 127.0.0.1:8080; beyond loopback it needs a token and TLS.",
@@ -41,6 +52,7 @@ def serve_command(
     *,
     directory: Path,
     log: str,
+    switch_after_s: float,
     web: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -52,11 +64,16 @@ def serve_command(
     cluster always leads. It remembers nothing: it compares what operators want with what the store has, and writes the
     difference in one transaction, which fails if another controller was first. SIGTERM ends it.
 
+    DPUs switch to a planned change (an `apply`, a drain, a weight, a wave) at one moment, by their clocks: keep them
+    right by NTP or PTP. --switch-after says how long they have to prepare.
+
     With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also where the
     controller is passive.
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together.")
+    if switch_after_s > MAX_WAIT_S:
+        raise click.UsageError(f"--switch-after {switch_after_s:g}s is more than the {MAX_WAIT_S:g}s that DPUs wait.")
     if web is None and (tls_cert or token_file):
         raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
     start_logging(LogForm(log))
@@ -79,5 +96,6 @@ def serve_command(
         store = stack.enter_context(StoreClient(fleet, with_intents=True, on_change=changed.set))
         reader = stack.enter_context(DpuStatusReader(states, on_change=changed.set))
         notify("READY=1")
-        FleetController(store, reader, changed=changed, log=events).run(lambda: is_ending)
+        controller = FleetController(store, reader, changed=changed, log=events, switch_after_s=switch_after_s)
+        controller.run(lambda: is_ending)
     events.info("stopping; the fleet stays as it is")

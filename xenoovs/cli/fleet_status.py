@@ -33,6 +33,9 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     than the store, and `silent` three minutes after its last report, or if its clock is off by more than that. HW is
     the share of its megaflows in hardware, as of its last report.
 
+    CLOCK is by how much the clock of a DPU may be wrong, as NTP or PTP has it there; `unknown` without them. DPUs
+    switch to a planned change at one moment, each by its clock; NOTE says which one was late for the newest.
+
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
@@ -194,7 +197,17 @@ def _show(
     if rows:
         echo()
         print_table(
-            ["DPU", *(["GROUPS"] if has_groups else []), "STATE", "GENERATION", "HW", "SEEN", "VERSION", "NOTE"],
+            [
+                "DPU",
+                *(["GROUPS"] if has_groups else []),
+                "STATE",
+                "GENERATION",
+                "HW",
+                "SEEN",
+                "CLOCK",
+                "VERSION",
+                "NOTE",
+            ],
             [
                 [
                     printable(row.name),
@@ -203,12 +216,13 @@ def _show(
                     str(row.status.applied or "-"),
                     percent(row.hw_share),
                     duration(row.seen_s),
+                    click.style(row.clock, fg=None if row.is_clock_good else "yellow"),
                     printable(row.status.version) or "-",
                     printable(row.note),
                 ]
                 for row in rows
             ],
-            right=(3, 4, 5) if has_groups else (2, 3, 4),
+            right=(3, 4, 5, 6) if has_groups else (2, 3, 4, 5),
         )
     echo()
     _show_servers(servers)
@@ -284,7 +298,9 @@ def _document(
                 "groups": _groups(view, row),
                 "state": row.state.name.lower(),
                 "applied": row.status.applied,
+                "prepared": row.status.prepared,
                 "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
+                "clock_us": None if row.status.clock_us < 0 else row.status.clock_us,
                 "version": row.status.version,
                 "error": row.status.error,
                 "drift": dict(row.status.drift),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
@@ -86,6 +88,11 @@ class ControllerSwitch:
         if connection.is_standby:
             raise StandingBy(bridge=bridge)
         send_bundle(connection, bundle)
+
+    @contextmanager
+    def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
+        """Send nothing before the last step: the connection is also that of heartbeats, and they cannot wait."""
+        yield partial(self.apply, bridge, bundle)
 
     def wait_revalidated(self, bridge: str) -> None:
         """Wait for the fact where the switch is local; OpenFlow reports none, so else for a switch that answers."""

@@ -24,6 +24,7 @@ from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, next_hops
+from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import (
     Change,
     Circumstances,
@@ -40,7 +41,14 @@ from xenoovs.engine.change import (
     step,
 )
 from xenoovs.engine.tunnels import misleading, with_policies
-from xenoovs.errors import BundleRejected, ChangesHeld, CommandTimeout, ReadBackDiffers, SwitchUnreachable
+from xenoovs.errors import (
+    AppointmentCancelled,
+    BundleRejected,
+    ChangesHeld,
+    CommandTimeout,
+    ReadBackDiffers,
+    SwitchUnreachable,
+)
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
@@ -95,6 +103,8 @@ class Ports:
         self._known = None
 
 
+_CHECK_AHEAD_S = 0.05
+"""A prepared change compares the bridge once more so long before its time, and the time that planning took."""
 _DRAIN_S = 1.0
 """Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""
 _CHECK_S = 1.0
@@ -236,7 +246,15 @@ class Engine:
                 self.switch.wait_revalidated(change.bridge)
             self._apply(change)
 
-    def round(self, desired: DesiredState, *, now_s: float, urgent: bool = False, strict: bool = False) -> Change:
+    def round(
+        self,
+        desired: DesiredState,
+        *,
+        now_s: float,
+        urgent: bool = False,
+        strict: bool = False,
+        appointment: Appointment | None = None,
+    ) -> Change:
         """Make the bridge right, as far as that is possible; what is not stands in the change's problems.
 
         Args:
@@ -244,10 +262,12 @@ class Engine:
             now_s: The time on a clock that never goes back.
             urgent: Clients wait: assume that the bridge has the flows of the last round.
             strict: Raise what `plan` raises for a problem that the last round did not have.
+            appointment: When to change the bridge; None, or a time that has passed: at once.
 
         Raises:
-            SwitchError, CompileError, ToleranceUnreachable, ChangesHeld.
+            SwitchError, CompileError, ToleranceUnreachable, ChangesHeld, AppointmentCancelled.
         """
+        begun_s = time.monotonic()
         with self._lock:
             desired = replace(desired, balancer=self._with_paths(self.resolve(desired.balancer)))
             self._follow(desired.balancer)
@@ -256,13 +276,14 @@ class Engine:
                 self._planned(desired, PlanOptions(), now_s)
             if self.is_held and not change.difference.is_empty:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
+            planning_s = time.monotonic() - begun_s
             try:
-                self._apply(change)
+                self._make(change, appointment, planning_s=planning_s)
             except BundleRejected:
                 # The database knows by now of a port that has gone meanwhile.
                 self._ports.forget()
                 change = self._planned(desired, PlanOptions(partial=True), now_s)
-                self._apply(change)
+                self._make(change, appointment, planning_s=planning_s)
             return change
 
     def count_drains(self, *, now_s: float) -> float:
@@ -401,12 +422,53 @@ class Engine:
         waits = (_DRAIN_S, *(each.left_s for each in drains), *(each.settles_s or _DRAIN_S for each in drains))
         return replace(change, drains=drains, next_s=min(waits))
 
-    def _apply(self, change: Change) -> None:
+    def _make(self, change: Change, appointment: Appointment | None, *, planning_s: float) -> None:
+        """Make a change, at its time if there is one."""
+        if appointment is None or not appointment.left_s or change.difference.is_empty:
+            self._apply(change)
+        else:
+            self._apply_at(change, appointment, planning_s=planning_s)
+
+    def _apply_at(self, change: Change, appointment: Appointment, *, planning_s: float) -> None:
+        """Prepare a change, and commit it at its time if the bridge is still the one that it was planned for.
+
+        Args:
+            planning_s: How long the plan took; so long before the time the bridge is compared again.
+
+        Raises:
+            AppointmentCancelled: It was cancelled, or the bridge has changed meanwhile. Nothing was done.
+            SwitchError.
+        """
+        with self.switch.prepared(change.bridge, change.bundle) as commit:
+            foreign = self.switch.count_flows(change.bridge, only=FOREIGN)
+            if not appointment.wait(ahead_s=planning_s + _CHECK_AHEAD_S):
+                raise AppointmentCancelled
+            if not self._is_as_planned(change, foreign=foreign) or not appointment.wait():
+                raise AppointmentCancelled
+            if self.is_held:
+                raise ChangesHeld(flow_mods=change.difference.flow_mods)
+            appointment.is_ready = True
+            self._apply(change, commit)
+
+    def _is_as_planned(self, change: Change, *, foreign: int) -> bool:
+        """Return whether the bridge has the flows that a change was planned for. `foreign`: how many others it had."""
+        bridge = change.bridge
+        return (
+            self.switch.incarnation(bridge) == change.incarnation
+            and self.switch.dump_flow_text(bridge, only=PROGRAM) == change.dump
+            and self.switch.count_flows(bridge, only=FOREIGN) == foreign
+        )
+
+    def _apply(self, change: Change, commit: Callable[[], None] | None = None) -> None:
+        """Make a change and read it back. `commit`: makes one that is prepared."""
         dump = change.dump
         self._is_sure = False
         if not change.difference.is_empty:
             with self._timing("apply"):
-                self.switch.apply(change.bridge, change.bundle)
+                if commit is None:
+                    self.switch.apply(change.bridge, change.bundle)
+                else:
+                    commit()
                 dump = self._read_back(change)
         self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
         self._is_sure = True

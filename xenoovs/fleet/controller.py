@@ -13,7 +13,7 @@ from xenoovs.fleet.availability import FleetAvailability
 from xenoovs.fleet.change import FleetChange, next_change, refused
 from xenoovs.fleet.hardware import with_hw_before
 from xenoovs.fleet.health import FleetHealth, HealthStep
-from xenoovs.fleet.switch_time import is_awaited, switch_time_ms
+from xenoovs.fleet.switch_time import SWITCH_AFTER_S, is_awaited, switch_time_ms
 from xenoovs.fleet.votes import changed_health
 from xenoovs.fleet.waves import next_step
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
@@ -43,7 +43,7 @@ class FleetController:
         *,
         changed: Event,
         log: Log,
-        switch_after_s: float = 0.0,
+        switch_after_s: float = SWITCH_AFTER_S,
     ) -> None:
         """Bind it to its store.
 

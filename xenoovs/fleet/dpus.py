@@ -11,6 +11,7 @@ from xenoovs.display import duration
 from xenoovs.errors import counted, first_names
 from xenoovs.fleet.change import next_change, rolling_intent
 from xenoovs.fleet.hardware import hw_share
+from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.waves import waits_for
 from xenoovs.store.view import DpuStatus, FleetView
 
@@ -65,10 +66,30 @@ class DpuRow:
         drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
             sorted(self.status.drift), most=3
         )
-        return "; ".join(filter(None, (self._clock, self.status.error, drift if self.status.drift else "")))
+        reasons = (self._wrong_clock, self.status.error, drift if self.status.drift else "", self._late)
+        return "; ".join(filter(None, reasons))
 
     @property
-    def _clock(self) -> str:
+    def clock(self) -> str:
+        """How wrong its clock may be, in words."""
+        if not self.status.seen_ms:
+            return "-"
+        return "unknown" if self.status.clock_us < 0 else f"{self.status.clock_us / 1000:.1f} ms"
+
+    @property
+    def is_clock_good(self) -> bool:
+        """Whether its clock is right enough to switch together with the others."""
+        return 0 <= self.status.clock_us <= LARGEST_ERROR_US
+
+    @property
+    def _late(self) -> str:
+        if self.status.clock_us > LARGEST_ERROR_US:
+            return f"its clock may be wrong by {self.clock}: it switches too early or too late"
+        is_late = 0 < self.status.prepared < self.status.applied
+        return f"was late for generation {self.status.applied}, at its last report" if is_late else ""
+
+    @property
+    def _wrong_clock(self) -> str:
         if self.state is not DpuState.SILENT or self.seen_s is None:
             return ""
         if self.seen_s < 0:

@@ -285,7 +285,8 @@ class DpuStatus:
         applied_ms: When that was so first.
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
-        prepared: The generation that it is ready to switch to.
+        prepared: The newest generation whose change it had prepared when its time came, or that had none; if it is
+            older than `applied`, the DPU was late.
         verdicts: Number of megaflows by verdict of `verify`; empty: not known.
         sampled: The generation that its bridge had then.
         down: Targets of which it is a witness and that its health checks cannot reach.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Protocol
@@ -50,6 +51,12 @@ class Switch(Protocol):
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
+
+    def prepared(self, bridge: str, bundle: Bundle) -> AbstractContextManager[Callable[[], None]]:
+        """Do all of `apply` but the last step, for the time of a `with`; the function does that, and raises as `apply`.
+
+        Without it, nothing changes. `bundle`: at least one flow-mod.
+        """
 
     def wait_revalidated(self, bridge: str) -> None:
         """Return when Open vSwitch has revalidated every megaflow since the call, or most probably has.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from xenoovs.switch.openflow import (
     connected,
     count_flows,
     decode_flows,
+    open_bundle,
     render_dump,
     request_barrier,
     request_datapath_id,
@@ -179,6 +181,16 @@ class ManagementSwitch:
         except NotEncodable:
             # A flow from a dump of ovs-ofctl, which can send what it prints; or a port that is not there.
             Ofctl(self.endpoint).apply(bridge, bundle)
+
+    @contextmanager
+    def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
+        """Hold a bundle open on a connection of its own. Raises BundleRejected, also where it is committed."""
+        with connected(self.endpoint, bridge) as connection:
+            try:
+                commit = open_bundle(connection, bundle, ofports=connection.numbers)
+            except NotEncodable:
+                commit = partial(Ofctl(self.endpoint).apply, bridge, bundle)
+            yield commit
 
     def wait_revalidated(self, bridge: str) -> None:
         try:

@@ -205,6 +205,17 @@ _IS_SLAVE = "OFPBRC_IS_SECONDARY"
 def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> None:
     """Apply all flow-mods or none. After SwitchUnreachable read the tables: it may have happened, as a whole.
 
+    Args and Raises as of `open_bundle`.
+    """
+    open_bundle(exchange, bundle, ofports=ofports)()
+
+
+def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Callable[[], None]:
+    """Send all flow-mods; the function that is returned commits them, all or none, and raises as this one.
+
+    Until then nothing changes. The end of the connection drops them, and so does Open vSwitch after 10 s
+    (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`, which can be set to 1 s or more); a commit is refused then.
+
     Args:
         exchange: of a connection on which OpenFlow 1.4 was agreed.
         bundle: at least one flow-mod.
@@ -231,13 +242,18 @@ def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
         raise
     # A switch that refuses single flow-mods would still commit the others: collect all refusals before the commit.
     refusals = _barrier(exchange, timeout_s=timeout_s)
-    if not refusals:
+    if refusals:
+        if first not in refusals:
+            _discard(exchange, bundle_id=first)
+        raise _refusal(exchange.bridge, bundle, refusals, first_xid=first)
+
+    def commit() -> None:
         exchange.send(next(messages))
         refusals = _refusals(exchange, last_xid=first + len(bundle) + 1, timeout_s=timeout_s)
-    elif first not in refusals:
-        _discard(exchange, bundle_id=first)
-    if refusals:
-        raise _refusal(exchange.bridge, bundle, refusals, first_xid=first)
+        if refusals:
+            raise _refusal(exchange.bridge, bundle, refusals, first_xid=first)
+
+    return commit
 
 
 def is_slave_error(error: Error) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows
@@ -33,3 +35,20 @@ def test_a_clock_an_hour_behind_is_named_beside_silence() -> None:
     found = row(-3600)
     assert found.state is DpuState.SILENT
     assert "its clock or that of this host is wrong" in found.note
+
+
+@pytest.mark.parametrize(
+    ("clock_us", "shown", "is_good"), [(-1, "unknown", False), (300, "0.3 ms", True), (80_000, "80.0 ms", False)]
+)
+def test_a_clock_that_is_not_right_is_shown(clock_us: int, shown: str, *, is_good: bool) -> None:
+    found = row(0)
+    found = replace(found, status=replace(found.status, clock_us=clock_us))
+    assert (found.clock, found.is_clock_good) == (shown, is_good)
+    assert ("may be wrong by 80.0 ms" in found.note) == (clock_us == 80_000)
+
+
+@pytest.mark.parametrize(("prepared", "is_late"), [(0, False), (6, True), (7, False)])
+def test_a_dpu_that_was_late_is_named(prepared: int, *, is_late: bool) -> None:
+    found = row(0)
+    found = replace(found, status=replace(found.status, applied=7, prepared=prepared))
+    assert ("was late for generation 7" in found.note) == is_late

@@ -1,0 +1,246 @@
+"""A change that is prepared before its time: when it is made, and what keeps it from being made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.agent_support import all_answer
+from tests.command_line import SMALL_CONFIG
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.fleet_support import EMPTY, given, settled
+from tests.patience import PATIENCE_S, eventually
+from tests.unit import balancer as small
+from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.paths import bound_socket
+from xenoovs.agent.control.serve import serve, unix_listener
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.store import MonotonicClock
+from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.appointment import Appointment
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import AppointmentCancelled, BundleRejected, ChangesHeld, SwitchError
+from xenoovs.openflow.flow import Flow
+from xenoovs.store.view import FleetView
+
+BEFORE = DesiredState(small.balancer(small.service(small.claim(), 3, 1)))
+AFTER = DesiredState(small.balancer(small.service(small.claim(), 1, 3)))
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
+
+
+Offer = Callable[[FleetView], None]
+
+
+class Soon(Appointment):
+    """A time that comes when `happens` has been called for each wait."""
+
+    def __init__(self, *happens: Callable[[], None]) -> None:
+        super().__init__(0.0)
+        self.happens = list(happens)
+
+    @property
+    def left_s(self) -> float:
+        return float(len(self.happens))
+
+    def wait(self, *, ahead_s: float = 0.0) -> bool:
+        self.happens.pop(0)()
+        return super().wait()
+
+
+def nothing() -> None:
+    return
+
+
+@pytest.fixture
+def switch() -> FakeSwitch:
+    """A bridge that has BEFORE, by `engine`."""
+    return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+
+
+@pytest.fixture
+def engine(switch: FakeSwitch) -> Engine:
+    made = Engine(switch)
+    made.round(BEFORE, now_s=0.0)
+    switch.applied.clear()
+    return made
+
+
+def flows(switch: FakeSwitch) -> set[Flow]:
+    return {seen.flow for seen in switch.all_flows("ovsbr1").values()}
+
+
+def test_a_change_is_made_when_its_time_has_come_and_not_before(switch: FakeSwitch, engine: Engine) -> None:
+    seen = list[tuple[int, int]]()
+
+    def look() -> None:
+        seen.append((len(switch.held), len(switch.applied)))
+
+    appointment = Soon(look, look)
+    change = engine.round(AFTER, now_s=1.0, appointment=appointment)
+    assert (seen, len(switch.applied), appointment.is_ready) == ([(1, 0), (1, 0)], 1, True)
+    assert not change.difference.is_empty
+    assert engine.round(AFTER, now_s=2.0).difference.is_empty
+
+
+def test_a_time_that_has_passed_and_a_change_without_flows_are_not_prepared(switch: FakeSwitch, engine: Engine) -> None:
+    engine.round(BEFORE, now_s=1.0, appointment=Soon(nothing, nothing))
+    engine.round(AFTER, now_s=1.0, appointment=Appointment(0.0))
+    assert (switch.held, len(switch.applied)) == ([], 1)
+
+
+@pytest.mark.parametrize("what", ["a flow is gone", "a foreign flow", "recreated"])
+def test_a_bridge_that_changed_meanwhile_is_planned_for_again(switch: FakeSwitch, engine: Engine, what: str) -> None:
+    victim = next(iter(flows(switch)))
+
+    def change() -> None:
+        if what == "a flow is gone":
+            switch.remove_flow("ovsbr1", victim.key)
+        elif what == "a foreign flow":
+            switch.install("ovsbr1", [replace(victim, cookie=7, key=replace(victim.key, priority=7))])
+        else:
+            switch.restart("ovsbr1")
+
+    with pytest.raises(AppointmentCancelled):
+        engine.round(AFTER, now_s=1.0, appointment=Soon(change, nothing))
+    assert switch.applied == []
+    engine.round(AFTER, now_s=2.0, appointment=Soon(nothing, nothing))
+    assert engine.round(AFTER, now_s=3.0).difference.is_empty
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_one_that_is_cancelled_changes_nothing(switch: FakeSwitch, engine: Engine, wait: int) -> None:
+    before, appointment = flows(switch), Soon(nothing, nothing)
+    appointment.happens[wait] = appointment.cancel
+    with pytest.raises(AppointmentCancelled):
+        engine.round(AFTER, now_s=1.0, appointment=appointment)
+    assert (flows(switch), appointment.is_ready) == (before, False)
+
+
+def test_a_pause_in_the_last_moment_changes_nothing(switch: FakeSwitch, engine: Engine) -> None:
+    before = flows(switch)
+    with pytest.raises(ChangesHeld):
+        engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: setattr(engine, "is_held", True)))
+    assert flows(switch) == before
+
+
+def test_a_commit_that_is_refused_is_planned_again_and_made_at_once(switch: FakeSwitch, engine: Engine) -> None:
+    """As of a bundle that Open vSwitch has dropped."""
+    refusal = BundleRejected(bridge="ovsbr1", error="OFPBFC_TIMEOUT", message="the opening", advice="")
+    change = engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: switch.fail_next(refusal)))
+    assert (len(switch.applied), change.difference.is_empty) == (1, False)
+    assert engine.round(AFTER, now_s=2.0).difference.is_empty
+
+
+def test_a_connection_that_is_lost_is_the_problem_of_the_next_round(switch: FakeSwitch, engine: Engine) -> None:
+    lost = SwitchError("the connection is lost")
+    with pytest.raises(SwitchError, match="lost"):
+        engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: switch.fail_next(lost)))
+    assert not engine.round(AFTER, now_s=2.0).difference.is_empty
+
+
+# An agent whose view of the store has a time.
+
+
+@pytest.fixture
+def view() -> FleetView:
+    return settled(given(EMPTY, SMALL_CONFIG))
+
+
+@contextmanager
+def running(
+    directory: Path, switch: FakeSwitch, view: FleetView
+) -> Iterator[tuple[Agent, Callable[[FleetView], None]]]:
+    """An agent that has a view, and what gives it another one."""
+    path = directory / "dpu.yaml"
+    path.write_text(LOCAL)
+    config = FleetConfig(path, view, "dpu1")
+    agent = Agent(config, Engine(switch), probe=all_answer, clock=MonotonicClock())
+    with bound_socket(directory / "agent.sock") as sock:
+        agent.add_task(partial(serve, agent, unix_listener(sock), ()))
+        loop = asyncio.new_event_loop()
+        thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
+        thread.start()
+
+        def offer(view: FleetView) -> None:
+            def take() -> None:
+                config.offer(view)
+                agent.request_round()
+
+            loop.call_soon_threadsafe(take)
+
+        try:
+            eventually(lambda: agent.report.last_round_s is not None, "a first round")
+            yield agent, offer
+        finally:
+            loop.call_soon_threadsafe(agent.stop)
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+            loop.close()
+
+
+FAR_MS = 1 << 50
+"""A time that no clock has yet: an agent waits for as long as it waits at most."""
+
+
+def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
+    later = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
+    with running(tmp_path, switch, view) as (agent, offer):
+        before = flows(switch)
+        offer(later)
+        eventually(lambda: bool(switch.held), "a prepared change")
+        eventually(lambda: agent.config.good.view == later, "the switch")
+        assert flows(switch) != before
+        assert agent.rounds == 2
+
+
+def test_a_pause_while_a_change_is_prepared_is_not_kept_waiting(
+    tmp_path: Path, switch: FakeSwitch, view: FleetView
+) -> None:
+    with running(tmp_path, switch, view) as (agent, offer):
+        before = flows(switch)
+        offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
+        eventually(lambda: bool(switch.held), "a prepared change")
+        Client(tmp_path / "agent.sock").ask("pause")
+        assert flows(switch) == before
+        eventually(lambda: bool(agent.report.held), "what the pause holds back")
+        Client(tmp_path / "agent.sock").ask("resume")
+        eventually(lambda: flows(switch) != before, "the change")
+
+
+def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(
+    tmp_path: Path, switch: FakeSwitch, view: FleetView
+) -> None:
+    planned = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
+    with running(tmp_path, switch, view) as (agent, offer):
+        offer(planned)
+        eventually(lambda: bool(switch.held), "a prepared change")
+        offer(replace(settled(given(planned, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0))
+        eventually(lambda: agent.config.good.view is not None and agent.config.good.view.intent == 3, "the newest view")
+        assert len(switch.applied) == 2
+
+
+def test_an_agent_that_stops_meanwhile_leaves_the_flows(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
+    with running(tmp_path, switch, view) as (_, offer):
+        before = flows(switch)
+        offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
+        eventually(lambda: bool(switch.held), "a prepared change")
+    assert flows(switch) == before
+
+
+def test_a_reload_meanwhile_does_not_lose_the_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
+    later = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
+    with running(tmp_path, switch, view) as (agent, offer):
+        offer(later)
+        eventually(lambda: bool(switch.held), "a prepared change")
+        agent.reload()
+        eventually(lambda: len(switch.held) > 1, "the same, prepared again")
+        eventually(lambda: agent.config.good.view == later, "the switch")
