@@ -136,7 +136,7 @@ def render(rows: Iterable[Row]) -> str:
     """Return the table, 79 columns wide."""
     lines = [
         (
-            *(each.event, each.sent, each.lost, f"{each.lasted_s:.1f} s", each.rerouted),
+            *(each.event, each.sent, each.lost, f"{each.lasted_s:.2f} s", each.rerouted),
             *(each.had_to, each.moved, each.flapped),
         )
         for each in rows
