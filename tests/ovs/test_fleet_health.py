@@ -154,6 +154,13 @@ def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
     eventually(lambda: all_alike(store, without="02:00:5e:10:00:02"), "the ejection")
     after = store.dpus[0].blocks()
     assert down(store) == [ADDRESSES[1]]
+    said = store.fleet("status")
+    assert said.status == 2
+    assert f"web/two ({ADDRESSES[1]}/tcp/8080" in said.out
+    assert "has been down for" in said.out
+    (target, *others) = json.loads(store.fleet("status", "-o", "json").out)["targets"]
+    assert (target["state"], target["backends"], len(target["votes"]["down"])) == ("down", ["web/two"], 3)
+    assert [each["state"] for each in others] == ["up", "up", "up"]
     # Only its own clients have moved.
     assert [line for line in before if "02:00:5e:10:00:02" not in line] != []
     assert len(after) >= len(before) - 1

@@ -19,6 +19,7 @@ from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.targets import target_problems, target_rows
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import FleetView
@@ -59,6 +60,8 @@ class FleetWatch:
                 # What a controller would write takes long to compute, and changes with the view alone.
                 self._decided, self._problems = (view, statuses is None), fleet_problems(view, statuses)
             problems += self._problems
+        targets = [] if view is None else target_rows(view, statuses, now_s=now_s)
+        problems += target_problems(targets)
         return FleetSnapshot(
             view=view,
             rows=() if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s)),
@@ -66,6 +69,7 @@ class FleetWatch:
             is_active=connection.is_connected and connection.is_leader,
             problems=tuple(problems),
             now_s=now_s,
+            targets=tuple(targets),
             roll_out=() if view is None else tuple(roll_out_lines(view, statuses)),
         )
 

@@ -17,6 +17,7 @@ from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.change import known_intent
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import FleetView
 
@@ -39,14 +40,20 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
-    Exit status 0: every DPU has the newest generation and no server has a problem, 2: something differs.
+    A backend that is down, by the votes of its witnesses, and one about which they have no quorum are in red at the
+    end; JSON has all votes in `targets`.
+
+    Exit status 0: every DPU has the newest generation, no backend is down, and no server has a problem, 2: something
+    differs.
     """
     view, statuses = store.view(), store.statuses()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
+    targets = target_rows(view, statuses, now_s=time.time())
     servers = host_facts(store.directory)
-    problems = [*fleet_problems(view, statuses), *all_problems(servers), *roll_out_lines(view, statuses)]
+    problems = [*fleet_problems(view, statuses), *target_problems(targets), *all_problems(servers)]
+    problems += roll_out_lines(view, statuses)
     output.show(
-        lambda: _document(store, view, rows, servers, problems),
+        lambda: {**_document(store, view, rows, servers, problems), "targets": [*map(_target_document, targets)]},
         lambda: _show(store, view, rows, servers, problems),
     )
     is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
@@ -304,6 +311,8 @@ def _document(
                 "version": row.status.version,
                 "error": row.status.error,
                 "drift": dict(row.status.drift),
+                "is_out": row.is_out,
+                "is_unfit": row.is_unfit,
                 "verdicts": dict(row.status.verdicts),
                 "hw_share": None if row.hw_share is None else round(float(row.hw_share), 4),
             }
@@ -315,6 +324,21 @@ def _document(
         ],
         "servers": [_server_document(each) for each in servers],
         "problems": problems,
+    }
+
+
+def _target_document(row: TargetRow) -> dict[str, object]:
+    return {
+        "target": row.target,
+        "backends": list(row.backends),
+        "state": row.state.name.lower(),
+        "since_s": round(row.since_s, 3),
+        "is_held": row.is_held,
+        "votes": {
+            "down": sorted(row.votes.down),
+            "up": sorted(row.votes.up),
+            "silent": sorted(row.votes.silent),
+        },
     }
 
 

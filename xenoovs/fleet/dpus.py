@@ -13,7 +13,7 @@ from xenoovs.fleet.change import next_change, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.waves import waits_for
-from xenoovs.store.view import DpuStatus, FleetView
+from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 SILENT_S = 180.0
 """Three reports that did not come."""
@@ -48,12 +48,16 @@ class DpuRow:
 
     Attributes:
         seen_s: Since its last report, of which the DPU's clock notes the time; None: there is none.
+        is_out: Whether an operator took it out of service.
+        is_unfit: Whether it should get no clients, because it alone is cut off or its bridge is not right.
     """
 
     name: str
     state: DpuState
     status: DpuStatus
     seen_s: float | None
+    is_out: bool = False
+    is_unfit: bool = False
 
     @property
     def hw_share(self) -> Fraction | None:
@@ -66,8 +70,17 @@ class DpuRow:
         drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
             sorted(self.status.drift), most=3
         )
-        reasons = (self._wrong_clock, self.status.error, drift if self.status.drift else "", self._late)
+        drifts = drift if self.status.drift else ""
+        reasons = (self._service, self._wrong_clock, self.status.error, drifts, self._late)
         return "; ".join(filter(None, reasons))
+
+    @property
+    def _service(self) -> str:
+        if self.is_out:
+            return "out of service by an operator"
+        if self.is_unfit:
+            return "not ready: it is cut off from most backends, or its bridge is not right"
+        return "" if self.status.is_fit else "says that it is not fit, but too many others are: it stays in service"
 
     @property
     def clock(self) -> str:
@@ -108,7 +121,8 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
         seen_s = None if status is None else now_s - status.seen_ms / 1000
         if seen_s is not None and -SILENT_S <= seen_s < 0:
             seen_s = 0.0
-        rows.append(DpuRow(name, _state(view, name, status, seen_s), status or DpuStatus(name), seen_s))
+        state, dpu = _state(view, name, status, seen_s), view.dpus.get(name, Dpu(name, frozenset()))
+        rows.append(DpuRow(name, state, status or DpuStatus(name), seen_s, dpu.is_out, dpu.is_unfit))
     return rows
 
 

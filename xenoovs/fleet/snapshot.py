@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from xenoovs.errors import counted, worded
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
+from xenoovs.fleet.targets import TargetRow
 from xenoovs.store.cluster import ServerFacts
 from xenoovs.store.view import FleetView, Intent, IntentState
 
@@ -22,6 +23,7 @@ class FleetSnapshot:
         is_active: Whether the controller of this host decides.
         problems: What an operator should look after, in words.
         now_s: Seconds since 1970.
+        targets: Of health checks, those that are down first.
         roll_out: What a roll-out does and waits for, in words; empty: there is none.
     """
 
@@ -32,6 +34,7 @@ class FleetSnapshot:
     problems: tuple[str, ...]
     now_s: float
     roll_out: tuple[str, ...] = ()
+    targets: tuple[TargetRow, ...] = ()
 
     def counts(self) -> Counter[DpuState]:
         """Return how many DPUs there are in each state."""

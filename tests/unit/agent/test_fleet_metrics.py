@@ -8,9 +8,12 @@ from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent.metrics.fleet import FLEET_METRICS, fleet_exposition
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.fleet.votes import Votes
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
+VOTES = Votes(frozenset({"dpu1", "dpu2"}), frozenset({"dpu3"}), frozenset())
 SNAPSHOT = FleetSnapshot(
     FleetView("production", 1, 41, 6, 0, intents={7: INTENT}),
     (
@@ -21,6 +24,10 @@ SNAPSHOT = FleetSnapshot(
     is_active=True,
     problems=("one",),
     now_s=0.0,
+    targets=(
+        TargetRow("192.0.2.1/tcp/80", ("web/one",), TargetState.DOWN, 3.0, VOTES),
+        TargetRow("192.0.2.2/tcp/80", ("web/two",), TargetState.UP, 3.0, VOTES),
+    ),
 )
 
 
@@ -40,6 +47,9 @@ def test_a_fleet_has_numbers_of_all_kinds() -> None:
     assert found[("xenoovs_fleet_dpu_state", 'dpu"2', "unknown")] == 1
     assert found[("xenoovs_fleet_dpu_seen_seconds", "dpu1")] == 3
     assert ("xenoovs_fleet_dpu_seen_seconds", 'dpu"2') not in found
+    assert found[("xenoovs_fleet_targets", "down")] == found[("xenoovs_fleet_targets", "up")] == 1
+    assert found[("xenoovs_fleet_target_votes", "192.0.2.1/tcp/80", "down", "down")] == 2
+    assert ("xenoovs_fleet_target_votes", "192.0.2.2/tcp/80", "up", "down") not in found
     assert found[("xenoovs_store_elections_total", "xenoovs")] == 2
     assert found[("xenoovs_store_member_lag", "xenoovs", "tcp:127.0.0.1:26642")] == 2
     assert found[("xenoovs_store_member_silent", "xenoovs", "tcp:127.0.0.1:26643")] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from xenoovs.agent.metrics.exposition import CONTENT_TYPE, lines_of
 from xenoovs.agent.metrics.metric import Kind, Metric, Sample
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.targets import TargetState
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 
 FleetReader = Callable[[FleetSnapshot], Iterable[Sample]]
@@ -77,6 +79,19 @@ def _dpu_states(snapshot: FleetSnapshot) -> Iterator[Sample]:
         yield (row.name, row.state.name.lower()), 1.0
 
 
+def _targets(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    counts = Counter(row.state for row in snapshot.targets)
+    for state in TargetState:
+        yield (state.name.lower(),), float(counts[state])
+
+
+def _target_votes(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    for row in snapshot.targets:
+        if row.state is not TargetState.UP:
+            for vote, names in (("down", row.votes.down), ("up", row.votes.up), ("silent", row.votes.silent)):
+                yield (row.target, row.state.name.lower(), vote), float(len(names))
+
+
 def _roles(snapshot: FleetSnapshot) -> Iterator[Sample]:
     for server in snapshot.servers:
         yield (server.database.value, server.role.value), 1.0
@@ -126,6 +141,22 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
     (
         Metric("xenoovs_fleet_dpu_state", _G, "State of a DPU; always 1.", _REPORTS, ("dpu", "state")),
         _dpu_states,
+    ),
+    (Metric("xenoovs_fleet_targets", _G, "Targets of health checks by state.", _REPORTS, ("state",)), _targets),
+    (
+        Metric(
+            "xenoovs_fleet_target_votes",
+            _G,
+            "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
+            _REPORTS,
+            ("target", "state", "vote"),
+        ),
+        _target_votes,
+    ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_unready",
+        "1 while routers should send no clients to a DPU: by an operator, or because it is not fit.",
+        lambda row: row.is_out or row.is_unfit,
     ),
     _of_dpu(
         "xenoovs_fleet_dpu_generation",

@@ -11,6 +11,7 @@ from xenoovs.agent.web.page import document, mount_documents
 from xenoovs.display import decimal, duration, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.targets import TargetState
 from xenoovs.store.cluster import ServerFacts
 
 _PILLS = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
@@ -92,12 +93,14 @@ def _overrides(snapshot: FleetSnapshot) -> list[Markup]:
 def _facts(snapshot: FleetSnapshot) -> Markup:
     view, counts = snapshot.view, snapshot.counts()
     drift = sum(len(row.status.drift) for row in snapshot.rows)
+    up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
     served = sum(server.is_connected for server in snapshot.servers)
     facts = (
         ("generation", "-" if view is None else str(view.generation), "of all blocks"),
         ("config", str(view.intent or "-") if view else "-", "entry of the history"),
         ("services", "-" if view is None else str(len(view.services)), "in the store"),
         ("DPUs", f"{counts[DpuState.APPLIED]} of {len(snapshot.rows)}", "have the newest generation"),
+        ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
         ("drift", str(drift), "services differ on bridges"),
         ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
     )

@@ -1,0 +1,97 @@
+"""How the targets of a fleet's health checks stand, from votes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from xenoovs.display import duration
+from xenoovs.errors import XenoovsError, counted, first_names
+from xenoovs.fleet.services import joined
+from xenoovs.fleet.votes import Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
+from xenoovs.store.view import DpuStatus, FleetView, Watch
+
+_MAX_PROBLEMS = 10
+
+
+class TargetState(Enum):
+    """How a target stands. NO_QUORUM: it counts as up, and its witnesses could not say that it is not."""
+
+    DOWN = "down"
+    NO_QUORUM = "no quorum"
+    UP = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRow:
+    """A target in the list.
+
+    Attributes:
+        target: `ADDRESS/PROBE/PORT`.
+        backends: `SERVICE/BACKEND`, of what is in use.
+        since_s: For how long it has been up or down.
+        votes: Of its witnesses now.
+        is_held: Whether a backend of it is down and has clients all the same.
+    """
+
+    target: str
+    backends: tuple[str, ...]
+    state: TargetState
+    since_s: float
+    votes: Votes
+    is_held: bool = False
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in words; an empty text: nothing is."""
+        name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
+        down, up, silent = (len(names) for names in (self.votes.down, self.votes.up, self.votes.silent))
+        votes = f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down, {up} up, {silent} nothing"
+        if self.state is TargetState.UP:
+            return ""
+        if self.state is TargetState.NO_QUORUM:
+            return f"no quorum about {name}, which stays up: {votes}"
+        held = "; it keeps clients, by `max_down` or because all are down" if self.is_held else ""
+        return f"{name} has been down for {duration(self.since_s)}: {votes}{held}"
+
+
+def target_rows(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[TargetRow]:
+    """Return all targets, those that are down first; empty: what DPUs report is not known. `now_s`: since 1970."""
+    if statuses is None:
+        return []
+    fit = fit_dpus(view, statuses, now_ms=int(now_s * 1000))
+    named = _targets(tuple(sorted((each.name, each.config) for each in view.services.values())))
+    rows = [_row(watch, votes_on(watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
+    order = list(TargetState)
+    return sorted(rows, key=lambda row: (order.index(row.state), row.target))
+
+
+def target_problems(rows: Iterable[TargetRow]) -> list[str]:
+    """Return what is wrong with targets, in words."""
+    problems = list(filter(None, (row.problem for row in rows)))
+    left = len(problems) - _MAX_PROBLEMS
+    more = [f"{counted(left, 'more target')} in trouble; JSON has all"] if left > 0 else []
+    return problems[:_MAX_PROBLEMS] + more
+
+
+def _row(watch: Watch, votes: Votes, named: Targets, view: FleetView, now_s: float) -> TargetRow:
+    names = named.get(watch.target, ())
+    state = TargetState.UP
+    if watch.is_down:
+        state = TargetState.DOWN
+    elif votes.result is VoteResult.NO_QUORUM:
+        state = TargetState.NO_QUORUM
+    is_held = watch.is_down and any(backend in view.services[service].active.owners for service, backend in names)
+    since_s = max(0.0, now_s - watch.since_ms / 1000)
+    return TargetRow(watch.target, tuple("/".join(name) for name in names), state, since_s, votes, is_held)
+
+
+@lru_cache(maxsize=2)
+def _targets(texts: tuple[tuple[str, str], ...]) -> Targets:
+    """Return the targets of the services in use; none where their rows cannot be read, which is a problem by itself."""
+    try:
+        return targets_of(joined(texts))
+    except XenoovsError:
+        return {}
