@@ -35,8 +35,7 @@ def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     with running_fleet(tmp_path, xenoovs, servers=[MEMBER]) as made:
         config = tmp_path / "services.yaml"
         config.write_text(SMALL_CONFIG + WEB)
-        said = made.fleet("apply", config, "--now", "--yes")
-        assert said.status == 0, said.out + said.err
+        eventually(lambda: made.fleet("apply", config, "--now", "--yes").status == 0, "the first config")
         wait_for_agents(made)
         yield made
 

@@ -32,7 +32,9 @@ WEB = """\
 @pytest.fixture
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     with running_fleet(tmp_path, xenoovs) as made:
-        apply(made, SMALL_CONFIG)
+        file = tmp_path / "services.yaml"
+        file.write_text(SMALL_CONFIG)
+        eventually(lambda: made.fleet("apply", file, "--now", "--yes").status == 0, "the first config")
         wait_for_agents(made)
         yield made
 

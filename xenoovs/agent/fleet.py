@@ -23,7 +23,7 @@ from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
 from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
 from xenoovs.fleet.services import digest
 from xenoovs.model.balancer import service_ids
-from xenoovs.store.view import FORMAT, DpuStatus, FleetView
+from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -36,8 +36,6 @@ _READ_BACK_S = 10.0
 _CUT_OFF_S = 10.0
 """For so long most backends may be out of reach before this DPU says that it is not fit. If they are dead, votes say so
 within seconds, and they do not count any more."""
-_MAX_ERROR = 1000
-"""Characters of an error that are reported; `xenoovs status` on the DPU has all of it."""
 
 
 class FleetMember:
@@ -252,7 +250,7 @@ class FleetMember:
         drift = await self._drift(agent)
         before = self._status
         problems = [str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
-        error = "; ".join(dict.fromkeys(filter(None, problems)))[:_MAX_ERROR]
+        error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
         generation = self._generation if is_right else before.applied
         now_ms = int(time.time() * 1000)

@@ -42,7 +42,9 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
         next_change(replace(exported, intents=intents))
     except XenoovsError as problem:
         raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
-    reported = max((status.applied for status in statuses.values()), default=0)
+    # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.
+    believed = exported.generation + 1000 * GENERATION_STEP
+    reported = max((each.applied for each in statuses.values() if each.applied <= believed), default=0)
     return Changes(
         services=exported.services,
         dpus=exported.dpus,

@@ -579,7 +579,7 @@ class DpuStatusClient(_Threaded):
     def put(self, status: DpuStatus) -> None:
         """Write the row soon; a newer status replaces one that was not sent. It is sent again after a reconnect."""
         with self._changed:
-            self._wanted = status
+            self._wanted = status.bounded
         self._wake()
 
     @property

@@ -251,8 +251,10 @@ STATUSES: StoreTable[DpuStatus] = StoreTable(
     "Dpu_State",
     _STATUS,
     lambda row: row["name"],
-    lambda row: DpuStatus(
-        **{column: row[column] for column in _STATUS if column != "down"}, down=frozenset(row["down"])
+    lambda row: (
+        DpuStatus(
+            **{column: row[column] for column in _STATUS if column != "down"}, down=frozenset(row["down"])
+        ).bounded
     ),
     _plain_row(_STATUS),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
+from itertools import islice
 
 from xenoovs.decision.decision import BackendName, Blocks
 from xenoovs.partition.block import Block
@@ -310,3 +311,28 @@ class DpuStatus:
     voted: int = 0
     is_fit: bool = True
     clock_us: int = -1
+
+    @property
+    def bounded(self) -> DpuStatus:
+        """What the schema takes of it: the start of texts, the first entries by name, and no longer names.
+
+        Whoever has the certificate of a DPU can write what he likes, and 1,000 reports have to fit the memory.
+        """
+        return replace(
+            self,
+            version=self.version[:MAX_NAME],
+            error=self.error[:MAX_ERROR],
+            drift=dict(islice(((name, self.drift[name][:MAX_NAME]) for name in _names(self.drift)), MAX_DRIFT)),
+            verdicts=dict(islice(((name, self.verdicts[name]) for name in _names(self.verdicts)), MAX_VERDICTS)),
+            down=frozenset(islice(_names(self.down), MAX_DOWN)),
+        )
+
+
+MAX_NAME, MAX_ERROR = 128, 1000
+"""Characters of names, and of an error; `xenoovs status` on the DPU has all of it."""
+MAX_DRIFT, MAX_VERDICTS, MAX_DOWN = 1000, 32, 16_384
+"""Entries: a config has 1,000 services, and all of 1,000 services with 16 targets of their own may be down."""
+
+
+def _names(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in sorted(names) if len(name) <= MAX_NAME)

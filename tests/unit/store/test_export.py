@@ -48,7 +48,7 @@ def test_what_is_exported_is_read() -> None:
 def test_a_restored_fleet_is_newer_than_all_and_moves_nobody() -> None:
     view = fleet()
     exported = parse_export(export_text(view).encode(), file="fleet.json")
-    reports = {"dpu1": DpuStatus("dpu1", applied=view.generation + 7)}
+    reports = {"dpu1": DpuStatus("dpu1", applied=view.generation + 7), "liar": DpuStatus("liar", applied=1 << 62)}
     after = committed(EMPTY, restoring(EMPTY, exported, reports))
     assert after.generation == view.generation + 7 + GENERATION_STEP
     assert {name: each.active for name, each in after.services.items()} == {
