@@ -12,7 +12,7 @@ from xenoovs.errors import CommandFailed, counted
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.southbound import read_logical_flows
-from xenoovs.verify.links import Link
+from xenoovs.verify.links import MegaflowLink
 from xenoovs.verify.trace import parse_visited
 
 _MAX_TRACES = 100
@@ -28,12 +28,12 @@ class NamedFlows:
         remarks: what could not be read.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[MegaflowLink, ...]
     logical: Mapping[int, LogicalFlow]
     remarks: tuple[str, ...]
 
 
-def name_flows(links: Sequence[Link], state: BridgeState, endpoint: Endpoint) -> NamedFlows:
+def name_flows(links: Sequence[MegaflowLink], state: BridgeState, endpoint: Endpoint) -> NamedFlows:
     """Trace the links that are judged, those in software first, and ask OVN about the cookies.
 
     At most 100 links and 20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError.

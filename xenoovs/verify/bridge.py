@@ -26,7 +26,7 @@ from xenoovs.verify.check import (
     state_of,
 )
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
-from xenoovs.verify.links import Link, LinkNames
+from xenoovs.verify.links import LinkNames, MegaflowLink
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
 
 _MAX_ROWS = 5_000
@@ -102,10 +102,10 @@ class BridgeFindings:
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
     tunnels: tuple[EncapsulationUse, ...] = ()
     cleartext: tuple[Cleartext, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[MegaflowLink, ...] = ()
     logical_flows: Mapping[int, LogicalFlow] = field(default_factory=dict, hash=False)
 
-    def links_of(self, verdicts: Container[Verdict]) -> tuple[Link, ...]:
+    def links_of(self, verdicts: Container[Verdict]) -> tuple[MegaflowLink, ...]:
         """Return the links of chains with one of these verdicts; without verdicts, all."""
         return tuple(link for link in self.links if not verdicts or link.chain in verdicts)
 
@@ -231,7 +231,7 @@ class _RowCounter:
 
     def __init__(self, context: CheckContext) -> None:
         self.internal_ports, self.filters = context.internal_ports, context.filters
-        self.links, self._is_listing = list[Link](), context.is_listing
+        self.links, self._is_listing = list[MegaflowLink](), context.is_listing
         self.reasons = ReasonFinder(context.version or DEFAULT_VERSION, context.has_tc_chains, context.internal_ports)
         self.sums: dict[_Key, _Sums] = {}
 
@@ -247,7 +247,7 @@ class _RowCounter:
     def _list(self, megaflow: Megaflow, state: MegaflowState, chain: Verdict, reason: str, *, is_judged: bool) -> None:
         counts = state.packets, state.hw_packets
         tc = filter_of(megaflow, self.filters)
-        self.links.append(Link(megaflow, state.verdict, chain, *counts, is_judged, reason, tc))
+        self.links.append(MegaflowLink(megaflow, state.verdict, chain, *counts, is_judged, reason, tc))
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
         """Count megaflows that recirculate packets, as chains."""

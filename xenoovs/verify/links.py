@@ -34,7 +34,7 @@ _MAX_CHAINS, _MAX_NEXT, _MAX_LINKS = 50, 10, 300
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MegaflowLink:
     """One megaflow of a chain.
 
     Attributes:
@@ -82,13 +82,13 @@ class LinkNames:
     logical: Mapping[int, LogicalFlow] = field(default_factory=dict)
 
 
-def link_tree(links: Sequence[Link], names: LinkNames) -> tuple[Node, ...]:
+def link_tree(links: Sequence[MegaflowLink], names: LinkNames) -> tuple[Node, ...]:
     """Return a node for each chain, with the links that follow below each link. What several lead to is there once."""
     return _Tree(links, names).nodes()
 
 
 class _Tree:
-    def __init__(self, links: Sequence[Link], names: LinkNames) -> None:
+    def __init__(self, links: Sequence[MegaflowLink], names: LinkNames) -> None:
         self._names, self._links = names, links
         self._behind = defaultdict[tuple[str | None, int], list[int]](list)
         for number, link in enumerate(links):
@@ -132,7 +132,7 @@ class _Tree:
         behind = [each for target in recirculations(megaflow) for each in self._behind[megaflow.in_port, target]]
         return Node(name, link.verdict, text, (*children, *self._some(behind, most=_MAX_NEXT, of="link")))
 
-    def _lines(self, link: Link) -> Iterator[str]:
+    def _lines(self, link: MegaflowLink) -> Iterator[str]:
         megaflow = link.megaflow
         yield f"{_match_text(megaflow)} -> {','.join(map(_short, megaflow.actions))}"
         if link.reason:
@@ -214,12 +214,12 @@ def _logical_ports(option: GeneveOption) -> tuple[int, int] | None:
     return (option.data.value >> 16 & 0x7FFF, option.data.value & 0xFFFF) if is_ovn else None
 
 
-def links_to_json(links: Iterable[Link], names: LinkNames) -> list[dict[str, object]]:
+def links_to_json(links: Iterable[MegaflowLink], names: LinkNames) -> list[dict[str, object]]:
     """Return every link for JSON, in the order of the dump."""
     return [_link_to_json(link, names) for link in links]
 
 
-def _link_to_json(link: Link, names: LinkNames) -> dict[str, object]:
+def _link_to_json(link: MegaflowLink, names: LinkNames) -> dict[str, object]:
     megaflow, outer = link.megaflow, link.outer
     return {
         "ufid": megaflow.ufid,
