@@ -145,6 +145,8 @@ class Story:
             self._place.kill("web2")
             self._say("killed the program of web2")
             self._wait(lambda: self._clients_of("web2") == 0, "answers to the clients of web2")
+            self._say("$ xenoovs fleet status | tail -1")
+            self._say(self._run_fleet("status", capture=True).stdout.strip().rpartition("\n")[2])
 
         self._event("web2 dies", die, had_to=lambda before: before["web2"])
 
