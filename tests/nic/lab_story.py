@@ -87,9 +87,10 @@ class LabStory:
         once = ("--quick", "--sizes", "64", "--repeats", "1", "-o", "json")
         self._say("rate", "measure", "rate", "my.yaml", "--lab", NAME, *once, "--out", self._directory / "results")
         results = ("--lab", NAME, "--quick", "-o", "json", "--out", self._directory / "results")
-        self._say("echo", "measure", "echo", "my.yaml", *results, "--offload", "both", "--yes")
+        one_size = ("--sizes", "64", "--repeats", "1")
+        self._say("echo", "measure", "echo", "my.yaml", *results, *one_size, "--offload", "both", "--yes")
         # A minute of a slow machine may end before the first sample of a path.
-        paths = ("measure", "paths", "my.yaml", *results, "--directions", "in")
+        paths = ("measure", "paths", "my.yaml", *results, "--directions", "in", "--repeats", "1")
         if self._say("paths", *paths).exit_code:
             self._say("paths", *paths, "--resume")
         self._say("spoilt", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))

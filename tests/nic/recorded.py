@@ -28,8 +28,6 @@ class Seen:
     rules: tuple[Rule, ...]
     ports: dict[str, PortCounters]
     tc: dict[str, list[dict[str, Any]]]
-    flows: str
-    upcall: str
     sent: tuple[dict[str, Any], ...]
 
     @property
@@ -165,7 +163,5 @@ def _seen(look: dict[str, Any], bursts: list[dict[str, Any]]) -> Seen:
         rules=tuple(parse_rules(look["rules"])),
         ports=parse_ports(look["port_counters"]),
         tc=look["tc"],
-        flows=look["flows"],
-        upcall=look["upcall"],
         sent=tuple(bursts[: look["bursts"]]),
     )

@@ -77,15 +77,12 @@ def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not(
     said = lab["said"]["echo"]
     assert said["exit_code"] == 0, said["stderr"]
     samples = json.loads(said["stdout"])["samples"]
-    sizes: dict[str, set[int]] = {"on": set(), "off": set()}
+    assert sorted(sample["point"]["offload"] for sample in samples) == ["off", "on"]
     for sample in samples:
         point, values = sample["point"], sample["values"]
-        sizes[point["offload"]].add(point["bytes"])
         assert min(values["rtt_us"]) > 0
         assert values["matched"] > 0
         assert (values["offloaded_packets"] > 0) == (point["offload"] == "on")
-    # However slow the machine is, each size of one setting has its counterpart, but perhaps for the last one.
-    assert sizes["on"] & sizes["off"]
 
 
 def test_paths_have_the_counters_of_the_nic(lab: dict[str, Any]) -> None:

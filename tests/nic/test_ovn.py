@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.nic.guest.frames import REMOTES
+from tests.nic.guest.frames import LOCAL, REMOTES
 from tests.nic.guest.scenarios.logical import BEYOND, HOST, SERVER
 from tests.nic.recorded import Story
 from xenoovs.datapath.megaflow import Verdict, verdict_of
@@ -38,6 +38,29 @@ def test_ovn__switching_and_routing_are_in_the_nic_and_verify_offload_counts_as_
     for rule in look.rules:
         counted[rule.via or rule.port] += rule.packets
     assert {port: row["hw_packets"] for port, row in rows.items()} == counted
+
+
+def test_ovn__the_tree_has_the_tunnel_and_the_rule_of_each_link(story: Story) -> None:
+    links = [link for link in _said(story, "verify-offload")[0]["links"] if link["judged"]]
+    assert [link["tc"]["in_hw"] for link in links] == [True] * 3
+    remote, local = REMOTES["geneve"], LOCAL
+    out = [tunnel for link in links if link["in_port"] == "p0" for tunnel in link["tunnels_out"]]
+    assert {(each["type"], each["remote"]) for each in out} == {("geneve", remote)}
+    [back] = [link["tunnel_in"] for link in links if link["in_port"] != "p0"]
+    assert (back["type"], back["remote"], back["local"]) == ("geneve", remote, local)
+    # The numbers of vm1 and vm2 in OVN, out and back.
+    [answers] = [option["ovn_logical_ports"] for option in back["options"]]
+    assert answers[::-1] in [option["ovn_logical_ports"] for tunnel in out for option in tunnel["options"]]
+
+
+def test_ovn__the_tree_names_the_logical_flow_that_tracks_connections(story: Story) -> None:
+    report = _said(story, "verify-offload")[1]
+    assert report["remarks"] == []
+    judged = [link for link in report["links"] if link["in_port"] == "p0" and link["judged"]]
+    [tracked] = [link for link in judged if link["recirculates_to"]]
+    assert (tracked["recirc_id"], tracked["verdict"], len(tracked["ct_zones"])) == (0, "SW", 1)
+    [flow] = tracked["flows"]
+    assert (flow["logical_flow"]["datapath"], flow["logical_flow"]["stage"]) == ("sw0", "ls_in_pre_stateful")
 
 
 def test_ovn__packets_leave_as_geneve_with_the_option_of_ovn_and_arrive(story: Story) -> None:

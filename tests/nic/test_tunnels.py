@@ -131,6 +131,32 @@ def test_tunnel_paths__a_local_address_on_the_bridge_is_refused_both_ways(story:
     assert story.refused[back.ufid or ""] == "eswitch: the tunnel's local address is on no port of this eswitch"
 
 
+def test_tunnel_paths__why_has_the_drivers_words_and_calls_no_tunnel_device_unfit(story: Story) -> None:
+    """It said of genev_sys_6081, as certain: "accepts no rules: its driver cannot", and "no port of an eSwitch"."""
+    [said] = [said for said in story.record["said"] if said["argv"][0] == "why"]
+    report = json.loads(said["stdout"])
+    assert (said["exit_code"], said["stderr"]) == (2, "")
+    reasons = {row["in_port"]: row["reasons"] for row in report["megaflows"]}
+    [out], [back] = reasons["p0"], reasons["genev_sys_6081"]
+    assert (out["cause"], out["likelihood"]) == ("refused-by-driver", "confirmed")
+    assert "packets of this tunnel leave by no port of this eswitch" in out["evidence"][0]
+    # The kernel has no trial for a device without offload of its own.
+    assert (back["cause"], back["likelihood"]) == ("refused-by-driver", "possible")
+    assert "their local address is on no port of its eSwitch" in back["text"]
+    assert [note.partition(":")[0] for note in report["notes"]] == [
+        "the driver was not asked about rules of genev_sys_6081"
+    ]
+
+
+def test_tunnel_paths__doctor_names_the_bridge_that_has_the_local_address_and_the_mtu(story: Story) -> None:
+    [said] = [said for said in story.record["said"] if said["argv"][0] == "doctor"]
+    rows = {row["check"]: (row["state"], row["seen"]) for row in json.loads(said["stdout"])["checks"]}
+    state, seen = rows["tunnel route"]
+    assert (state, seen.partition(":")[0]) == ("wrong", "by ovsbr1 of bridge ovsbr1")
+    state, seen = rows["tunnel MTU"]
+    assert (state, seen.partition(" (")[0]) == ("wrong", "1500 of ovsbr1 is below 1550")
+
+
 def test_tunnel_ipsec__a_nic_that_knows_leaves_the_tunnel_to_the_cpu(story: Story) -> None:
     without, with_sa = story.look("policy without SA"), story.look("SA on the device")
     for look in (without, with_sa):

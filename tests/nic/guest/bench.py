@@ -140,7 +140,7 @@ class Bench:
 
     def dump(self, label: str) -> None:
         """Record the megaflows and the rules of traffic control alone, for a recorded dump."""
-        self.record.dumps[label] = Dump(self.ovs.appctl("dpctl/dump-flows", "-m"), self.filters())
+        self.record.dumps[label] = Dump(self.appctl("dpctl/dump-flows", "-m"), self.filters())
 
     def filters(self) -> dict[str, list[dict[str, Any]]]:
         """The rules of traffic control, by port."""
@@ -163,7 +163,7 @@ class Bench:
     @property
     def megaflows(self) -> int:
         """How many there are now."""
-        return len(self.ovs.appctl("dpctl/dump-flows").splitlines())
+        return len(self.appctl("dpctl/dump-flows").splitlines())
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Look once a second. Raises RuntimeError when it lasts far longer than it can even on a busy machine."""
@@ -181,27 +181,29 @@ class Bench:
     def _count_arrived(self) -> None:
         self.record.bursts[-1] = replace(self.record.bursts[-1], arrived=arrived(self.wires))
 
+    def appctl(self, command: str, *arguments: str, timeout_s: float = 30.0) -> str:
+        """What `ovs-appctl COMMAND ARGUMENTS` prints."""
+        return switch.appctl(self.ovs, command, *arguments, timeout_s=timeout_s)
+
+    def record_settings(self) -> None:
+        """Record hw-tc-offload of the ports, and other_config of Open_vSwitch."""
+        self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
+        self.record.settings = _settings(self.ovs)
+
     def look(self, label: str) -> Look:
-        """Record the output of every tool now."""
-        appctl, environment = self.ovs.appctl, self.ovs.env
+        """Record what Open vSwitch, traffic control and the NIC say now."""
         # The first round of the revalidators may have begun before; the second has all counters of TC.
         for _ in range(2):
-            appctl("revalidator/wait", timeout_s=_PATIENCE_S)
-        flows = run(
-            ["ovs-ofctl", "-O", "OpenFlow14", "--names", "dump-flows", switch.management(self.ovs)], env=environment
-        )
+            self.appctl("revalidator/wait", timeout_s=_PATIENCE_S)
         look = Look(
             label=label,
             bursts=len(self.record.bursts),
             forgotten=self._forgotten,
             changed=self._changed,
-            flows=flows.stdout,
-            megaflows=appctl("dpctl/dump-flows", "-m"),
+            megaflows=self.appctl("dpctl/dump-flows", "-m"),
             tc=self.filters(),
             rules=nic.rules(),
             port_counters=nic.port_counters(),
-            offload_stats=appctl("bridge/dump-flows", "--offload-stats", switch.BRIDGE),
-            upcall=appctl("upcall/show"),
         )
         self.record.looks.append(look)
         return look
@@ -271,8 +273,10 @@ class Bench:
         return any(flow.in_port in self.wires and flow.ufid not in known for flow in parse_dump(look.megaflows))
 
     def _traces(self) -> Traces:
-        filters = {port: try_run(["tc", "filter", "show", "dev", port, "ingress"]).stdout for port in self._ports}
-        return Traces(filters, len(nic.rules().splitlines()), self.ovs.appctl("vlog/list"))
+        # One process for all ports; -force: a port without a qdisc is an error, and the next one follows.
+        shown = "".join(f"filter show dev {port} ingress\n" for port in self._ports)
+        filters = try_run(["tc", "-force", "-batch", "-"], stdin=shown).stdout
+        return Traces(filters, len(nic.rules().splitlines()), self.appctl("vlog/list"))
 
     def reload_nic(self) -> None:
         """Remove the module, with whatever it holds, and load it again: new ports with the old names."""
@@ -311,8 +315,8 @@ class Bench:
     def explain(self) -> None:
         """Let OVS log why it does not offload a megaflow (the modules are those of OVS 3.6 and older)."""
         for module in _TELLING_MODULES:
-            self.ovs.appctl("vlog/set", f"{module}:file:dbg")
-            self.ovs.appctl("vlog/disable-rate-limit", module)
+            self.appctl("vlog/set", f"{module}:file:dbg")
+            self.appctl("vlog/disable-rate-limit", module)
 
     def restart_ovs(self) -> None:
         """Restart ovs-vswitchd alone, and put the program back, which no ovs-vswitchd keeps."""
@@ -339,15 +343,12 @@ class Bench:
     def purge(self) -> None:
         """Delete all megaflows (`revalidator/purge`), so that OVS offloads them again."""
         self._forgotten, self._changed = self._forgotten + 1, False
-        self.ovs.appctl("revalidator/purge")
+        self.appctl("revalidator/purge")
 
     def close(self) -> None:
         """Complete the record, and clean the NIC for the next scenario."""
         if self._ovs is not None:
-            self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
             self.record.switch_ids = {port: _switch_id(port) for port in self._ports}
-            self.record.settings = _settings(self.ovs)
-            self.record.ports = self.ovs.appctl("dpif/show")
             switch.stop_ovs(self._ovs)
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
         nic.set_max_rules(nic.DEFAULT_MAX_RULES)
@@ -355,8 +356,7 @@ class Bench:
         nic.clear_uplink()
         nic.unlimit()
         nic.set_faults({})
-        for port in nic.PORTS:
-            nic.set_hw_tc_offload(port, "on")
+        nic.offload_everywhere()
         for port in self._veths:
             self.wires[port].close()
             nic.remove_veth(port)

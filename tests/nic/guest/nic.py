@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +35,24 @@ def unload_nic(wires: Mapping[str, Wire]) -> None:
     """As if it had never been there; no bridge may have its ports any more."""
     for wire in wires.values():
         wire.close()
-    run(["rmmod", "eswitch"])
+    remove_module()
     run(["ip", "netns", "delete", WIRE_NETNS])
+
+
+def remove_module(*, within_s: float = 300.0) -> None:
+    """Run rmmod. Raises SystemExit when it hangs, so that the part fails and the next ones get a new machine.
+
+    A module that still holds a device or a route lets rmmod wait in the kernel, where no signal ends it. So nothing
+    waits for it, as `run` would.
+    """
+    process = subprocess.Popen(["rmmod", "eswitch"], stderr=subprocess.PIPE, text=True)
+    try:
+        _, errors = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        log = run(["dmesg"]).stdout.splitlines()[-10:]
+        raise SystemExit("\n".join([f"rmmod eswitch has not ended within {within_s:g} s; dmesg:", *log])) from None
+    if process.returncode != 0:
+        raise RuntimeError(f"rmmod eswitch: {errors.strip()}")
 
 
 def plug_in(device: str) -> None:
@@ -154,6 +171,17 @@ def set_fault(name: str, value: str) -> None:
     (_PARAMETERS / name).write_text(f"{value}\n")
 
 
+_without_offload: set[str] = set()
+"""Ports whose feature was turned off."""
+
+
 def set_hw_tc_offload(port: str, state: str) -> None:
     """`ethtool -K PORT hw-tc-offload STATE`; state is `on` or `off`."""
     run(["ethtool", "-K", port, "hw-tc-offload", state])
+    (_without_offload.add if state == "off" else _without_offload.discard)(port)
+
+
+def offload_everywhere() -> None:
+    """Turn hw-tc-offload of all ports on, as it is in a new module."""
+    for port in sorted(_without_offload):
+        set_hw_tc_offload(port, "on")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.nic.guest import nic
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
+from xenoovs.switch.endpoint import connected_to
 from xenoovs.switch.process import run, try_run
 
 BRIDGE = "ovsbr1"
@@ -40,6 +43,30 @@ def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ())
     """
     wanted = ("max-idle=600000", f"hw-offload={hw_offload}", *settings)
     return start_kernel_ovs(PrivateOvs(directory), settings=wanted)
+
+
+def appctl(ovs: PrivateOvs, command: str, *arguments: str, timeout_s: float = 30.0) -> str:
+    """What `ovs-appctl COMMAND ARGUMENTS` prints. Starting a program takes this machine as long as several requests.
+
+    JSON-RPC 1.0 (lib/unixctl.c). Raises RuntimeError when ovs-vswitchd answers with an error.
+    """
+    pid = (ovs.directory / "ovs-vswitchd.pid").read_text().strip()
+    text = b""
+    with connected_to(str(ovs.directory / f"ovs-vswitchd.{pid}.ctl"), timeout_s) as connection:
+        connection.sendall(json.dumps({"id": 0, "method": command, "params": arguments}).encode())
+        while True:
+            data = connection.recv(1 << 20)
+            if not data:
+                raise RuntimeError(f"{command}: ovs-vswitchd has closed the connection")
+            text += data
+            # Only the end of the object makes it complete.
+            if data.endswith(b"}"):
+                with suppress(ValueError):
+                    answer = json.loads(text)
+                    break
+    if answer["error"] is not None:
+        raise RuntimeError(f"{command}: {answer['error']}")
+    return str(answer["result"])
 
 
 def restart_vswitchd(ovs: PrivateOvs) -> None:

@@ -24,7 +24,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The output of every tool at one moment. `bursts` counts the bursts before."""
+    """What Open vSwitch, traffic control and the NIC said at one moment. `bursts` counts the bursts before."""
 
     label: str
     bursts: int
@@ -32,8 +32,6 @@ class Look:
     """How often OVS has deleted all its megaflows before: counters restart each time."""
     changed: bool
     """Whether an apply has changed flows since: a megaflow with new actions is a new entry of the NIC."""
-    flows: str
-    """`ovs-ofctl --names dump-flows`."""
     megaflows: str
     """`ovs-appctl dpctl/dump-flows -m`."""
     tc: dict[str, list[dict[str, Any]]]
@@ -42,10 +40,6 @@ class Look:
     """The NIC's own rule table: the ground truth."""
     port_counters: str
     """The NIC's own counters of packets that it forwarded by a rule, or gave to the representor."""
-    offload_stats: str
-    """`ovs-appctl bridge/dump-flows --offload-stats`."""
-    upcall: str
-    """`ovs-appctl upcall/show`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,8 @@ class Said:
 class Traces:
     """What `xenoovs` might change: filters of traffic control, entries of the NIC, log levels of ovs-vswitchd."""
 
-    filters: dict[str, str]
-    """`tc filter show dev PORT ingress`, by port, without counters."""
+    filters: str
+    """`tc filter show dev PORT ingress` of all ports, without counters."""
     rules: int
     log_levels: str
     """`ovs-appctl vlog/list`."""
@@ -165,13 +159,11 @@ class Record:
     rounds: list[Round] = field(default_factory=list)
     dumps: dict[str, Dump] = field(default_factory=dict)
     features: dict[str, str] = field(default_factory=dict)
-    """hw-tc-offload (`on`, `off`, `absent`) by port, at the end."""
+    """hw-tc-offload (`on`, `off`, `absent`) by port, where the scenario records it."""
     switch_ids: dict[str, str] = field(default_factory=dict)
     """`/sys/class/net/PORT/phys_switch_id` by port; empty for a port of no switch."""
     settings: dict[str, str] = field(default_factory=dict)
-    """other_config of Open_vSwitch, at the end."""
-    ports: str = ""
-    """`ovs-appctl dpif/show`: OpenFlow and datapath numbers of the ports."""
+    """other_config of Open_vSwitch, where the scenario records it."""
     rules_left: str = ""
     """The NIC's rule table after OVS has removed its bridge."""
     ovs_log: list[str] = field(default_factory=list)

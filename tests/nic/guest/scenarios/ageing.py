@@ -37,3 +37,4 @@ def flow_limit(bench: Bench) -> None:
     bench.send(packets_each=3)
     bench.look("after 3 packets of each client")
     bench.judge("dns")
+    bench.record_settings()

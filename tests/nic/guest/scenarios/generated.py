@@ -37,7 +37,7 @@ def _run(bench: Bench, round_: CaseRound) -> Round:
     with bench.between_samples(lambda: bench.send_frames(frames)):
         verify = bench.xenoovs("verify-offload", "dns", "--tree", "--output", "json")
     after = nic.rules()
-    megaflows, filters = bench.ovs.appctl("dpctl/dump-flows", "-m"), bench.filters()
+    megaflows, filters = bench.appctl("dpctl/dump-flows", "-m"), bench.filters()
     nic.set_faults({})
     ask = ("--src", CLIENT, "--probe-driver", "--listen", "200ms", "--interval", "0s", "--output", "json")
     return Round(megaflows, filters, before, after, verify, bench.xenoovs("why", "dns", *ask))

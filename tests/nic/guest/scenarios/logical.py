@@ -66,7 +66,7 @@ def ovn(bench: Bench) -> None:
         bench.send([SERVER], kind=ANSWERS, port=HOST)
         bench.prime(kind=ROUTED)
         with bench.between_samples(lambda: _use(bench)):
-            bench.ask("verify-offload", *_BRIDGE)
+            bench.ask("verify-offload", *_BRIDGE, "--tree")
         bench.look("switched and routed")
         _nbctl(
             f"lb-add lb0 {BALANCED}:80 {SERVER}:8080 udp",
@@ -75,7 +75,7 @@ def ovn(bench: Bench) -> None:
         )
         bench.purge()
         bench.prime(kind=OF_BALANCER)
-        bench.ask("verify-offload", *_BRIDGE, "--interval", "0s")
+        bench.ask("verify-offload", *_BRIDGE, "--interval", "0s", "--tree", "--flows")
         bench.ask("why", *_BRIDGE, "--listen", "0s", "--interval", "0s")
         bench.look("balanced")
 

@@ -43,6 +43,7 @@ def turned_off_not_restarted(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.look("off, purged, 5 packets of each client")
     bench.judge("dns")
+    bench.record_settings()
 
 
 def skip_hw(bench: Bench) -> None:
@@ -62,6 +63,7 @@ def hw_tc_offload_off(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.look("after 5 packets of each client")
     bench.judge("dns")
+    bench.record_settings()
 
 
 def fixed(bench: Bench) -> None:

@@ -79,6 +79,8 @@ def tunnel_paths(bench: Bench) -> None:
     bench.prime(kind=OF_CLIENTS)
     bench.prime([VIP], kind=answers("geneve"), port="p1")
     bench.look("local address on the bridge")
+    bench.ask("why", "--bridge", BRIDGE, "--probe-driver", "--listen", "0s", "--interval", "0s", "--output", "json")
+    bench.xenoovs("doctor", "tunnel", "--output", "json")
 
 
 # What IPsec needs of the kernel; without drbg, seqiv cannot begin.
