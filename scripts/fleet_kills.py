@@ -1,0 +1,270 @@
+"""Kills controllers of a fleet with SIGKILL: 50 in the midst of a roll-out, 20 together with the leading server.
+
+A roll-out has to end as current or refused and never between, without a gap in the generations. Where the leading
+server and its controller are gone, it prints how long after its server leads another controller decides. DPUs are
+light: they report what they would have installed, without a bridge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.ovs.stores import StoreServer, leader_of, running_cluster
+from tests.patience import eventually
+from xenoovs.fleet.change import next_change, parse_intent, with_intent, with_override
+from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Intent, IntentState
+
+_XENOOVS = str(Path(sys.executable).parent / "xenoovs")
+_ENDED = (IntentState.CURRENT, IntentState.REFUSED)
+_WAVES = {"dpu1": 1, "dpu2": 2, "dpu3": 3, "dpu4": 3}
+_BROKEN = "dpu2"
+_MOST_S = 0.1
+"""A controller writes the next step of a roll-out within this time."""
+
+
+def main() -> int:
+    """Print what was killed and what came of it. Arguments: numbers of kills, 50 and 20."""
+    times = [int(word) for word in sys.argv[1:]] or [50, 20]
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as work:
+        killed = killed_roll_outs(Path(work), times[0])
+        print(f"{times[0]} controllers killed in a roll-out: {dict(killed)}; load {load:.0f}")
+    if len(times) > 1 and times[1]:
+        with tempfile.TemporaryDirectory() as work:
+            delays = takeovers(Path(work), times[1])
+        middle, worst = statistics.median(delays), max(delays)
+        print(f"{times[1]} leaders killed: another decides after {middle:.2f} s (p50), {worst:.2f} s at most")
+    return 0
+
+
+def config(number: int) -> str:
+    """The config of a fleet; the next one has other weights, one service less and one more."""
+    lines = ["version: 1", "switch: {ingress: [in], egress: out}", "services:"]
+    for service in (0, 1 + number % 2, 3 + number % 3):
+        lines.append(f"  - name: s{service}\n    vip: 10.0.0.{service + 1}\n    protocol: udp\n    ports: [53]")
+        lines.append("    backends:")
+        lines += [
+            f"      - {{name: b{each}, mac: 02:00:00:00:00:0{each}, weight: {1 + (number + each) % 3}}}"
+            for each in (1, 2, 3)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass
+class LightDpus:
+    """DPUs that report at once what a view gives them, and check that it is one config as a whole.
+
+    Attributes:
+        broken: A DPU that reports an error while it has the services of a roll-out; empty: none.
+        whole: The services of which a DPU may have either, as texts by name.
+        problems: What was wrong.
+    """
+
+    states: dict[str, DpuStatusClient]
+    broken: str = ""
+    whole: list[dict[str, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def take(self, view: FleetView | None) -> None:
+        """Take the newest view."""
+        for name, client in self.states.items():
+            if view is None or name not in view.dpus:
+                continue
+            has = configs_of(view.of_dpu(name))
+            if self.whole and has not in self.whole:
+                self.problems.append(f"{name} has half a config at generation {view.generation}")
+            is_new = bool(view.wave) and view.dpus[name].wave <= view.wave
+            error = "its port is gone" if name == self.broken and is_new else ""
+            client.put(DpuStatus(name, seen_ms=int(time.time() * 1000), applied=view.generation, error=error))
+
+
+@contextmanager
+def controller(directory: Path, *, is_alone: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """A controller, which is killed at the end. `is_alone`: wait until it is active, and not only passive."""
+    argv = [_XENOOVS, "fleet", "serve", "--directory", str(directory)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        try:
+            begun = b"active: the server leads" if is_alone else b"passive"
+            while begun not in process.stderr.readline():
+                pass
+            yield process
+        finally:
+            process.kill()
+
+
+def killed_roll_outs(work: Path, times: int, *, seed: int = 0) -> Counter[str]:
+    """Kill the controller in the midst of so many roll-outs; return how many of them ended as what.
+
+    The controller is killed up to 0.1 s after a step that varies: the new config, each wave, the end.
+
+    Raises AssertionError: A roll-out ended between, or a generation is missing.
+    """
+    chance, ended = random.Random(seed), Counter[str]()
+    create_databases(work / "store", name="kills")
+    with ExitStack() as stack:
+        for database in StoreDatabase:
+            stack.callback(stop_server, files_of(work / "store", database))
+            assert start_server(files_of(work / "store", database)) == ""
+        fleet, states = (files_of(work / "store", database).remote for database in StoreDatabase)
+        dpus = LightDpus({name: stack.enter_context(DpuStatusClient(states)) for name in _WAVES})
+        client = StoreClient(fleet, with_intents=True, on_change=lambda: dpus.take(client.view()))
+        stack.enter_context(client)
+        process = stack.enter_context(controller(work / "store"))
+        _write(client, Changes(dpus={name: Dpu(name, frozenset(), wave=wave) for name, wave in _WAVES.items()}))
+        _roll_out(client, 0, IntentState.STAGED)
+        _wait(client, lambda view: view.intent == 1 and next_change(view).is_empty, "the first config")
+        for number in range(1, times + 1):
+            before = _view(client)
+            dpus.broken = _BROKEN if number % 3 == 0 else ""
+            dpus.whole = [configs_of(before), configs_of(after_intent(before, config(number)))]
+            intent = _roll_out(client, number, IntentState.ROLLING)
+            _wait(client, partial(_is_at, intent=intent, step=number % 5), f"its step in roll-out {number}")
+            time.sleep(chance.uniform(0, _MOST_S))
+            process.kill()
+            process.wait()
+            at = _view(client)
+            process = stack.enter_context(controller(work / "store"))
+            after = _wait(client, partial(_is_over, intent=intent), f"the end of roll-out {number}")
+            outcome = after.intents[intent].state
+            assert (after.wave, after.staged, after.removed) == (0, {}, frozenset())
+            assert outcome is (IntentState.REFUSED if dpus.broken else IntentState.CURRENT), after.intents[intent]
+            if outcome is IntentState.REFUSED:
+                assert after.services == before.services
+            ended[f"killed at wave {at.wave or '-'}: {outcome.value}"] += 1
+        assert dpus.problems == []
+        generation = _view(client).generation
+    seen = generations(files_of(work / "store", StoreDatabase.FLEET).database)
+    assert seen == list(range(1, generation + 1)), seen
+    return ended
+
+
+def takeovers(work: Path, times: int) -> list[float]:
+    """Kill the leading server and its controller; return for each how long after its server leads another one decides.
+
+    The time begins later where the change to decide about was written later.
+    """
+    delays = list[float]()
+    with ExitStack() as stack:
+        servers = stack.enter_context(running_cluster(work / "fleet"))
+        states = stack.enter_context(running_cluster(work / "states", database=StoreDatabase.STATES))
+        for one, other in zip(servers, states, strict=True):
+            # A controller looks for both beside each other.
+            one.files.directory.joinpath(other.files.socket.name).symlink_to(other.files.socket)
+        running = {
+            server.files.directory: stack.enter_context(controller(server.files.directory, is_alone=False))
+            for server in servers
+        }
+        client = stack.enter_context(StoreClient(",".join(each.files.remote for each in servers), with_intents=True))
+        _roll_out(client, 0, IntentState.STAGED)
+        _wait(client, lambda view: view.intent == 1 and next_change(view).is_empty, "the first config")
+        for number in range(times):
+            leader = _leader(servers)
+            running[leader.files.directory].kill()
+            leader.kill()
+            successor = _leader([each for each in servers if each is not leader])
+            leads_s = time.monotonic()
+            weight = Fraction(number % 7 + 1)
+            _write_override(client, weight)
+            begun_s = max(leads_s, time.monotonic())
+            _wait(client, lambda view: next_change(view).is_empty, f"the decision beside {successor.files.directory}")
+            delays.append(time.monotonic() - begun_s)
+            leader.start()
+            running[leader.files.directory] = stack.enter_context(controller(leader.files.directory, is_alone=False))
+        generation = _view(client).generation
+        assert generation >= 2 + 2 * times
+    return delays
+
+
+def after_intent(view: FleetView, text: str) -> FleetView:
+    """Return the services of a view after a new config."""
+    changed = with_intent(view, text, parse_intent(text, file="config")).changes.services
+    merged = {**view.services, **changed}
+    return replace(view, services={name: each for name, each in merged.items() if each is not None})
+
+
+def configs_of(view: FleetView) -> dict[str, str]:
+    """Return the texts of all services by name."""
+    return {each.name: each.config for each in view.services.values()}
+
+
+def generations(database: Path) -> list[int]:
+    """Return the generations of a database of one server in the order of its log (ovsdb(5), "File Format")."""
+    found = list[int]()
+    for line in database.read_text().splitlines():
+        record = json.loads(line) if line.startswith("{") else {}
+        found += [row["generation"] for row in record.get("Fleet", {}).values() if "generation" in row]
+    return found
+
+
+def _is_over(view: FleetView, *, intent: int) -> bool:
+    return view.intents[intent].state in _ENDED and next_change(view).is_empty
+
+
+def _is_at(view: FleetView, *, intent: int, step: int) -> bool:
+    """Return whether a roll-out is given (0), in a wave (1 to 3), or at its end (4), or later."""
+    state = view.intents[intent].state
+    return state in _ENDED or (state is IntentState.ROLLING and step < 4 and view.wave >= step)
+
+
+def _roll_out(client: StoreClient, number: int, state: IntentState) -> int:
+    view = _view(client)
+    intent = max(view.intents, default=0) + 1
+    given = Intent(intent, config(number), "", "kills", "", int(time.time() * 1000), state)
+    _write(client, Changes(intents={intent: given}))
+    return intent
+
+
+def _write_override(client: StoreClient, weight: Fraction) -> None:
+    while True:
+        view = _view(client)
+        made = with_override(view, ("s0", "b1"), weight, author="kills", now_ms=int(time.time() * 1000))
+        if client.commit(view.generation, Changes(overrides={("s0", "b1"): made})) is CommitOutcome.COMMITTED:
+            return
+
+
+def _write(client: StoreClient, changes: Changes) -> None:
+    while client.commit(_view(client).generation, changes) is not CommitOutcome.COMMITTED:
+        pass
+
+
+def _view(client: StoreClient) -> FleetView:
+    eventually(lambda: client.view() is not None, "a view")
+    view = client.view()
+    assert view is not None
+    return view
+
+
+def _wait(client: StoreClient, condition: Callable[[FleetView], bool], what: str) -> FleetView:
+    eventually(lambda: condition(_view(client)), what)
+    return _view(client)
+
+
+def _leader(servers: list[StoreServer]) -> StoreServer:
+    found: StoreServer | None = None
+    while found is None:
+        found = leader_of(servers)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""A few kills of controllers; `scripts/fleet_kills.py` makes as many as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.fleet_kills import killed_roll_outs, takeovers
+
+pytestmark = pytest.mark.ovs
+
+
+def test_a_roll_out_whose_controller_is_killed_ends_current_or_refused_without_a_gap_in_generations(
+    tmp_path: Path,
+) -> None:
+    """It checks that itself; this one kills in each wave once."""
+    assert killed_roll_outs(tmp_path, 3).total() == 3
+
+
+def test_another_controller_decides_when_the_leading_server_and_its_controller_are_killed(tmp_path: Path) -> None:
+    assert len(takeovers(tmp_path, 1)) == 1
