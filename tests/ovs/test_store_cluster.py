@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import threading
@@ -25,7 +26,9 @@ from tests.patience import eventually
 from xenoovs.errors import StoreRejected, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.cluster import ServerFacts, ServerRole, host_facts
+from xenoovs.store.servers import RaftServer, create_databases
 from xenoovs.store.view import Changes
+from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
 
@@ -237,3 +240,25 @@ def test_servers_tell_who_leads_and_the_leader_names_one_that_is_gone(cluster: l
 def lag(facts: ServerFacts, member: str) -> int | None:
     assert facts.cluster is not None
     return next(facts.cluster.lag(each) for each in facts.cluster.members if each.id == member)
+
+
+def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) -> None:
+    """As docs/how-to/fleet.md says it: the leader forgets the old server, and a new one joins at its address."""
+    first = leader(cluster)
+    gone = next(server for server in cluster if server is not first)
+    with StoreClient(first.files.remote, with_intents=True) as writer:
+        first_view(writer)
+        assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+        gone.kill()
+        shutil.rmtree(gone.files.directory)
+        host = gone.listen[0].host
+        members = [RaftServer(server.listen[0].host) for server in cluster if server is not gone]
+        run(["ovs-appctl", "-t", str(first.files.control), "cluster/kick", "xenoovs", f"tcp:{host}:6641"])
+        create_databases(gone.files.directory, name="test", servers=[*members, RaftServer(host)], local=2)
+        gone.start()
+        assert writer.commit(1, Changes({"web": service("web", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
+    with StoreClient(gone.files.remote) as reader:
+        assert set(wait_generation(reader, 2).services) == {"dns", "web"}
+    facts = next(each for each in host_facts(first.files.directory) if each.database is first.database)
+    assert facts.cluster is not None
+    assert len(facts.cluster.members) == 3

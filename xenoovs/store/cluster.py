@@ -175,8 +175,8 @@ class ServerFacts:
         if not self.has_room:
             yield (
                 f"the disk of {self.file} has {quantity(self.free_bytes)}B free, less than {ROOM} times the database "
-                f"({quantity(self.size_bytes)}B): make room. A server with a full disk goes on in memory, and only its "
-                "log says so"
+                f"({quantity(self.size_bytes)}B): make room. With a full disk a server goes on in memory; then stop it "
+                "with `xenoovs fleet server --stop`, which writes its file again, and start it"
             )
         for member in () if self.cluster is None else self.cluster.silent():
             since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"

@@ -395,7 +395,10 @@ def start_server(
     try:
         run([*server_command(files, listen, source=source, tls=tls), "--detach"])
     except CommandFailed as error:
-        raise StoreError(f"ovsdb-server does not start: {error.stderr.strip()}; see {files.log}") from None
+        reason = error.stderr.strip()
+        if "reading record" in reason:
+            reason += f"; {files.database} is damaged, as by a full disk: replace this server (docs/how-to/fleet.md)"
+        raise StoreError(f"ovsdb-server does not start: {reason}; see {files.log}") from None
     finally:
         os.umask(umask)
     database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
@@ -497,11 +500,13 @@ def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     """Let a server hand over its leadership and end. Return whether one ran.
 
     After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
+    Before, the file is written again: a server whose disk was full has a log with a gap, with which it does not start.
 
     Raises:
         StoreError: It does not end in time.
     """
     pid = _pid(files)
+    try_run(["ovs-appctl", "-T", "30", "-t", str(files.control), "ovsdb-server/compact"])
     done = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "exit"])
     if done.exit_code != 0:
         return False
