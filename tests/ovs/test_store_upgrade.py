@@ -14,6 +14,7 @@ import pytest
 from tests.ovs.stores import (
     StoreServer,
     first_view,
+    loopback,
     running_cluster,
     running_relay,
     service,
@@ -23,12 +24,13 @@ from tests.patience import eventually
 from xenoovs.errors import StoreError
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
-from xenoovs.store.servers import ServerFiles, create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import RaftServer, ServerFiles, create_databases, files_of, start_server, stop_server
 from xenoovs.store.view import Changes
 
 pytestmark = pytest.mark.ovs
 
 CLIENTS = 100
+LATE_NETWORK = 237
 Edit = Callable[[dict[str, Any]], object]
 Starts = Callable[[ServerFiles], str]
 
@@ -184,3 +186,30 @@ def test_a_conversion_that_the_server_refuses_changes_nothing(
     with pytest.raises(StoreError, match=r"cannot be used: .*constraint"):
         start(files)
     assert not stop_server(files), "it is stopped"
+
+
+def test_a_server_that_joins_late_says_what_the_store_lacks_and_converts_when_it_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    """`fleet server` has ended then, and nobody has compared the schemas."""
+    members = [RaftServer(loopback(number, LATE_NETWORK)) for number in (1, 2)]
+    first, second = (files_of(tmp_path / f"s{number}", StoreDatabase.FLEET) for number in (1, 2))
+    with monkeypatch.context() as patch:
+        as_written_by(patch, "0.9.0", without("Watch", "generation"))
+        create_databases(first.directory, name="test", servers=members, local=0)
+    create_databases(second.directory, name="test", servers=members, local=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("xenoovs.store.servers.JOIN_PATIENCE_S", 0.0)
+        assert "has not joined its cluster yet" in start(second)
+    server = StoreServer(first)
+    server.start()
+    try:
+        eventually(StoreServer(second).serves, "the second has joined")
+        with StoreClient(second.remote, with_intents=True) as client:
+            eventually(lambda: "generation is not a valid column" in client.connection.reason, "what is missing")
+            assert "start `xenoovs fleet server` again" in client.connection.reason
+            assert stop_server(second)
+            assert start(second) == ""
+            first_view(client)
+    finally:
+        server.kill()

@@ -262,7 +262,10 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         elif error is not None and error.id == self._monitor_request_id and self.session.is_connected:
             details = error.error.get("details", error.error) if isinstance(error.error, dict) else error.error
             self.session.error = None
-            self.session.leave(f"the server refuses to send database {self._database}: {details}")
+            self.session.leave(
+                f"the server refuses to send database {self._database}: {details}; its schema is that of another "
+                "version of xenoovs: on a host of the store that has this version, start `xenoovs fleet server` again"
+            )
 
     @property
     def reason(self) -> str:
