@@ -15,13 +15,13 @@ from xenoovs.cli.options import duration as duration_type
 from xenoovs.cli.output import echo
 from xenoovs.cli.top import raw_terminal
 from xenoovs.cli.top_screen import Line, Size, cut, fit, one_column, text_of
-from xenoovs.display import duration
+from xenoovs.display import duration, percent
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 
 _WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
-_STATE, _GENERATION, _SEEN = 16, 12, 10
+_STATE, _GENERATION, _HW, _SEEN = 16, 12, 8, 10
 _MAX_NAME = 32
 _MAX_PROBLEMS = 4
 _STYLES = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
@@ -55,7 +55,8 @@ def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> tup
     rows = _chosen(snapshot, screen.only)
     head = _head(snapshot, size.width)
     name = min(_MAX_NAME, max((len(row.name) for row in rows), default=0) + 2)
-    titles = "DPU".ljust(max(name, 5)) + "STATE".ljust(_STATE) + "GENERATION".rjust(_GENERATION) + "SEEN".rjust(_SEEN)
+    titles = "DPU".ljust(max(name, 5)) + "STATE".ljust(_STATE) + "GENERATION".rjust(_GENERATION)
+    titles += "HW".rjust(_HW) + "SEEN".rjust(_SEEN)
     head.append(((f"{titles}  NOTE", "head"),))
     if size.height is None:
         return tuple(cut(line, size.width) for line in (*head, *(_row(row, max(name, 5), size.width) for row in rows)))
@@ -104,11 +105,16 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[Line]:
 
 
 def _row(row: DpuRow, name: int, width: int) -> Line:
-    note = max(0, width - name - _STATE - _GENERATION - _SEEN - 2)
+    note = max(0, width - name - _STATE - _GENERATION - _HW - _SEEN - 2)
     return (
         (fit(one_column(row.name), name - 1).ljust(name), "plain"),
         (row.state.value.ljust(_STATE), _STYLES.get(row.state, "bad")),
-        (str(row.status.applied or "-").rjust(_GENERATION) + duration(row.seen_s).rjust(_SEEN), "plain"),
+        (
+            str(row.status.applied or "-").rjust(_GENERATION)
+            + percent(row.hw_share).rjust(_HW)
+            + duration(row.seen_s).rjust(_SEEN),
+            "plain",
+        ),
         (f"  {fit(one_column(row.note), note)}", "quiet"),
     )
 

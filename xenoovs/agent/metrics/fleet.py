@@ -168,6 +168,11 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         "Services whose flows differ from the store.",
         lambda row: len(row.status.drift),
     ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_offload_ratio",
+        "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
+        lambda row: None if row.hw_share is None else float(row.hw_share),
+    ),
     _of_dpu("xenoovs_fleet_dpu_seen_seconds", "Time since the last report.", lambda row: row.seen_s, unit="s"),
     (
         Metric(

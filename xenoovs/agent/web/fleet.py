@@ -8,7 +8,7 @@ from aiohttp import web
 
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.page import document, mount_documents
-from xenoovs.display import decimal, duration, quantity
+from xenoovs.display import decimal, duration, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetState
@@ -118,7 +118,7 @@ def _dpus(snapshot: FleetSnapshot) -> Markup:
         element("label", f"{text} {count}", for_=f"only-{key}", class_=f"pill choose-{key}")
         for key, text, count in choices
     )
-    head = ("DPU", "state", "generation", "reported", "version", "note")
+    head = ("DPU", "state", "generation", "in hardware", "reported", "version", "note")
     return element(
         "section",
         element("h2", "DPUs"),
@@ -140,6 +140,7 @@ def _dpu(row: DpuRow) -> Markup:
             "td", element("span", row.state.value, class_=f"pill {_PILLS.get(row.state, 'bad')}"), data_label="state"
         ),
         element("td", str(row.status.applied or "-"), data_label="generation"),
+        element("td", percent(row.hw_share), data_label="in hardware"),
         element("td", "-" if row.seen_s is None else f"{duration(row.seen_s)} ago", data_label="reported"),
         element("td", row.status.version or "-", data_label="version"),
         element("td", row.note, data_label="note") if row.note else element("td"),
