@@ -246,6 +246,7 @@ class FleetMember:
         if self._states is None:
             return
         agent, report = self._agent, self._agent.report
+        now_ms = int(time.time() * 1000)
         # First, as votes may be reported meanwhile.
         drift = await self._drift(agent)
         before = self._status
@@ -253,7 +254,6 @@ class FleetMember:
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
         generation = self._generation if is_right else before.applied
-        now_ms = int(time.time() * 1000)
         status = replace(
             before,
             applied=generation,
