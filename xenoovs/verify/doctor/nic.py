@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import BridgeState, Device, Unknown, Unresponsive
+from xenoovs.datapath.host import BridgeState, Device, OffloadHistory, Unknown, Unresponsive
 from xenoovs.verify.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config, vsctl
 from xenoovs.verify.preempted import PreemptingRule
 
@@ -301,10 +301,23 @@ def check_provider(case: DoctorCase) -> Iterator[CheckResult]:
         elif (provider := history.providers.get(port)) is not None:
             state, seen = _provider(case, port, _PROVIDERS.get(provider, provider))
             yield check.row(state, seen, port)
+        elif (other := _sharing(case, history, port)) is not None:
+            yield check.ok(f"that of {other}, with which it shares a device", port)
         elif history.is_complete:
             yield check.wrong(history.failures.get(port, "none was assigned"), port)
         else:
             yield check.unknown("the log does not reach back to the start of ovs-vswitchd", port)
+
+
+def _sharing(case: DoctorCase, history: OffloadHistory, port: str) -> str | None:
+    """Return a tunnel port with a provider that has the same device in the kernel's datapath; None: there is none.
+
+    Only the first port of a device gets one (netdev_ports_insert() of lib/netdev-offload.c).
+    """
+    ends = () if case.host.tunnels is None else case.host.tunnels.ends
+    devices = {end.port: end.device for end in ends if not end.is_userspace}
+    alike = (other for other, device in devices.items() if device == devices.get(port))
+    return next((other for other in alike if other in history.providers), None)
 
 
 def _provider(case: DoctorCase, port: str, provider: str) -> tuple[CheckState, str]:

@@ -23,7 +23,8 @@ from tests.unit.verify.doctor.facts import (
     with_device,
     with_host,
 )
-from xenoovs.datapath.host import BridgeState, Feature, OffloadState, TcRules, Unknown
+from xenoovs.datapath.host import BridgeState, Feature, OffloadState, PortState, TcRules, Unknown
+from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase
 
@@ -218,3 +219,17 @@ def test_tc_rules(rules: object, state: CheckState, seen: str) -> None:
 
 def test_a_port_without_the_qdisc_has_no_rules_to_judge() -> None:
     assert list(states(nic.check_tc_rules, with_device("p0", ingress=False))) == ["p1"]
+
+
+def test_bug_a_tunnel_port_that_shares_its_device_had_no_provider() -> None:
+    """Open vSwitch assigns one to the first port of a device; the flows of all of them are offered to hardware."""
+    remotes = {"gnv0": "192.0.2.11", "gnv1-c000020c": "192.0.2.12", "vx0": "192.0.2.13"}
+    kinds = {port: "vxlan" if port == "vx0" else "geneve" for port in remotes}
+    ports = tuple(PortState(port, ofport=5, type=kinds[port], options={"remote_ip": remotes[port]}) for port in remotes)
+    bridge = replace(BRIDGE, ports=(*BRIDGE.ports, *ports))
+    daemon = replace(DAEMON, history=replace(HISTORY, providers={**HISTORY.providers, "gnv0": "linux_tc"}))
+    facts = TunnelFacts(tuple(tunnel_ends(bridge, {})))
+    host = replace(HOST, database=replace(DATABASE, bridges=(bridge,)), daemon=daemon, tunnels=facts)
+    found = {row.subject: (row.state, row.seen) for row in nic.check_provider(DoctorCase(host))}
+    assert found["gnv1-c000020c"] == (CheckState.OK, "that of gnv0, with which it shares a device")
+    assert found["vx0"] == (CheckState.WRONG, "none was assigned")
