@@ -55,7 +55,7 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     if intent is None or not view.wave:
         return WaveStep()
     waits = waits_for(view, statuses)
-    members = sum(dpu.wave <= view.wave for dpu in view.concerned.values())
+    members = sum(dpu.wave <= view.wave and not dpu.is_out for dpu in view.concerned.values())
     failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
     if failed and watched_s >= min(intent.soak_s, _GRACE_S):
         name, reason = next(iter(failed.items()))
@@ -76,14 +76,14 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
     """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure.
 
-    DPUs that serve nothing of the roll-out do not count.
+    DPUs that serve nothing of the roll-out, or that an operator took out of service, do not count.
     """
     found = dict[str, tuple[str, bool]]()
     intent = rolling_intent(view)
     before = {} if intent is None else intent.hw_before
     for name, dpu in sorted(view.concerned.items()):
         status = (statuses or {}).get(name)
-        if dpu.wave > view.wave:
+        if dpu.wave > view.wave or dpu.is_out:
             continue
         if status is None:
             found[name] = ("has not reported yet", False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -27,15 +28,10 @@ def refuse(*_: object) -> None:
 async def reports_while(end: Callable[[list[DpuStatus]], bool], *, tmp_path: Path) -> list[DpuStatus]:
     """What is reported until `end`, with a round every few milliseconds that changes nothing."""
     tasks, put = list[Callable[[], Coroutine[Any, Any, None]]](), list[DpuStatus]()
-    agent: Any = SimpleNamespace(
-        round_listeners=[],
-        offload_listeners=[],
-        add_task=tasks.append,
-        state=SimpleNamespace(runtime=SimpleNamespace(overrides=())),
-        report=Report(),
-        engine=SimpleNamespace(decision=refuse),
-        request_offload=lambda: None,
-    )
+    agent = MagicMock(round_listeners=[], offload_listeners=[], add_task=tasks.append, report=Report())
+    agent.state.runtime.overrides = ()
+    agent.state.watches = None
+    agent.engine.decision = refuse
     good = SimpleNamespace(view=None, balancer=None)
     config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
     store: Any = SimpleNamespace(connection=CONNECTED, view=lambda: None)

@@ -263,3 +263,13 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
 def test_a_change_that_no_controller_decides_about_stalls_a_roll_out_soon() -> None:
     view, progress = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S), RollOutProgress()
     assert [now_s for now_s in range(0, 25, 5) if progress.is_stalled(view, {}, now_s=now_s)] == [20]
+
+
+def test_a_dpu_that_is_out_of_service_is_not_waited_for() -> None:
+    """Its agent may be stopped; in a small fleet each roll-out was refused then."""
+    before = fleet(1, 3, 3)
+    before = committed(before, Changes(dpus={"dpu1": replace(before.dpus["dpu1"], is_out=True)}))
+    view = rolling(before)
+    found = {name: each for name, each in reports(view).items() if name != "dpu1"}
+    assert next_step(view, found, watched_s=SOAK_S).changes is not None
+    assert next_step(view, {**found, "dpu1": DpuStatus("dpu1", error="no port")}, watched_s=SOAK_S).reason == ""
