@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from xenoovs.compile.program import compile_program
 from xenoovs.config.emit import render_config
 from xenoovs.config.fleet import NEUTRAL
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import DesiredState, ServiceDecision, moved
+from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, FleetRefused, XenoovsError
 from xenoovs.fleet.change import next_change, parse_intent, with_override
 from xenoovs.fleet.services import ViewReader, decision_of, digest
@@ -92,6 +93,32 @@ def test_what_flows_say_has_the_digest_of_what_is_stored(drawn: tuple[FleetView,
         other = replace(made.decision, active=made.decision.active.renamed({"b0": "b9"}))
         assert isinstance(other, ServiceDecision)
         assert (digest(name, other) == digest(name, stored[name])) is ("b0" not in stored[name].active.owners)
+
+
+def installed_flows(view: FleetView) -> object:
+    """What the agent of a DPU that had nothing puts on its bridge."""
+    local = NEUTRAL.replace("egress: egress", "egress: p1")
+    config, stored = ViewReader().read(view.services.values(), local, file="local")
+    return compile_program(config, decide(Decision(), DesiredState(config, stored=stored))).flows
+
+
+def solves(*_arguments: object, **_options: object) -> object:
+    raise AssertionError("an agent of a fleet solves nothing")
+
+
+@given(st.data(), views())
+def test_an_agent_of_another_version_with_another_solver_installs_equal_flows(
+    data: st.DataObject, drawn: tuple[FleetView, Balancer]
+) -> None:
+    view, balancer = drawn
+    after = fleet_support.settled(fleet_support.given(view, text_of(data.draw(edits(balancer)))))
+    flows = installed_flows(after)
+    with pytest.MonkeyPatch.context() as other_version:
+        for name in ("partition", "start", "update", "failover", "slow_start"):
+            other_version.setattr(f"xenoovs.decision.decide.{name}", solves)
+        assert installed_flows(after) == flows
+        with pytest.raises(AssertionError, match="solves nothing"):
+            decide(Decision(), DesiredState(balancer))
 
 
 def kinds(view: FleetView) -> set[str]:
