@@ -186,6 +186,33 @@ def test_a_dpu_opens_no_other_port_and_converts_nothing(
     assert client(states.files.remote, None, "dump", "xenoovs_state", "RBAC_Role").returncode == 0
 
 
+def test_a_relay_opens_no_other_port_for_a_dpu(relay: StoreServer, dpu1: Certificates) -> None:
+    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
+    use = {
+        "op": "mutate",
+        "table": "Config",
+        "where": [],
+        "mutations": [["connections", "insert", ["named-uuid", "open"]]],
+    }
+    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", port, use]))
+    assert "error" in said.stdout or said.returncode != 0, said
+
+
+def test_without_tls_nobody_has_a_name_and_so_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server knows a client by its certificate alone."""
+    create_databases(tmp_path / "store", name="test")
+    monkeypatch.setattr(StorePort, "role", "dpu")
+    port = StorePort(loopback(1, NETWORK + 4), STATE_PORT, is_read_only=False)
+    server = StoreServer(files_of(tmp_path / "store", StoreDatabase.STATES), StoreDatabase.STATES, [port])
+    server.start()
+    try:
+        insert = status_operation("insert", row={"name": "dpu1"})
+        said = refusal(transact(port.remote, None, insert, database="xenoovs_state"))
+        assert said.startswith("permission error"), said
+    finally:
+        server.kill()
+
+
 def test_a_dpu_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
     with DpuStatusClient(states.remote, tls=dpu1) as writer:
         writer.put(DpuStatus("dpu2"))
@@ -244,7 +271,14 @@ def test_whoever_reads_the_services_changes_none(
     delete = {"op": "delete", "table": "Service", "where": []}
     # The relay writes by its own certificate, and so does whoever owns it.
     for remote, who in ((fleet.remote, dpu1), (relay.remote, dpu1), (relay.files.remote, None)):
-        for operation in (update, delete, {"op": "delete", "table": "RBAC_Role", "where": []}):
+        for operation in (
+            update,
+            delete,
+            {"op": "insert", "table": "Dpu", "row": {"name": "dpu3", "wave": 1}},
+            {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]},
+            {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Service"}},
+            {"op": "delete", "table": "RBAC_Role", "where": []},
+        ):
             said = client(remote, who, "transact", json.dumps(["xenoovs", operation]))
             assert "error" in said.stdout or said.returncode != 0, (remote, said)
     schema = tmp_path / "schema"
