@@ -7,11 +7,13 @@ rack has that many, so one DPU or one rack that cannot reach anything decides no
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
+from heapq import nsmallest
+from itertools import chain
 
 from xenoovs.config.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
@@ -24,6 +26,8 @@ WITNESSES = 5
 SILENT_S = 180.0
 """Three reports that did not come."""
 _DIGEST_DIGITS = 8
+_FIRST = 3 * WITNESSES
+_MASK = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15
 """Spreads the bits of a product over its upper half: 2**64 divided by the golden ratio (Knuth, TAOCP 3, 6.4)."""
 
@@ -110,16 +114,25 @@ def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], p
 
     So a DPU that leaves is replaced in its own targets, and nothing else changes. DPUs that are not fit come last.
     """
-    seed = _hash(target)
-    ranked = sorted(dpus, key=lambda dpu: (dpu.name not in fit, (seed ^ _hash(dpu.name)) * _ODD & ~(-1 << 64)))
-    chosen, racks = list[str](), Counter[str]()
-    for dpu in ranked:
+    seed, chosen, racks = _hash(target), list[str](), Counter[str]()
+    ranked = (_ranked(seed, [dpu for dpu in dpus if (dpu.name in fit) is is_fit]) for is_fit in (True, False))
+    for dpu in chain.from_iterable(ranked):
         if len(chosen) == panel.size:
             break
         if racks[_rack(dpu)] < panel.of_rack:
             racks[_rack(dpu)] += 1
             chosen.append(dpu.name)
     return frozenset(chosen)
+
+
+def _ranked(seed: int, dpus: list[Dpu]) -> Iterator[Dpu]:
+    """Yield DPUs by their rank. The first ones are mostly enough, and of 1,000 they are found faster than all."""
+
+    def rank(dpu: Dpu) -> int:
+        return (seed ^ _hash(dpu.name)) * _ODD & _MASK
+
+    yield from nsmallest(_FIRST, dpus, key=rank)
+    yield from sorted(dpus, key=rank)[_FIRST:]
 
 
 def _rack(dpu: Dpu) -> str:
