@@ -22,6 +22,7 @@ from scripts.bench import (
     probes,
     solver,
     startup,
+    switching,
     verify,
     wire,
 )
@@ -43,6 +44,7 @@ _PARTS = {
     "agent": agent_load.rows,
     "idle": idle.rows,
     "fleet": fleet.rows,
+    "switching": switching.rows,
 }
 
 
