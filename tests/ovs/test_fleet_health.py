@@ -107,7 +107,7 @@ def backends(netns: str) -> Iterator[Backends]:
 def store(tmp_path: Path, xenoovs: CommandLine, netns: str, backends: Backends) -> Iterator[FleetServers]:
     config = tmp_path / "services.yaml"
     config.write_text(CONFIG)
-    with running_fleet(tmp_path, xenoovs, dpus=3, netns=netns) as made:
+    with running_fleet(tmp_path, xenoovs, dpus=3, netns=netns, switch_after="2s") as made:
         # The controller and three agents start at once.
         eventually(lambda: made.fleet("apply", config, "--now", "--yes").status == 0, "the first config")
         wait_for_agents(made)
@@ -148,12 +148,16 @@ def all_alike(store: FleetServers, *, without: str = "", served: str = "") -> bo
 def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
     store: FleetServers, backends: Backends
 ) -> None:
+    # A weight moves clients at an agreed time; a death waits for none.
+    assert store.fleet("weight", "web", "four", 2).status == 0
+    assert select(store, "Fleet")[0]["switch_at_ms"] > 0
     before = store.dpus[0].blocks()
     assert {target.rpartition("/")[0] for target in witnesses(store)} == {f"{each}/tcp/8080" for each in ADDRESSES}
     backends.close(ADDRESSES[1])
     eventually(lambda: all_alike(store, without="02:00:5e:10:00:02"), "the ejection")
     after = store.dpus[0].blocks()
     assert down(store) == [ADDRESSES[1]]
+    assert select(store, "Fleet")[0]["switch_at_ms"] == 0
     said = store.fleet("status")
     assert said.status == 2
     assert f"web/two ({ADDRESSES[1]}/tcp/8080" in said.out
