@@ -44,17 +44,16 @@ _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}): NXST_FLOW_MONITOR
 
 def rows() -> Iterator[Row]:
     """Yield how far the first and the last bridge that changes are apart, and from the agreed time."""
-    with tempfile.TemporaryDirectory() as name:
-        ovs = start_private_ovs(Path(name) / "ovs", datapath=Datapath.DUMMY)
-        try:
-            yield from _together("at one moment", "2s", ovs, Path(name) / "together", bound=0.02)
-            yield from _together("each at once", "0s", ovs, Path(name) / "alone", bound=None)
-        finally:
-            stop_private_ovs(ovs)
+    yield from _switching("at one moment", "2s", bound=0.02)
+    yield from _switching("each at once", "0s", bound=None)
 
 
-def _together(name: str, switch_after: str, ovs: PrivateOvs, directory: Path, *, bound: float | None) -> Iterator[Row]:
+def _switching(name: str, switch_after: str, *, bound: float | None) -> Iterator[Row]:
     with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # One of its own for each fleet: agents keep the last view of theirs beside it.
+        ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
+        stack.callback(stop_private_ovs, ovs)
         notes = _start(switch_after, ovs, directory, stack)
         fleet = files_of(directory / "store", StoreDatabase.FLEET)
         store = stack.enter_context(StoreClient(fleet.remote))
@@ -78,7 +77,6 @@ def _together(name: str, switch_after: str, ovs: PrivateOvs, directory: Path, *,
 
 def _start(switch_after: str, ovs: PrivateOvs, directory: Path, stack: ExitStack) -> list[Path]:
     """Start a fleet that has _CONFIG. Return a file for each DPU that notes the changes of its flows."""
-    directory.mkdir()
     create_databases(directory / "store", name="bench")
     for database in StoreDatabase:
         files = files_of(directory / "store", database)
@@ -93,7 +91,7 @@ def _start(switch_after: str, ovs: PrivateOvs, directory: Path, stack: ExitStack
         ports = [word for port in "io" for word in ("--", "add-port", bridge, f"{port}{number}")]
         types = [word for port in "io" for word in ("--", "set", "interface", f"{port}{number}", "type=dummy")]
         kind = ("--", "set", "bridge", bridge, "datapath_type=dummy", "fail_mode=secure")
-        ovs.vsctl("--if-exists", "del-br", bridge, "--", "add-br", bridge, *kind, *ports, *types)
+        ovs.vsctl("add-br", bridge, *kind, *ports, *types)
         config = directory / f"{bridge}.yaml"
         config.write_text(f"version: 1\nswitch: {{bridge: {bridge}, ingress: [i{number}], egress: o{number}}}\n")
         _fleet(directory, "add-dpu", bridge)
