@@ -107,6 +107,12 @@ class FleetServers:
         options = ("--directory", self.directory, "--switch-after", switch_after)
         self.controllers.append(start("fleet", "serve", *options))
 
+    def wait_active(self) -> None:
+        """Wait until a controller decides: a command gives one that starts 15 s, too short beside other work."""
+        process = self.controllers[0]
+        assert process.stderr is not None
+        assert any("active: the server leads" in line for line in process.stderr), "the controller has ended"
+
     def kill_controllers(self) -> None:
         for process in self.controllers:
             _kill(process)
@@ -152,6 +158,7 @@ def running_fleet(
             stack.callback(dpu.kill)
             assert store.fleet("add-dpu", dpu.name).status == 0
             dpu.start()
+        store.wait_active()
         yield store
 
 
