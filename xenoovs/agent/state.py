@@ -237,6 +237,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case PortsChanged(down):
             return replace(state, ports_down=down), ()
         case WatchesChanged(watches):
+            if state.watches is not None and state.watches.witnessed == watches.witnessed:
+                return replace(state, watches=watches), ()
             return _probing(replace(state, watches=watches), {}, now_s)
         case RuntimeChanged(runtime):
             return _runtime_changed(state, runtime, now_s)

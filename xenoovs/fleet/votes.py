@@ -45,18 +45,22 @@ def target_of(service: Service, backend: Backend) -> str | None:
     if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
         return None
     port = probe_port(service, backend)
-    default = Health(health.probe, port)
-    # A target is shared by services that differ in these.
-    own = replace(health, port=port, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
-    differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
     where = backend.address or mac_of(backend.next_hop) or f"{service.name}.{backend.name}"
-    if backend.address is None:
-        # ARP asks for the VIP.
-        differs["vips"] = tuple(map(str, service.claim.vips))
-    target = f"{where}/{health.probe.value}/{'-' if port is None else port}"
-    if not differs:
-        return target
-    return f"{target}/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}"
+    # ARP asks for the VIP.
+    way = _way(health, None if backend.address is not None else tuple(map(str, service.claim.vips)))
+    return f"{where}/{health.probe.value}/{'-' if port is None else port}{way}"
+
+
+@lru_cache(maxsize=1024)
+def _way(health: Health, vips: tuple[str, ...] | None) -> str:
+    """Return a digest of what a health check has besides probe and port, after `/`; an empty text: only defaults."""
+    default = Health(health.probe, health.port)
+    # A target is shared by services that differ in these.
+    own = replace(health, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
+    differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
+    if vips is not None:
+        differs["vips"] = vips
+    return f"/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}" if differs else ""
 
 
 def targets_of(balancer: Balancer) -> Targets:
