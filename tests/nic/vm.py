@@ -25,7 +25,7 @@ from tests.nic.demo import Demo
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
-from xenoovs.cli import nic_guest
+from xenoovs.cli.lab import nic_guest
 from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import Call

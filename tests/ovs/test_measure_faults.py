@@ -14,7 +14,7 @@ from tests.command_line import CommandLine, start
 from tests.ovs.lab_support import running_lab
 from tests.ovs.test_measure_load import BALANCER, flows, left_over
 from tests.patience import eventually
-from xenoovs.cli import measure_run
+from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in

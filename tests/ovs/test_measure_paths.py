@@ -16,7 +16,7 @@ from tests.command_line import CommandLine, start
 from tests.ovs import test_measure_places
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.patience import eventually
-from xenoovs.cli import measure_run
+from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import load_config
 from xenoovs.errors import MeasureError

@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.sshd import new_keys
-from xenoovs.cli import measure_run
+from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab

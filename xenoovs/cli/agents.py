@@ -41,7 +41,7 @@ from xenoovs.agent.tasks import TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent import Options
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.lab_config import FollowedConfig
+from xenoovs.cli.lab.config import FollowedConfig
 from xenoovs.cli.options import chosen_bridge, connect, listen_address, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching, wake

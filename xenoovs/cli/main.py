@@ -110,6 +110,7 @@ _MODULES = {
     "controller": "agent",
     "receive": "tunnels",
     "import": "import_",
+    **{name: f"{name}.group" for name in ("fleet", "lab", "measure")},
 }
 """The modules that do not have the name of their command."""
 

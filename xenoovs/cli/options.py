@@ -142,7 +142,7 @@ def _choose_lab(context: click.Context, parameter: click.Parameter, given: str |
     lab, origin = find_lab(given)
     if lab is not None:
         # Imported here and below: what labs need takes a third of the start of a command that uses none.
-        from xenoovs.cli.lab_vm import forward_to_vm
+        from xenoovs.cli.lab.vm import forward_to_vm
 
         forward_to_vm(context, parameter, lab)
     announce(f"lab {lab}", origin)
@@ -397,7 +397,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
 
 
 def _is_forwarded() -> bool:
-    from xenoovs.cli.lab_vm import is_forwarded
+    from xenoovs.cli.lab.vm import is_forwarded
 
     return is_forwarded()
 

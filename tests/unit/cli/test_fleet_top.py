@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xenoovs.cli.fleet_top import FleetScreen, fleet_frame, head_height
+from xenoovs.cli.fleet.top import FleetScreen, fleet_frame, head_height
 from xenoovs.cli.top_screen import Size, text_of
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot

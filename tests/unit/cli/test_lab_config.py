@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from xenoovs.cli import lab_config
-from xenoovs.cli.lab_config import FollowedConfig
+from xenoovs.cli.lab import config as lab_config
+from xenoovs.cli.lab.config import FollowedConfig
 from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import parse_config
 from xenoovs.lab.topology import plan_topology

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.defaults import announce, find_lab
-from xenoovs.cli.measure_run import (
+from xenoovs.cli.measure.run import (
     MeasureSettings,
     bed_of,
     document_of,

@@ -14,7 +14,7 @@ from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
-from xenoovs.cli.fleet_client import directory_option, fleet_store
+from xenoovs.cli.fleet.client import directory_option, fleet_store
 from xenoovs.cli.options import duration_or_zero, listen_address
 from xenoovs.fleet.controller import FleetController
 from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, repeats_option, run_on_bed, show_result
+from xenoovs.cli.measure.run import MeasureSettings, bed_of, measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.cli.options import Command, duration
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span

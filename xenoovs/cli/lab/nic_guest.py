@@ -1,4 +1,4 @@
-"""The first program of the virtual machine with the emulated NIC: `python -m xenoovs.cli.nic_guest KERNEL_ROOT`.
+"""The first program of the virtual machine with the emulated NIC: `python -m xenoovs.cli.lab.nic_guest KERNEL_ROOT`.
 
 It is here, and not in the lab, because the lab knows nothing of commands: it is given them.
 """
@@ -11,17 +11,26 @@ from xenoovs.cli.main import run
 from xenoovs.lab.nic.guest.agent import run_guest
 
 PRELOADED = (
-    *("xenoovs.cli.apply", "xenoovs.cli.verify_offload", "xenoovs.cli.why", "xenoovs.cli.doctor", "xenoovs.cli.lab"),
-    *("xenoovs.cli.status", "xenoovs.engine.engine", "xenoovs.cli.offload", "xenoovs.cli.doctor_case"),
-    *(
-        "xenoovs.cli.why_evidence",
-        "xenoovs.cli.plan",
-        "xenoovs.lab.nic.guest.lab",
-        "xenoovs.lab.traffic",
-        "xenoovs.lab.lifecycle",
-    ),
-    *("xenoovs.config.load", "xenoovs.config.emit", "xenoovs.switch.management"),
-    *("xenoovs.switch.port_counters", "xenoovs.cli.saved", "xenoovs.agent.runtime_file"),
+    "xenoovs.cli.apply",
+    "xenoovs.cli.verify_offload",
+    "xenoovs.cli.why",
+    "xenoovs.cli.doctor",
+    "xenoovs.cli.lab.group",
+    "xenoovs.cli.status",
+    "xenoovs.engine.engine",
+    "xenoovs.cli.offload",
+    "xenoovs.cli.doctor_case",
+    "xenoovs.cli.why_evidence",
+    "xenoovs.cli.plan",
+    "xenoovs.lab.nic.guest.lab",
+    "xenoovs.lab.traffic",
+    "xenoovs.lab.lifecycle",
+    "xenoovs.config.load",
+    "xenoovs.config.emit",
+    "xenoovs.switch.management",
+    "xenoovs.switch.port_counters",
+    "xenoovs.cli.saved",
+    "xenoovs.agent.runtime_file",
 )
 """What commands import when they run."""
 

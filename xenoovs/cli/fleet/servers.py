@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.fleet_client import directory_option
+from xenoovs.cli.fleet.client import directory_option
 from xenoovs.cli.output import echo
 from xenoovs.cli.tls import tls_options
 from xenoovs.errors import StoreError, StoreUnreachable

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from xenoovs.cli.fleet_client import FleetStore, on_fleet
+from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table

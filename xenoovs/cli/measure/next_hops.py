@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.measure.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.next_hops import next_hops_experiment

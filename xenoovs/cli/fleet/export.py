@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from xenoovs.agent.runtime_file import replace_file
-from xenoovs.cli.fleet_client import FleetStore, on_fleet
+from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import confirm, echo
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreUnreachable, counted, first_names

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from xenoovs.cli.measure_run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
+from xenoovs.cli.measure.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.cli.options import yes_option
 from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.display import quantity, span

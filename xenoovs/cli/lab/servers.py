@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from xenoovs.cli.lab_config import config_of
+from xenoovs.cli.lab.config import config_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat
 from xenoovs.cli.output import echo, print_json, print_table

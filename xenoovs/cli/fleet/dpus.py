@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.fleet_client import FleetStore, on_fleet
+from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, did_you_mean
 from xenoovs.fleet.waves import CANARY, LAST_WAVE

@@ -6,7 +6,7 @@ from typing import cast
 
 import click
 
-from xenoovs.cli.measure_run import (
+from xenoovs.cli.measure.run import (
     MeasureSettings,
     bed_of,
     measure_options,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import click
 
 from xenoovs.agent.fleet_watch import FleetWatch
-from xenoovs.cli.fleet_client import FleetStore, on_fleet
+from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.options import duration as duration_type
 from xenoovs.cli.output import echo
 from xenoovs.cli.top import raw_terminal

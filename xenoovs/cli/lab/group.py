@@ -12,12 +12,14 @@ from typing import Any
 
 import click
 
-from xenoovs.cli import lab_fabric, lab_servers, nic_guest
 from xenoovs.cli.agent_client import Where, agent_of
 from xenoovs.cli.completion import complete_lab_backend
 from xenoovs.cli.defaults import DEFAULT_LAB, announce, config_of_lab, environment_config, find_lab, usual_lab
-from xenoovs.cli.lab_config import link_config, write_config
-from xenoovs.cli.lab_vm import forward_to_vm, run_in_vm, vm_of
+from xenoovs.cli.lab import fabric as lab_fabric
+from xenoovs.cli.lab import nic_guest
+from xenoovs.cli.lab import servers as lab_servers
+from xenoovs.cli.lab.config import link_config, write_config
+from xenoovs.cli.lab.vm import forward_to_vm, run_in_vm, vm_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import (
     Command,

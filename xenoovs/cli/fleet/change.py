@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.control import parse_weight
-from xenoovs.cli.fleet_client import FleetStore, on_fleet, timeout_option
+from xenoovs.cli.fleet.client import FleetStore, on_fleet, timeout_option
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, duration_or_zero, output_option
 from xenoovs.cli.output import confirm, echo, print_table
