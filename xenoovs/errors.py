@@ -401,7 +401,7 @@ class WouldBeUnencrypted(SwitchError):
             self.commands: tuple[str, ...] = ("ovs-vsctl get bridge BRIDGE datapath_type",)
             super().__init__(
                 f"nothing was changed: the config wants IPsec for packets to {first_names(self.uncovered)}, and a "
-                "userspace datapath sends past the kernel's IPsec, so they leave unencrypted. Use a bridge with "
+                "userspace datapath bypasses the kernel's IPsec, so they leave unencrypted. Use a bridge with "
                 "datapath_type system, or remove `ipsec` from the tunnel"
             )
             return
@@ -693,12 +693,12 @@ class ChangesHeld(XenoovsError):
 
 
 class AppointmentCancelled(XenoovsError):
-    """A prepared change was given up before its time came, because something else happened: it is planned again."""
+    """A prepared change was cancelled before its time, because something else happened: it is planned again."""
 
     retryable = True
 
     def __init__(self) -> None:
-        super().__init__("a change was given up before its time came; it is planned again")
+        super().__init__("a change was cancelled before its time; it is planned again")
 
 
 class RoundLate(XenoovsError):

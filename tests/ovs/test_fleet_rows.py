@@ -123,7 +123,7 @@ def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> Non
     said = store.fleet("apply", file, "--now", "--yes", "--timeout", "1s")
     assert (said.status, "applied by 1 of 2 DPUs" in said.out) == (2, True)
     assert "dpu2: " in said.err
-    assert "this DPU has no tunnel gnv0, behind which backends of dns are" in said.err
+    assert "this DPU has no tunnel gnv0, needed by backends of dns" in said.err
     assert (two.blocks(), store.is_well()) == (before, False)
 
     # The other DPU has the tunnel by another name.

@@ -302,7 +302,7 @@ def test_bug_ipsec_in_a_userspace_datapath_was_planned_and_nothing_was_encrypted
         said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
         error = json.loads(said.err.splitlines()[-1])["error"]
         assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-        assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath sends past" in error["message"]
+        assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath bypasses" in error["message"]
     finally:
         ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 

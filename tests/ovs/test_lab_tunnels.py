@@ -218,7 +218,7 @@ def test_packets_of_1500_bytes_fit(lab: Lab) -> None:
 
 def test_ipsec_is_refused_in_userspace(tmp_path: Path) -> None:
     text = _config().replace("name: gnv0, type: geneve,", "name: gnv0, type: geneve, ipsec: {psk_file: /k},")
-    with pytest.raises(LabError, match="tunnel gnv0 has `ipsec`, and Open vSwitch in userspace sends past"):
+    with pytest.raises(LabError, match="tunnel gnv0 has `ipsec`, and Open vSwitch in userspace bypasses"):
         up(lab_name("ipsec"), load_text(text.replace("ports: shared", "ports: each")), directory=tmp_path)
 
 

@@ -188,7 +188,7 @@ def test_why_explains_chains_by_their_first_link(ovn: Ovn, xenoovs: CommandLine)
 
 
 def test_geneve_against_a_policy_of_ipsec_is_cleartext(ovn: Ovn, xenoovs: CommandLine) -> None:
-    """A userspace datapath sends past the kernel: the policy holds nothing back, and packets still arrive."""
+    """A userspace datapath bypasses the kernel: the policy holds nothing back, and packets still arrive."""
     hv1 = ovn.chassis[0]
     selector = ["src", "192.0.2.1", "dst", "192.0.2.2", "proto", "udp", "dport", "6081", "dir", "out"]
     policy = ["ip", "-n", hv1.netns, "xfrm", "policy"]
@@ -202,7 +202,7 @@ def test_geneve_against_a_policy_of_ipsec_is_cleartext(ovn: Ovn, xenoovs: Comman
         assert said.out.splitlines()[-1].startswith("packets that need IPsec leave unencrypted")
         (found,) = json.loads(xenoovs(*command, "-o", "json").out)["cleartext"]
         assert (found["local"], found["remote"], found["port"]) == ("192.0.2.1", "192.0.2.2", 6081)
-        assert found["reason"] == "a userspace datapath sends past the kernel's IPsec"
+        assert found["reason"] == "a userspace datapath bypasses the kernel's IPsec"
     finally:
         run([*policy, "delete", *selector])
     assert json.loads(xenoovs(*command, "-o", "json").out)["cleartext"] == []

@@ -50,7 +50,7 @@ class BridgeFacts:
 
     Attributes:
         is_withdrawn: An operator has withdrawn all VIPs.
-        withheld: Why the fleet wants no clients here; empty: it does.
+        withheld: Why this host should get no clients by the fleet; empty: it should.
         failing_s: How long rounds have failed; None: the last one succeeded.
         error: Why the last round failed.
         is_known: The flows of the bridge are known since the start of the agent.

@@ -1,4 +1,4 @@
-"""How wrong the clock of this host may be, as its kernel knows it from NTP or PTP."""
+"""The error of this host's clock, as its kernel estimates it from NTP or PTP."""
 
 from __future__ import annotations
 

@@ -141,14 +141,14 @@ class Agent:
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
         changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
-        ready: Says whether this host should get clients.
+        ready: Returns whether this host should get clients.
         fleet: Returns what is known of the fleet that this agent belongs to; None: it belongs to none.
         check_override: Raises RequestRefused while overrides are none of this agent's business.
         mover: Chooses the paths of tunnels; None: it was not started.
         round_listeners: Called after each round, also one that failed.
         offload: The last sample of hardware offload.
         offload_listeners: Called with each sample.
-        request_offload: Asks for more samples than usual, for some seconds.
+        request_offload: Requests more samples than usual, for some seconds.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
     """
@@ -288,7 +288,7 @@ class Agent:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Wake the loop, also where a round waits for the time of its change: what is news goes first."""
+        """Wake the loop, also where a round waits for the time of its change: news goes first."""
         self._wake.set()
         if self.reloader.appointment is not None:
             self.reloader.appointment.cancel()

@@ -34,8 +34,8 @@ SEEN_S, _SEEN_JITTER = 60.0, 0.1
 _READ_BACK_S = 10.0
 """Between two readings of the flows while this agent changes nothing, as in a pause."""
 _CUT_OFF_S = 10.0
-"""For so long most backends may be out of reach before this DPU says that it is not fit. If they are dead, votes say so
-within seconds, and they do not count any more."""
+"""For so long most backends may be out of reach before this DPU reports that it is not fit. If they are dead, votes
+find that within seconds, and these backends do not count any more."""
 
 
 class FleetMember:
@@ -151,7 +151,7 @@ class FleetMember:
         )
 
     def _follow_watches(self) -> None:
-        """Probe what the view in use asks this DPU to probe."""
+        """Probe the targets that the view in use has for this DPU."""
         view = self._config.good.view
         if view is not None and view is not self._watched:
             self._watched = view
@@ -179,7 +179,7 @@ class FleetMember:
             self._cut_off_s = None
         elif self._cut_off_s is None:
             self._cut_off_s = time.monotonic()
-            # A report when the time has passed.
+            # Report again when the time has passed.
             asyncio.get_running_loop().call_later(_CUT_OFF_S, self._woken.set)
 
     @property

@@ -38,7 +38,7 @@ class FleetConfig(ConfigFile):
         return self._newest_view[0]
 
     def offer(self, view: FleetView) -> None:
-        """Let the next `poll` take a view that has just come, for the time that it says."""
+        """Let the next `poll` take a new view, with the time of its change."""
         waits_s = seconds_to_wait(view.switch_at_ms, now_ms=time.time() * 1000)
         # One value, because another thread may be reading it.
         self._newest_view = (view, time.monotonic() + waits_s if waits_s else None)

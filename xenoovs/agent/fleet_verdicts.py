@@ -1,4 +1,4 @@
-"""Where the megaflows of a DPU run, as its fleet hears it: with each periodic report, and soon while a wave waits."""
+"""When a DPU reports to its fleet where its megaflows run: with each periodic report, and soon while a wave waits."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def verdict_counts(findings: OffloadFindings) -> dict[str, int]:
 
 
 class VerdictReports:
-    """Remembers the last two offload samples, and says which of them is to be reported."""
+    """Selects which of the last two offload samples a DPU reports."""
 
     def __init__(self) -> None:
         self._samples = deque[tuple[float, Mapping[str, int]]](maxlen=2)
 
     def add(self, sample: OffloadSample) -> None:
-        """Take the next sample; one without megaflows, as by OpenFlow alone, says nothing."""
+        """Take the next sample; one without megaflows, as by OpenFlow alone, does not count."""
         if sample.findings is not None and sample.sampled_s is not None:
             self._samples.append((sample.sampled_s, verdict_counts(sample.findings)))
 
     def reported(self, status: DpuStatus, *, is_due: bool, ack: int | None) -> DpuStatus:
         """Return a status with the newest verdicts, if they are to be reported.
 
-        A megaflow is in software for a moment after it was made. So the better one of two samples counts. The first
-        one of an agent is reported at once.
+        A new megaflow is in software for a moment, so the better one of two samples counts. The first one of an agent
+        is reported at once.
 
         Args:
             status: What the DPU is about to report.

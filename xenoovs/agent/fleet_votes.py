@@ -1,6 +1,6 @@
-"""The health checks of a DPU in a fleet: it votes on the targets that it is a witness of, and asks the others seldom.
+"""The health checks of a DPU in a fleet: it votes on the targets whose witness it is, and probes the others seldom.
 
-So it knows what it alone cannot reach. Neither moves clients on this DPU: the store decides. Pure.
+So it finds what it alone cannot reach. Neither moves clients on this DPU: the store decides. Pure.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from xenoovs.agent.state import AgentState
 
 SELF_CHECK_MS = 10_000
-"""Between two probes of a backend by a DPU that is no witness of it: of 1,000 DPUs that is 100 probes a second."""
+"""Between two probes of a backend by a DPU that is no witness of it: 1,000 DPUs make 100 probes a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetWatches:
-    """What the fleet knows of its targets.
+    """The health of a fleet's targets, as one DPU reads it from the store.
 
     Attributes:
-        generation: Of the view that says so.
+        generation: Of the view that this comes from.
         down: Those that are down by votes.
         witnessed: Those of which this DPU is a witness.
     """
@@ -40,7 +40,7 @@ class FleetWatches:
 
     @classmethod
     def of(cls, view: FleetView, dpu: str) -> FleetWatches:
-        """Return what a view says to a DPU."""
+        """Return what a view has for a DPU."""
         watches = view.watches.values()
         return cls(
             view.generation,
@@ -50,7 +50,7 @@ class FleetWatches:
 
 
 def fleet_checks(balancer: Balancer, watches: FleetWatches) -> Checks:
-    """Return the checks of all backends that have one: as the service says where the DPU is a witness, else seldom."""
+    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom."""
     checks = dict[BackendName, Check]()
     for service, backend, target in _backends(balancer):
         if service.health is not None:
@@ -62,7 +62,7 @@ def fleet_checks(balancer: Balancer, watches: FleetWatches) -> Checks:
 
 
 def fleet_shares(balancer: Balancer, watches: FleetWatches) -> KnownShares:
-    """Return what a new check begins with: what the fleet says. So a new witness changes no vote before its results."""
+    """Return the first state of a new check: that of the fleet. So a new witness changes no vote before its results."""
     return {
         (service.name, backend.name): Fraction(target not in watches.down)
         for service, backend, target in _backends(balancer)
@@ -77,13 +77,13 @@ def _backends(balancer: Balancer) -> Iterator[tuple[Service, Backend, str]]:
 
 
 class FleetVoter:
-    """Says which targets a DPU cannot reach. It remembers the targets of the last config."""
+    """Finds the targets that a DPU cannot reach. It remembers the targets of the last config."""
 
     def __init__(self) -> None:
         self._last: tuple[Balancer, Targets] | None = None
 
     def down(self, state: AgentState) -> frozenset[str]:
-        """Return the targets that are down by this DPU, of those that it is a witness of."""
+        """Return the targets that this DPU cannot reach, of those whose witness it is."""
         witnessed = frozenset() if state.watches is None else state.watches.witnessed
         return frozenset(target for target in self._dark(state) if target in witnessed)
 
@@ -94,7 +94,7 @@ class FleetVoter:
         return 2 * sum(target in up for target in self._dark(state)) > len(up)
 
     def _dark(self, state: AgentState) -> Iterator[str]:
-        """Yield the targets that the checks of this DPU say are down."""
+        """Yield the targets that are down by the checks of this DPU."""
         tracker = state.tracker
         for target, names in self._targets(state.balancer).items():
             check = tracker.checks.by_backend.get(names[0])

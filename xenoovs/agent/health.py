@@ -227,7 +227,7 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
 
 
 def shared_health(health: Health) -> Health:
-    """Return a health check without what services that share it may differ in."""
+    """Return a health check without the settings in which services that share it may differ."""
     return replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
 
 

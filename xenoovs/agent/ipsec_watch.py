@@ -71,7 +71,7 @@ class IpsecWatch:
             await asyncio.sleep(_POLL_S)
 
     async def _follow(self, events: socket.socket, place: str | None) -> None:
-        """Follow while Open vSwitch is in `place`: after a restart it may be elsewhere, and the socket stays there."""
+        """Follow while Open vSwitch is in `place`: after a restart it may be in another one; the socket stays there."""
         loop = asyncio.get_running_loop()
         while self._wanted() and self._locate() == place:
             try:

@@ -14,10 +14,10 @@ GRACE_S = 3.0
 
 
 class ReadyCheck:
-    """Says why the host of an agent should get no clients.
+    """Checks whether the host of an agent should get clients.
 
     Attributes:
-        reasons: Others that say so; an empty text: they have none.
+        reasons: Return why the host should get none, such as by a fleet; an empty text: no reason.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -33,7 +33,7 @@ class ReadyCheck:
         return self.bridge_problem() if self.is_known else "no round has succeeded since the start"
 
     def withheld(self) -> str:
-        """Return why others say so, such as a fleet."""
+        """Return the first of `reasons`; an empty text: there is none."""
         return next(filter(None, (reason() for reason in self.reasons)), "")
 
     def bridge_problem(self) -> str:
@@ -62,7 +62,7 @@ class ReadyCheck:
         if not report.last_error:
             self._failing_since_s = None
         elif self._failing_since_s is None and not report.is_late:
-            # A round that is late may be right in the end. One at a switch that does not answer fails by itself.
+            # A late round may yet succeed. One at a switch that does not answer fails by itself.
             self._failing_since_s = now_s
         return None if self._failing_since_s is None else now_s - self._failing_since_s
 

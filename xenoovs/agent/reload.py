@@ -82,7 +82,7 @@ class Reloader:
     Attributes:
         reloads: How many texts of the config were accepted.
         appointment: The time that a round waits for now with its change prepared; None: it waits for none.
-        was_ready: The config whose change was prepared when its time came, or had to wait for none; the newest one.
+        was_ready: The newest config whose change was prepared when its time came, or had no time.
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
     """
 
@@ -115,7 +115,7 @@ class Reloader:
 
     @property
     def must_try_again(self) -> bool:
-        """Whether there is a candidate that was given up before its time."""
+        """Whether a candidate was cancelled before its time."""
         candidate = self.config.candidate
         return candidate is not None and candidate.commit_at_s is not None and self.config.problem is None
 

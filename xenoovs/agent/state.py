@@ -81,7 +81,7 @@ class AgentState:
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
             are.
         stored: What the store of a fleet has decided.
-        watches: What the fleet knows of the health of backends; None: this agent belongs to no fleet.
+        watches: The health of backends by the fleet; None: this agent belongs to no fleet.
     """
 
     balancer: Balancer
@@ -101,7 +101,7 @@ class AgentState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough is known for the first round. In a fleet the store decides, and no probe is waited for."""
+        """Whether enough is known for the first round. In a fleet the store decides, and probes are not needed."""
         return self.watches is not None or self.tracker.is_settled
 
     @property
@@ -142,7 +142,7 @@ class ConfigFollowed:
 
 @dataclass(frozen=True, slots=True)
 class WatchesChanged:
-    """The fleet has other witnesses, or says something else of a backend."""
+    """The fleet has other witnesses, or another state of a backend."""
 
     watches: FleetWatches
 

@@ -318,7 +318,7 @@ def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """Return what is served beside the API: metrics, page, offload."""
     detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
-    # A fleet hears of the hardware of its DPUs.
+    # The fleet compares the megaflows in hardware during roll-outs.
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
     telemetry = Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read)
     more = () if options.xenoflow_api is None else (mount_xenoflow(agent),)

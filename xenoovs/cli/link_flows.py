@@ -1,4 +1,4 @@
-"""Which OpenFlow flows, and which logical flows of OVN, are behind the links of a bridge."""
+"""The OpenFlow flows and the logical flows of OVN behind the links of a bridge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NamedFlows:
 
     Attributes:
         logical: cookie -> logical flow of OVN.
-        remarks: what could not be read.
+        remarks: What could not be read.
     """
 
     links: tuple[MegaflowLink, ...]
@@ -55,7 +55,7 @@ def name_flows(links: Sequence[MegaflowLink], state: BridgeState, endpoint: Endp
             found[number] = replace(links[number], flows=parse_visited(text))
         traced += 1
     if gone:
-        # Gone meanwhile, or in terms that this version cannot trace.
+        # It has ended meanwhile, or this version cannot trace its fields.
         remarks.append(f"ofproto/trace failed for {counted(gone, 'megaflow')}, so their flows are not named")
     if traced < len(judged):
         remarks.append(f"{counted(len(judged) - traced, 'more megaflow')} not traced; those in software were first")

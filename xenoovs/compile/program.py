@@ -373,7 +373,7 @@ class Program:
 
     Attributes:
         shared: Those that belong to no service.
-        tunnels: Those of Open vSwitch, to which some lead.
+        tunnels: Those of Open vSwitch, to which some flows lead.
     """
 
     services: tuple[ServiceProgram, ...]

@@ -42,7 +42,7 @@ class FleetServices:
 
     Attributes:
         balancer: As of an ordinary config, of which `switch` stands for the ports of every DPU.
-        groups: Names of the groups of DPUs that serve a service, by its name; empty: all DPUs do.
+        groups: By the name of a service, the names of the groups of DPUs that serve it; empty: all DPUs do.
     """
 
     balancer: Balancer
@@ -52,7 +52,7 @@ class FleetServices:
 def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
     """Return what the config of a fleet says: an ordinary one whose services may have `groups`.
 
-    Its tunnels need no `local`: that is of each DPU.
+    Its tunnels need no `local`: each DPU has its own.
 
     Args:
         file: Its name in messages.
@@ -102,14 +102,14 @@ def _without_groups(service: Value) -> Value:
 
 
 def _with_local(tunnel: Value, index: int) -> Value:
-    """Return a tunnel with an end of no DPU, if it has none: every DPU has its own."""
+    """Return a tunnel with a `local` that no DPU has, if it lacks one: every DPU has its own."""
     if not isinstance(tunnel, dict) or "host_port" in tunnel:
         return tunnel
     return {"local": _no_address(index), **tunnel}
 
 
 def _no_address(number: int) -> str:
-    """Return an address that no host has, another one for each number (RFC 6598: between a provider and customers)."""
+    """Return an address that no host has, a different one for each number (RFC 6598, between provider and customer)."""
     return str(IPv4Address("100.127.255.255") - number)
 
 
@@ -177,7 +177,7 @@ def _tunnels_of(service: Value) -> set[str]:
 
 
 def _lacking_tunnels(joined: JoinedConfig, tunnels: Value, services: Mapping[str, Value]) -> Iterator[Finding]:
-    """Find tunnels that backends of the fleet are behind, and this DPU does not have."""
+    """Find the tunnels that backends of the fleet need and this DPU lacks."""
     listed = tunnels if isinstance(tunnels, list) else []
     present = {each.get("name") for each in listed if isinstance(each, dict)}
     users = dict[str, list[str]]()
@@ -186,8 +186,8 @@ def _lacking_tunnels(joined: JoinedConfig, tunnels: Value, services: Mapping[str
             users.setdefault(name, []).append(service)
     for name, using in users.items():
         message = (
-            f"this DPU has no tunnel {name}, behind which backends of {first_names(using, most=3)} are; add it here "
-            f"with its `local`, or say which of its tunnels that is: `switch: {{{FLEET_PORTS}: {{{name}: ...}}}}`"
+            f"this DPU has no tunnel {name}, needed by backends of {first_names(using, most=3)}; add it here "
+            f"with its `local`, or map the name to one of its tunnels: `switch: {{{FLEET_PORTS}: {{{name}: ...}}}}`"
         )
         yield joined.main.finding(("tunnels",), message)
 
@@ -264,6 +264,6 @@ def _mapping(value: Any) -> dict[str, Any]:
 def unsupported(balancer: Balancer) -> Iterable[str]:
     """Yield what a config has and a fleet does not, a sentence each."""
     if balancer.tunnels:
-        yield "tunnels of hosts (`host_port`) are of each DPU: write them in the files of the agents"
+        yield "tunnels of hosts (`host_port`) belong to each DPU: write them in the files of the agents"
     if balancer.announce is not None:
-        yield "`announce` is of each DPU: write it in the files of the agents"
+        yield "`announce` belongs to each DPU: write it in the files of the agents"

@@ -684,7 +684,7 @@ def json_schema() -> dict[str, Any]:
     group = {"type": "string", "pattern": values.NAME_PATTERN}
     form["$defs"]["ServiceConfig"]["properties"]["groups"] = {
         "description": "Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu "
-        "--groups`); left out: all DPUs. Also services of different groups claim different packets.",
+        "--groups`); left out: all DPUs. Services of different groups must claim different packets too.",
         "anyOf": [group, {"type": "array", "items": group, "minItems": 1}],
         "x-kind": "name, or list of names",
         "examples": ["edge", ["edge", "core"]],

@@ -91,7 +91,7 @@ class ControllerSwitch:
 
     @contextmanager
     def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
-        """Send nothing before the last step: the connection is also that of heartbeats, and they cannot wait."""
+        """Send nothing before the last step: the connection also carries heartbeats, which cannot wait."""
         yield partial(self.apply, bridge, bundle)
 
     def wait_revalidated(self, bridge: str) -> None:

@@ -20,7 +20,7 @@ PRINT_CERTIFICATE = (
     *("-pubkey", "-in"),
 )
 PRINT_PUBLIC_KEY = ("openssl", "pkey", "-pubout", "-passin", "pass:", "-in")
-"""Of a private key, which it does not print. With a passphrase it fails, as the IKE daemon would."""
+"""Prints the public key of a private one. With a passphrase it fails, as the IKE daemon would."""
 AUTHORITIES = "/etc/ipsec.d/cacerts"
 """Where strongSwan takes certificates of authorities from (ipsec.conf(5), CA SECTIONS)."""
 

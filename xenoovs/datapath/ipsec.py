@@ -332,7 +332,7 @@ def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
     if policy is None:
         return
     if use.is_userspace:
-        yield Cleartext(use, local, device, policy.text, "a userspace datapath sends past the kernel's IPsec")
+        yield Cleartext(use, local, device, policy.text, "a userspace datapath bypasses the kernel's IPsec")
         return
     associations = state.outgoing(outer, local)
     on_device = [each for each in associations if each.device == device and each.direction in (None, "out")]

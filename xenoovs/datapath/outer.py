@@ -209,7 +209,7 @@ class Encapsulation:
         dst_port: UDP port; None: of GRE.
         key: VNI or GRE key; None: without one.
         out_port: the port by which a userspace datapath sends the packet; None: the kernel routes it.
-        options: of Geneve; they make no other tunnel.
+        options: of Geneve; two tunnels that differ in them alone are equal.
     """
 
     device: str

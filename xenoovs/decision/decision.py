@@ -103,7 +103,7 @@ class Blocks:
         return Blocks.of((*below.rows, *self.rows)) if self.rows else below
 
     def without(self, others: Blocks) -> Blocks:
-        """Return the blocks that `others` does not have as they are; over `others` they are these blocks again."""
+        """Return the blocks that `others` lacks or has with another owner. Over `others` they give these again."""
         held = set(others.rows)
         return Blocks(tuple(row for row in self.rows if row not in held))
 

@@ -1,8 +1,8 @@
 """Which backends that are down get no clients: `max_down` limits how many. Pure: the time is an argument.
 
 If all probes fail, the probes are the more likely fault. A backend that goes down while the limit is reached is held:
-it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old: it may be
-about to answer, as after an outage of all. So it is ejected only after `fall` more failures in a row, of probes that
+it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old: after an
+outage of all it may be about to answer. So it is ejected only after `fall` more failures in a row, of probes that
 were sent since.
 """
 

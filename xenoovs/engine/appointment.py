@@ -20,7 +20,7 @@ class Appointment:
         self._cancelled = Event()
 
     def cancel(self) -> None:
-        """Let the round end without its change, which is planned again by the next one."""
+        """End the wait: the round makes no change, and the next one plans again."""
         self._cancelled.set()
 
     @property

@@ -137,7 +137,7 @@ def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tu
     texts: dict[object, str] = {name: f"port {name} {reason}" for name, reason in sorted(ports.reasons.items())}
     for end, reason in sorted(ports.unencrypted.items()):
         texts[end] = f"packets to {end[1]} would leave unencrypted, although a policy of IPsec covers them {reason}"
-    why = "a userspace datapath sends past it" if ports.is_userspace else "no policy covers them"
+    why = "a userspace datapath bypasses it" if ports.is_userspace else "no policy covers them"
     for end in sorted(ports.uncovered):
         texts[end] = (
             f"packets to {end[1]} would leave unencrypted: the config wants IPsec, and {why}; see `xenoovs doctor`"

@@ -104,7 +104,7 @@ class Ports:
 
 
 _CHECK_AHEAD_S = 0.05
-"""A prepared change compares the bridge once more so long before its time, and the time that planning took."""
+"""The last comparison of the bridge begins so long before the time of a change, plus the time that planning took."""
 _DRAIN_S = 1.0
 """Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""
 _CHECK_S = 1.0
@@ -433,7 +433,7 @@ class Engine:
         """Prepare a change, and commit it at its time if the bridge is still the one that it was planned for.
 
         Args:
-            planning_s: How long the plan took; so long before the time the bridge is compared again.
+            planning_s: How long the plan took. The second comparison begins that long before the time.
 
         Raises:
             AppointmentCancelled: It was cancelled, or the bridge has changed meanwhile. Nothing was done.

@@ -71,7 +71,7 @@ def followed(
 
     Args:
         balancer: The config with the weights in use.
-        down: Since when backends are down, by service and name. Its clock may be another one.
+        down: Since when backends are down, by service and name, perhaps on another clock.
         known: What the store has, for the first call.
         now_s: The time.
     """

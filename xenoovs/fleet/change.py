@@ -1,7 +1,6 @@
 """The next change of a fleet: from its intent and overrides to the services and blocks that its store is to have.
 
-Nothing is remembered: the same view gives the same change, whoever computes it. A view that is as it should be gives
-none.
+It has no state: the same view gives the same change in every process. A view that is as it should be gives none.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ def next_change(view: FleetView, availability: FleetAvailability | None = None) 
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
     Args:
-        availability: Which backends may have clients; None: those that have some, for callers without votes.
+        availability: Which backends may have clients; None: those that have some now, for callers without votes.
 
     Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
     depends on what DPUs report (`waves.next_step`).
@@ -142,7 +141,7 @@ def next_change(view: FleetView, availability: FleetAvailability | None = None) 
     intent, rolling = newest_intent(view), rolling_intent(view)
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
-        # Without DPUs there is nobody to wait for.
+        # Without DPUs there is no wave to wait for.
         return FleetChange(completion(view, rolling))
     change = FleetChange(Changes())
     if intent is not None:
@@ -261,7 +260,7 @@ def _with_staged(
         return change
     wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
     if not view.wave and wave is None:
-        # Without DPUs there is nobody to wait for.
+        # Without DPUs there is no wave to wait for.
         return _towards(view, rolling, _parsed(rolling), availability)
     changes = replace(
         changes,
@@ -305,7 +304,7 @@ def stored_shares(view: FleetView) -> KnownShares:
 def _config_of(view: FleetView, balancer: Balancer) -> tuple[Balancer, dict[str, str], tuple[FleetOverride, ...]]:
     """Return a config with the overrides that fit it, the texts of its services, and the overrides that it ends.
 
-    It comes from the texts, so that what is decided for is exactly what every DPU reads.
+    It comes from the texts, so the decision is made for exactly what every DPU reads.
     """
     overrides, ended = _merged(view.overrides.values(), balancer)
     texts = _texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides))

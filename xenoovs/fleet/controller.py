@@ -107,7 +107,7 @@ class FleetController:
             change = self._decided[2]
         changes = replace(change.changes, watches=health.watches, dpus=health.dpus)
         if changes.services and changed_health(view, health.watches):
-            # Clients of a dead backend wait for nothing.
+            # Clients of a dead backend must not wait.
             changes = replace(changes, switch_at_ms=0)
         return replace(change, changes=changes)
 

@@ -80,18 +80,18 @@ class DpuRow:
             return "out of service by an operator"
         if self.is_unfit:
             return "not ready: it is cut off from most backends, or its bridge is not right"
-        return "" if self.status.is_fit else "says that it is not fit, but too many others are: it stays in service"
+        return "" if self.status.is_fit else "reports that it is not fit, but too many others do: it stays in service"
 
     @property
     def clock(self) -> str:
-        """How wrong its clock may be, in words."""
+        """The estimated error of its clock, in words."""
         if not self.status.seen_ms:
             return "-"
         return "unknown" if self.status.clock_us < 0 else f"{self.status.clock_us / 1000:.1f} ms"
 
     @property
     def is_clock_good(self) -> bool:
-        """Whether its clock is right enough to switch together with the others."""
+        """Whether its clock is accurate enough to switch together with the others."""
         return 0 <= self.status.clock_us <= LARGEST_ERROR_US
 
     @property

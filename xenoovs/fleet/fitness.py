@@ -1,4 +1,4 @@
-"""Which DPUs of a fleet are not fit to serve: they say so, and the fleet agrees as long as enough others stay."""
+"""Which DPUs of a fleet are not fit to serve: they report it, and the controller agrees if enough others stay."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from xenoovs.fleet.votes import is_silent
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 MAX_UNFIT = Fraction(3, 10)
-"""No more than this part of the DPUs is unfit at once: if more say so, their checks are the more likely fault, as with
-`max_down` of backends."""
+"""No more than this part of the DPUs is unfit at once: if more report it, their checks are the more likely fault, as
+with `max_down` of backends."""
 
 
 def max_unfit(dpus: int) -> int:

@@ -1,4 +1,4 @@
-"""Which share of a DPU's megaflows its NIC forwards, and whether a roll-out has lowered it."""
+"""The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class HealthStep:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the last step was made from. Who votes how, who may, and when witnesses were chosen."""
+    """The input of the last step: votes, voters, and the time at which witnesses were chosen."""
 
     view: FleetView
     votes: Mapping[str, tuple[frozenset[str], int, bool]] | None
@@ -52,7 +52,7 @@ class _Seen:
 
 
 class FleetHealth:
-    """Follows the votes on the targets of a fleet. A successor goes on with what the store shows."""
+    """Follows the votes on the targets of a fleet. A controller that takes over goes on from the store."""
 
     def __init__(self) -> None:
         self._in_use = AvailabilityHistory()
@@ -88,7 +88,7 @@ class FleetHealth:
             return self._step
         configs = configs_of(view)
         if self._rolled_out is not None and configs[1] is None:
-            # What was staged is in use, or it is gone: either is what the store shows.
+            # What was staged is now in use or removed; the store shows which.
             self._in_use = AvailabilityHistory()
         targets = dict[str, FleetTarget]()
         for config in configs:
@@ -122,7 +122,7 @@ class FleetHealth:
             return FleetAvailability(available)
         down = down_backends(self._targets_of(staged.balancer), rows)
         history = followed(self._rolled_out or self._in_use, staged.balancer, down, known={}, now_s=now_s)
-        # A backend that comes back starts slowly in both; one that is new in the roll-out is tried by canaries.
+        # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
         return FleetAvailability(available, Availability(history.ejected, available.ramps))
 

@@ -1,4 +1,4 @@
-"""Whether a controller goes on with a roll-out, as one can tell who only reads the store."""
+"""Whether a controller goes on with a roll-out, for a client that only reads the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RollOutProgress:
         """Return whether no controller has written what was due.
 
         A controller that has taken over watches the wave from the beginning. So the next step has to be overdue even
-        for one that took over when it was due. Call it again and again with the newest view and reports.
+        for one that took over when it was due. Call it repeatedly with the newest view and reports.
 
         Args:
             now_s: On a clock that never goes back.

@@ -11,8 +11,8 @@ from xenoovs.fleet.services import stored_decisions
 from xenoovs.store.view import Changes, DpuStatus, FleetView, Intent, IntentState
 
 GENERATION_STEP = 1_000_000
-"""DPUs refuse an older generation than they have. Nobody knows how many came after the export: of a change a second,
-these are 11 days."""
+"""DPUs refuse an older generation than they have, and how many came after the export is unknown. With a change a
+second this is enough for 11 days."""
 
 
 def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus]) -> Changes:
@@ -59,7 +59,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
 def _without_roll_out(intent: Intent) -> Intent:
     if intent.state is not IntentState.ROLLING:
         return intent
-    comment = "refused: it was rolled out when the fleet was exported"
+    comment = "refused: its roll-out was running when the fleet was exported"
     return replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
 
 

@@ -1,6 +1,6 @@
 """When the DPUs of a fleet switch to a change: together, at a time that is written with it, or each at once.
 
-Pure. The clocks are those of the controller and of the DPUs; what a wrong clock does is bounded by `MAX_WAIT_S`.
+Pure. The clocks are those of the controller and of the DPUs; `MAX_WAIT_S` bounds the effect of a wrong clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_WAIT_S = 5.0
 """The longest that a DPU waits after it has learned of a change, whatever its clock says. Open vSwitch drops a bundle
 that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 LARGEST_ERROR_US = 50_000
-"""A clock that may be wrong by more switches too early or too late to be of use."""
+"""A clock with a larger error switches too early or too late."""
 
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
@@ -38,15 +38,16 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
 
 
 def is_awaited(view: FleetView, *, now_ms: int) -> bool:
-    """Return whether the DPUs are about to switch. A next change would then have to wait for its own time, and with it
-    the first one at DPUs that learn of both: so it is not written before they have switched.
+    """Return whether the DPUs are about to switch, so that the next change must not be written yet.
+
+    DPUs that learn of both changes would make the first one at the time of the second.
     """
     return 0 < view.switch_at_ms - now_ms <= MAX_WAIT_S * 1000
 
 
 def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
-    """Return for how long a DPU waits that has just learned of a change; 0: it switches at once.
+    """Return for how long a DPU waits after it has learned of a change; 0: it switches at once.
 
-    A time long after now is one of a clock that is behind: nobody writes it so early.
+    No controller writes a time so far ahead: a longer wait means a clock that is behind.
     """
     return min(max(0.0, (switch_at_ms - now_ms) / 1000), MAX_WAIT_S)

@@ -1,4 +1,4 @@
-"""How the targets of a fleet's health checks stand, from votes."""
+"""The state of the targets of a fleet's health checks, from votes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PROBLEMS = 10
 
 
 class TargetState(Enum):
-    """How a target stands. NO_QUORUM: it counts as up, and its witnesses could not say that it is not."""
+    """The state of a target. NO_QUORUM: it counts as up, and its witnesses lack the votes to change that."""
 
     DOWN = "down"
     NO_QUORUM = "no quorum"
@@ -33,7 +33,7 @@ class TargetRow:
         backends: `SERVICE/BACKEND`, of what is in use.
         since_s: For how long it has been up or down.
         votes: Of its witnesses now.
-        is_held: Whether a backend of it is down and has clients all the same.
+        is_held: Whether a backend of it is down and keeps its clients.
     """
 
     target: str

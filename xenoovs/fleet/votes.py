@@ -1,7 +1,7 @@
-"""Who says that a backend of a fleet is down: the witnesses of each target of health checks, and their votes.
+"""Votes on whether a backend of a fleet is down: the witnesses of each target of health checks, and their votes.
 
-A few DPUs, the witnesses of a target, probe it as its service says. Most of them decide whether it is down for all. No
-rack has that many, so one DPU or one rack that cannot reach anything decides nothing.
+A few DPUs, the witnesses of a target, probe it as its service says. More than half of them decide for all DPUs.
+No rack has that many, so one DPU or one rack that cannot reach anything decides nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Targets = Mapping[str, tuple[BackendName, ...]]
 
 
 def target_of(service: Service, backend: Backend) -> str | None:
-    """Return what a backend's health check asks: `ADDRESS/PROBE/PORT`; None: there is no check.
+    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check.
 
-    Services that ask a server in the same way share a target. What differs from the defaults of `health`, such as a
+    Services that probe a server in the same way share a target. What differs from the defaults of `health`, such as a
     path, is in a digest behind it. No DPU of a fleet runs programs, so those of `exec` are no targets.
     """
     health = service.health
@@ -130,7 +130,7 @@ def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], p
 
 
 def _ranked(seed: int, dpus: list[Dpu]) -> Iterator[Dpu]:
-    """Yield DPUs by their rank. The first ones are mostly enough, and of 1,000 they are found faster than all."""
+    """Yield DPUs by their rank. Mostly the first ones are enough, and of 1,000 DPUs they are found faster than all."""
 
     def rank(dpu: Dpu) -> int:
         return (seed ^ _hash(dpu.name)) * _ODD & _MASK
@@ -170,7 +170,7 @@ def is_silent(status: DpuStatus, now_ms: int) -> bool:
 
 
 class VoteResult(Enum):
-    """What the votes on a target say. NO_QUORUM: nothing, so it stays as it was."""
+    """The result of the votes on a target. NO_QUORUM: it stays as it was."""
 
     DOWN = "down"
     UP = "up"
@@ -182,8 +182,8 @@ class Votes:
     """The votes on one target, by names of witnesses.
 
     Attributes:
-        down, up: Who votes so.
-        silent: Whose votes do not count: no report, not fit, or not yet aware of being a witness.
+        down, up: Witnesses that vote so.
+        silent: Witnesses whose votes do not count: no report, not fit, or no report since they were chosen.
     """
 
     down: frozenset[str]
@@ -214,7 +214,7 @@ class FleetTarget:
 
     Attributes:
         groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
-        begins_down: Whether it is down while nobody has voted on it.
+        begins_down: Whether it is down before the first votes.
     """
 
     groups: frozenset[str] = frozenset()

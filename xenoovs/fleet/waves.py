@@ -112,7 +112,7 @@ def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | N
 
 
 def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]:
-    """Return the DPUs of later waves that are to be in this one, too."""
+    """Return the DPUs of later waves that join this one."""
     lacking = max(0, wanted - sum(dpu.wave == wave for dpu in dpus.values()))
     later = sorted((dpu for dpu in dpus.values() if dpu.wave > wave), key=lambda dpu: (-dpu.wave, dpu.name))
     return {dpu.name: replace(dpu, wave=wave) for dpu in later[:lacking]}

@@ -1,6 +1,6 @@
 """IPsec of tunnels in a lab: policies and SAs at both ends, as an IKE daemon makes them, with keys of this lab alone.
 
-Packets pass it where the kernel sends them, as with the emulated NIC. Open vSwitch in userspace sends past it.
+It applies to packets that the kernel sends, as with the emulated NIC. Open vSwitch in userspace bypasses it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
 """What the kernel needs for it. Without drbg, seqiv cannot begin."""
 
 _KEY_BYTES, _ICV_BITS = 36, 128
-"""AES-256-GCM with its salt, and a tag of 16 bytes (RFC 4106, 6, 8.1), as ovs-monitor-ipsec(8) asks for."""
+"""AES-256-GCM with its salt, and a tag of 16 bytes (RFC 4106, 6, 8.1), as ovs-monitor-ipsec(8) uses it."""
 _FIRST_SPI = 0x1000
 
 
@@ -27,7 +27,7 @@ class LabAssociations:
 
     Attributes:
         local, remote: the address of the switch, and that of a machine.
-        selector: what packets of the tunnel have besides, as ip-xfrm(8) writes it.
+        selector: the protocol and port of the tunnel's packets, as ip-xfrm(8) writes them.
         number: `reqid` of both, unlike that of others.
         keys: from the switch to the machine, and back.
     """
@@ -63,17 +63,17 @@ class LabAssociations:
 
 
 def check_userspace(balancer: Balancer) -> None:
-    """Raise LabError if a tunnel wants IPsec, which Open vSwitch in userspace sends past."""
+    """Raise LabError if a tunnel has `ipsec`, which Open vSwitch in userspace bypasses."""
     for tunnel in balancer.switch_tunnels:
         if tunnel.ipsec is not None:
             raise LabError(
-                f"tunnel {tunnel.name} has `ipsec`, and Open vSwitch in userspace sends past the IPsec of the kernel: "
+                f"tunnel {tunnel.name} has `ipsec`, and Open vSwitch in userspace bypasses the IPsec of the kernel: "
                 "use `--nic emulated`, which has the kernel's datapath, or leave it out here"
             )
 
 
 def associations_of(balancer: Balancer) -> tuple[LabAssociations, ...]:
-    """Return what the tunnels of a balancer need that want IPsec, with new keys."""
+    """Return the ends of the tunnels with `ipsec`, with new keys."""
     wanted = dict.fromkeys(_ends(balancer.remote_ends))
     return tuple(
         LabAssociations(*end, number, (secrets.token_hex(_KEY_BYTES), secrets.token_hex(_KEY_BYTES)))

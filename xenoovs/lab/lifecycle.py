@@ -209,7 +209,7 @@ class LabBuilder:
         learn_remotes(self.lab)
 
     def add_ipsec(self) -> None:
-        """Encrypt tunnels that want it. In userspace there are none (`check_userspace`)."""
+        """Encrypt tunnels with `ipsec`. In userspace there are none (`check_userspace`)."""
 
     def _configure_clients(self) -> None:
         """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""

@@ -61,7 +61,7 @@ def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
             f"options:remote_ip={remote}",
             "options:key=flow",
             f"options:local_ip={tunnel.local}",
-            # Nobody reads it: the lab itself makes policies and SAs.
+            # No program reads it: the lab itself makes policies and SAs.
             *([] if tunnel.ipsec is None else [f"options:{tunnel.ipsec.option}=lab"]),
         ]
         ovs.vsctl("add-port", balancer.uplinks.bridge, end.port, "--", "set", "interface", end.port, *options)

@@ -1,6 +1,6 @@
-"""What the store of a fleet has, as a file: all that is lost with its servers and that nobody else has.
+"""What the store of a fleet has, as a file: all that is lost with its servers.
 
-A roll-out is left out: what is in use is restored. So is what DPUs report: they report again by themselves.
+It has no roll-out, so a restore restores what is in use, and no reports of DPUs: they report again by themselves.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class MessageParser:
                 at = found.end()
                 self._mark(found[0])
             else:
-                # Text before the first brace makes no message; without an end it would be taken for ever.
+                # Text before the first brace is no message, and without a bound it could go on for ever.
                 self._is_done = self._depth == 0 and not text.isspace()
                 at = end
         self._parts.append(text[:at])
@@ -62,7 +62,7 @@ class MessageParser:
         return self._is_done
 
     def finish(self) -> Any:
-        """Return the message, or a text that says why it is none."""
+        """Return the message, or the reason why it is none, as a text."""
         try:
             return json.loads("".join(self._parts))
         except ValueError as error:

@@ -224,7 +224,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         """Leave a server that cannot serve the database. Called by `run()`."""
         row = self.server_row
         if row is not None and self._cluster not in (None, row.cid):
-            # Another cluster, as after a restore, counts its log from the beginning: nothing of it is stale.
+            # Another cluster, as after a restore, counts its log from the beginning, so its index is not stale.
             self._cluster, self._min_index = row.cid, 0
         self.session.reason = f"{self.session.remote}: {self._complaint or 'the server serves the database no longer'}"
         super().force_reconnect()

@@ -146,7 +146,7 @@ class StoreTable(Generic[_Value]):
 
 
 _PLANNED = "planned"
-"""The column with the home blocks that are not in use as they are. Mostly there are none, so that little is sent."""
+"""The column with the home blocks that are not in use as they are. Mostly it is empty, so rows are short."""
 
 
 def _object(text: str) -> str:

@@ -452,7 +452,7 @@ def _convert(files: ServerFiles, database: StoreDatabase) -> None:
     found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
     versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
     if not role_tables().keys() <= found["tables"].keys():
-        # No certificate would be asked for its name.
+        # The name in a certificate would not be checked.
         raise StoreError(versions)
     missing, dropped = _columns(wanted) - _columns(found), _columns(found) - _columns(wanted)
     if _version(found) >= _version(wanted):

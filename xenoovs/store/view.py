@@ -316,7 +316,7 @@ class DpuStatus:
     def bounded(self) -> DpuStatus:
         """What the schema takes of it: the start of texts, the first entries by name, and no longer names.
 
-        Whoever has the certificate of a DPU can write what he likes, and 1,000 reports have to fit the memory.
+        With the certificate of a DPU a client can write anything, and 1,000 reports have to fit the memory.
         """
         return replace(
             self,

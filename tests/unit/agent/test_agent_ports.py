@@ -157,9 +157,7 @@ def test_bug_backends_behind_ipsec_in_a_userspace_datapath_got_clients() -> None
     switch, engine, balancer = _encrypted("netdev")
     switch.ipsec = BOTH
     done = engine.round(DesiredState(balancer), now_s=0.0)
-    why = (
-        "would leave unencrypted: the config wants IPsec, and a userspace datapath sends past it; see `xenoovs doctor`"
-    )
+    why = "would leave unencrypted: the config wants IPsec, and a userspace datapath bypasses it; see `xenoovs doctor`"
     assert [problem.text for problem in done.problems] == [
         f"packets to 192.168.77.11 {why}; no clients for web/b1",
         f"packets to 192.168.77.12 {why}; no clients for web/b2",

@@ -130,7 +130,7 @@ def test_a_policy_of_another_tunnel_concerns_nothing(outer: Encapsulation) -> No
 def test_a_userspace_datapath_sends_past_the_kernel_also_with_packet_offload() -> None:
     outer = replace(OUTER, local=LOCAL, out_port="br-ul")
     (found,) = cleartext([EncapsulationUse(outer, 1, 9, is_userspace=True)], _state("dev p1 dir out mode packet"))
-    assert (found.device, found.reason) == ("br-ul", "a userspace datapath sends past the kernel's IPsec")
+    assert (found.device, found.reason) == ("br-ul", "a userspace datapath bypasses the kernel's IPsec")
 
 
 @pytest.mark.parametrize(

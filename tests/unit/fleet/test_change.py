@@ -131,7 +131,7 @@ def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
     balancer, _ = ViewReader().read(view.services.values(), local + tunnels, file="dpu1.yaml")
     (far,) = (backend for backend in balancer.services[0].backends if backend.name == "far")
     assert str(far.next_hop) == "02:00:5e:10:00:0d/192.168.77.11/5001@tun9"
-    with pytest.raises(ConfigError, match=r"dpu1.yaml:1:1: tunnels: this DPU has no tunnel tun9, behind which .* dns"):
+    with pytest.raises(ConfigError, match=r"dpu1.yaml:1:1: tunnels: this DPU has no tunnel tun9, needed by .* dns"):
         ViewReader().read(view.services.values(), local, file="dpu1.yaml")
 
 
@@ -152,7 +152,7 @@ def test_mistakes_of_tunnels_are_found_before_any_dpu_sees_them(old: str, new: s
 
 def test_tunnels_of_hosts_and_announcements_are_of_each_dpu() -> None:
     host = "tunnels: [{name: h, local: 192.0.2.1, host_port: p2, remotes: [{name: b, address: 192.0.2.2}]}]\n"
-    with pytest.raises(FleetRefused, match=r"tunnels of hosts .* are of each DPU"):
+    with pytest.raises(FleetRefused, match=r"tunnels of hosts .* belong to each DPU"):
         parse_intent(host + SMALL_CONFIG, file="my.yaml")
-    with pytest.raises(FleetRefused, match="`announce` is of each DPU"):
+    with pytest.raises(FleetRefused, match="`announce` belongs to each DPU"):
         parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")

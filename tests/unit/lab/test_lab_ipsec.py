@@ -38,5 +38,5 @@ def test_without_ipsec_there_is_nothing() -> None:
 
 
 def test_a_userspace_datapath_sends_past_it() -> None:
-    with pytest.raises(LabError, match=f"tunnel {GENEVE.name} has `ipsec`, and Open vSwitch in userspace sends past"):
+    with pytest.raises(LabError, match=f"tunnel {GENEVE.name} has `ipsec`, and Open vSwitch in userspace bypasses"):
         check_userspace(behind_tunnels(SECURE))

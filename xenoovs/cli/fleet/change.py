@@ -1,4 +1,4 @@
-"""`xenoovs fleet plan`, `apply`, `rollback`, `drain`, `undrain` and `weight`: what operators want of a fleet."""
+"""`xenoovs fleet plan`, `apply`, `stop`, `rollback`, `drain`, `undrain` and `weight`: changes of a fleet."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def apply_command(
     decides about blocks, and DPUs install them: first the canaries, then waves 2 and 3. A wave passes if after the soak
     time its DPUs have the blocks, without an error or drift. At the first problem the controller takes all back.
 
-    Waits for the end of the roll-out; Ctrl-C ends the waiting alone. Then waits until all DPUs have the newest
+    Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
     generation, or says which have not.
 
     Exit status 0: all DPUs have it, 1: refused, 2: some have not yet, or no controller goes on; they follow by
@@ -208,7 +208,13 @@ def weight_command(*, service: str, backend: str, value: str, timeout_s: float, 
 
 @dataclass(frozen=True, slots=True)
 class _RollOut:
-    """How a config is given to DPUs in waves; `canaries`, `second`: None: as many as usual."""
+    """A roll-out in waves.
+
+    Attributes:
+        soak_s: For how long each wave is watched.
+        canaries: The least number of DPUs in wave 1; None: the default.
+        second: The least number of DPUs in wave 2; None: the default.
+    """
 
     soak_s: int
     canaries: int | None = None
@@ -287,7 +293,7 @@ def _require_no_roll_out(view: FleetView) -> None:
 
 
 def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
-    """Return an intent once it is rolled out or refused; tell of each wave. Raises FleetUndecided."""
+    """Return an intent once it is rolled out or refused; print each wave. Raises FleetUndecided."""
     wave, progress = 0, RollOutProgress()
     try:
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
@@ -312,7 +318,7 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
 
 
 def _stall(store: FleetStore, view: FleetView, progress: RollOutProgress) -> str:
-    """Return why nothing goes on, in words; empty: a controller may yet write what is due."""
+    """Return why the roll-out does not go on; empty: a controller may yet write what is due."""
     connection = store.fleet.connection
     if not connection.is_connected:
         is_long = time.time() - connection.since_s > SETTLE_S
@@ -390,7 +396,7 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
 
 
 def _runs_alone(service: Service) -> bool:
-    """Return whether a service has what each DPU would do by itself."""
+    """Return whether a service has keys that have no effect in a fleet: each DPU would act by itself."""
     is_program = service.health is not None and service.health.probe is ProbeKind.EXEC
     return is_program or service.agent_check is not None or service.notify is not None
 

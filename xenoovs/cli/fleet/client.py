@@ -105,7 +105,7 @@ class FleetStore:
         raise FleetRefused("others change the fleet all the time; nothing was written: try again")
 
     def settled(self) -> FleetView:
-        """Wait until a controller has written what the view asks for. Raises FleetUndecided: none did."""
+        """Wait until a controller has decided about the view. Raises FleetUndecided: none did."""
         end_s, view = time.monotonic() + SETTLE_S, self.view()
         while not next_change(view).is_empty:
             before = view

@@ -1,4 +1,4 @@
-"""`xenoovs fleet add-dpu`, `set-dpu` and `forget`: which DPUs a fleet has."""
+"""`xenoovs fleet add-dpu`, `set-dpu`, `drain-dpu`, `undrain-dpu` and `forget`: which DPUs a fleet has."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _groups(text: str) -> frozenset[str]:
 
 
 def _show_unused(view: FleetView, dpu: Dpu) -> None:
-    """Say which groups of a DPU no service names, as a name with a mistake."""
+    """Print a group of a DPU that no service names: it may be a typing error."""
     served = frozenset[str]().union(*(each.groups for each in (*view.services.values(), *view.staged.values())))
     if view.services and (unused := sorted(dpu.groups - served)):
         guess = did_you_mean(unused[0], served, " (did you mean {}?)")

@@ -1,4 +1,4 @@
-"""`xenoovs fleet export` and `restore`: a fleet in a file, for the day on which all its servers are lost."""
+"""`xenoovs fleet export` and `restore`: a fleet in a file, for when all its servers are lost."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 def export_command(*, file: Path, store: FleetStore) -> None:
     """Write all that the store has to FILE: services with their blocks, DPUs, overrides, configs (-: to the output).
 
-    `fleet restore` reads it. FILE gets mode 0600, and replaces an earlier one as a whole. What is rolled out in waves
-    is left out, and so is what DPUs report, as they report again by themselves.
+    `fleet restore` reads it. FILE gets mode 0600, and replaces an earlier one as a whole. It has no roll-out in waves
+    and no reports of DPUs: they report again by themselves.
 
     \b
     Example:
@@ -76,7 +76,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     view = store.change(compute)
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
     if moving := services_to_move(view):
-        echo(f"clients of {first_names(moving, most=3)} may move: the controller decides anew about them", err=True)
+        echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)
 
 
 def _contents(view: FleetView) -> str:

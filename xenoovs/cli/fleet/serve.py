@@ -61,11 +61,11 @@ def serve_command(
     """Run as controller: decide which backend has which blocks, and write them to the store.
 
     One runs beside each server of the store. It is active while its server leads the cluster; a server without a
-    cluster always leads. It remembers nothing: it compares what operators want with what the store has, and writes the
+    cluster always leads. It has no state: it compares what operators want with what the store has, and writes the
     difference in one transaction, which fails if another controller was first. SIGTERM ends it.
 
     DPUs switch to a planned change (an `apply`, a drain, a weight, a wave) at one moment, by their clocks: keep them
-    right by NTP or PTP. --switch-after says how long they have to prepare.
+    right by NTP or PTP. --switch-after is the time that they have to prepare.
 
     With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also where the
     controller is passive.

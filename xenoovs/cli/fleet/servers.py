@@ -48,7 +48,7 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
     of three goes on without any one of them.
 
     Servers talk to each other on the ports 6641 and 6651, beyond loopback with TLS only: the files are those that
-    `fleet server` gets. Let nobody else reach these ports: every certificate of the authority is enough to join.
+    `fleet server` gets. Block these ports for all others: every certificate of the authority is enough to join.
 
     \b
     Example (with the options of TLS):
@@ -80,7 +80,7 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
     metavar="ADDRESS:PORT",
     default=_READERS,
     show_default=True,
-    help="Where relays and agents read the services. Nobody can write there.",
+    help="Where relays and agents read the services; read-only.",
 )
 @click.option(
     "--listen-states",
@@ -151,7 +151,7 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
     """Start a relay in the background, or stop it with --stop.
 
     A relay reads the services from the servers and sends them to agents, so that many agents do not slow the servers
-    down. One serves 500 agents; run two at least. Nobody can write at its port. Beyond loopback it needs TLS.
+    down. One serves 500 agents; run two at least. Its port is read-only. Beyond loopback it needs TLS.
 
     \b
     Example (with the options of TLS):

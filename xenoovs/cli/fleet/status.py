@@ -34,14 +34,14 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     than the store, and `silent` three minutes after its last report, or if its clock is off by more than that. HW is
     the share of its megaflows in hardware, as of its last report.
 
-    CLOCK is by how much the clock of a DPU may be wrong, as NTP or PTP has it there; `unknown` without them. DPUs
-    switch to a planned change at one moment, each by its clock; NOTE says which one was late for the newest.
+    CLOCK is the estimated error of the clock of a DPU, by NTP or PTP; `unknown` without them. DPUs switch to a planned
+    change at one moment, each by its clock. NOTE shows which ones were late for the newest one.
 
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
-    A backend that is down, by the votes of its witnesses, and one about which they have no quorum are in red at the
-    end; JSON has all votes in `targets`.
+    Problems are in red at the end, such as a backend that is down by the votes of its witnesses, or about which they
+    have no quorum. JSON has all votes in `targets`.
 
     Exit status 0: every DPU has the newest generation, no backend is down, and no server has a problem, 2: something
     differs.

@@ -35,7 +35,7 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | No
         raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,65536.") from None
     for size in sizes:
         if not 1 <= size <= _MOST_BYTES:
-            raise click.BadParameter(f"{size} is no size of a message: 1 to {_MOST_BYTES}.")
+            raise click.BadParameter(f"{size} is no size of a message: write 1 to {_MOST_BYTES}.")
     return sizes
 
 

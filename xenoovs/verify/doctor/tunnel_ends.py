@@ -213,7 +213,7 @@ def _check_ipsec(
         return
     yield _POLICY.ok(policy.text, subject)
     if end.is_userspace:
-        yield _OFFLOAD.wrong("a userspace datapath sends past the kernel's IPsec: unencrypted", subject)
+        yield _OFFLOAD.wrong("a userspace datapath bypasses the kernel's IPsec: unencrypted", subject)
         return
     yield _check_associations(state, end, local, subject)
     yield _check_offload(case, state, end, route, local, subject)
