@@ -220,8 +220,10 @@ def _shared(service: dict[str, Value]) -> dict[str, Any]:
 
 
 def _runs(key: str, value: Value) -> bool:
-    """Return whether this is a health check that runs a program."""
-    return key == "health" and isinstance(value, dict) and value.get("probe") == ProbeKind.EXEC.value
+    """Return whether this is a health check that runs a program, also if the file of the DPU has `probe: exec`."""
+    if key != "health" or not isinstance(value, dict):
+        return False
+    return "command" in value or value.get("probe") == ProbeKind.EXEC.value
 
 
 def _without_ports(joined: JoinedConfig, switch: Value) -> tuple[Value, dict[str, str]]:

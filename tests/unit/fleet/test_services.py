@@ -8,7 +8,9 @@ import pytest
 
 from tests import fleet_support
 from tests.fleet_support import EMPTY
-from xenoovs.config.fleet import NEUTRAL
+from xenoovs.agent.fleet_votes import FleetWatches, fleet_checks
+from xenoovs.agent.health import Checks
+from xenoovs.config.fleet import NEUTRAL, join
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.services import ViewReader
 from xenoovs.store.view import StoredService
@@ -80,6 +82,29 @@ def test_a_mistake_in_a_stored_service_is_found_and_no_default_takes_its_place(o
     place, _, message = str(refused.value).partition(": ")
     assert place.startswith("service two of the fleet:1:")
     assert message.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        '"health":{"probe":"exec","command":["/bin/evil"]}',
+        '"health":{"command":["/bin/evil"]}',
+        '"health":{},"notify":{"command":["/bin/evil"]}',
+        '"agent_check":{"port":9707}',
+    ],
+)
+def test_no_dpu_runs_a_program_that_the_store_names(stored: str) -> None:
+    """Not even where the file of the DPU has a program for all services, whose arguments the store could replace."""
+    local = NEUTRAL + "health: {probe: exec, command: [/bin/own]}\n"
+    config = rows()["one"].config.removesuffix("}") + f",{stored}}}"
+    balancer = join(local, {"one": config}, file="dpu.yaml")
+    (service,) = balancer.services
+    assert (service.health and service.health.command, service.notify, service.agent_check) == (
+        ("/bin/own",),
+        None,
+        None,
+    )
+    assert fleet_checks(balancer, FleetWatches(1)) == Checks()
 
 
 def test_services_that_did_not_change_are_not_read_again() -> None:
