@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -51,6 +52,10 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     assert (exported.status, exported.err, file.stat().st_mode & 0o777) == (0, "", 0o600)
     assert "2 services, 2 DPUs, 1 override, 1 config" in exported.out
     assert store.fleet("export", "-").out == file.read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    said = store.fleet("export", pipe)
+    assert (said.status, "is no regular file" in said.err, pipe.is_fifo()) == (64, True, True)
     said = store.fleet("restore", file, "--yes")
     assert (said.status, "the store has a config already" in said.err) == (1, True)
     # The fleet goes on after the export.

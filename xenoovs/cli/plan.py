@@ -124,12 +124,9 @@ def with_names(change: Change, history: History | None) -> Change:
 
 def _save(path: Path, changes: Sequence[Change], *, config: Path, options: PlanOptions) -> None:
     """Write the file of the plans of some bridges. Raises click.UsageError, OSError."""
-    from xenoovs.cli.saved import SavedPlans, plan_of, save
+    from xenoovs.cli.saved import SavedPlans, file_behind, plan_of, save
 
-    # A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise click.UsageError(f"--out {path} is no regular file.")
+    path = file_behind(path, option="--out")
     try:
         chosen = chosen_bridge()
         plans = [plan_of(change, file=str(config), chosen=chosen, options=options) for change in changes]

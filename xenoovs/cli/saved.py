@@ -233,6 +233,24 @@ def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:
     replace_file(path, data)
 
 
+def file_behind(path: Path, *, option: str) -> Path:
+    """Return the file that a user wants to have written as a whole, behind links.
+
+    A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
+
+    Args:
+        path: As given.
+        option: Its name in messages.
+
+    Raises:
+        click.UsageError: There is something else.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise click.UsageError(f"{option} {path} is no regular file.")
+    return path
+
+
 _SEVERAL = re.compile(r'\s*\{\s*"xenoovs_plan"\s*:\s*2\b')
 
 

@@ -10,6 +10,7 @@ import click
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import confirm, echo
+from xenoovs.cli.saved import file_behind
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreUnreachable, counted, first_names
 from xenoovs.fleet.restore import restoring, services_to_move
@@ -32,13 +33,14 @@ def export_command(*, file: Path, store: FleetStore) -> None:
     Example:
       xenoovs fleet export /var/backups/fleet.json
     """
+    target = None if str(file) == "-" else file_behind(file, option="FILE")
     view = store.view()
     text = export_text(view)
-    if str(file) == "-":
+    if target is None:
         echo(text, nl=False)
         return
     try:
-        replace_file(file, text.encode())
+        replace_file(target, text.encode())
     except OSError as error:
         raise FileUnusable(file=str(file), reason=f"it cannot be written: {error.strerror or error}") from None
     echo(f"{file} has generation {view.generation} of fleet {printable(view.name)}: {_contents(view)}")
