@@ -500,13 +500,14 @@ def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     """Let a server hand over its leadership and end. Return whether one ran.
 
     After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
-    Before, the file is written again: a server whose disk was full has a log with a gap, with which it does not start.
+    Before, that of a cluster writes its file again: after a full disk the log has a gap, with which it does not start.
 
     Raises:
         StoreError: It does not end in time.
     """
     pid = _pid(files)
-    try_run(["ovs-appctl", "-T", "30", "-t", str(files.control), "ovsdb-server/compact"])
+    if try_run(["ovsdb-tool", "db-is-clustered", str(files.database)]).exit_code == 0:
+        try_run(["ovs-appctl", "-T", "30", "-t", str(files.control), "ovsdb-server/compact"])
     done = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "exit"])
     if done.exit_code != 0:
         return False
