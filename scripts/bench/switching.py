@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
 def _switching(name: str, switch_after: str, *, bound: float | None) -> Iterator[Row]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        # One of its own for each fleet: agents keep the last view of theirs beside it.
+        # One for each fleet: an agent stores the last view beside it.
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
         stack.callback(stop_private_ovs, ovs)
         notes = _start(switch_after, ovs, directory, stack)
@@ -133,8 +133,8 @@ def _changed_s(note: Path, begun_s: float) -> float:
     """Return when a bridge has changed first after a time; both in seconds since 1970."""
     end_s = time.monotonic() + _PATIENCE_S
     while time.monotonic() < end_s:
-        told = (datetime.fromisoformat(each).timestamp() for each in _TIME.findall(note.read_text()))
-        if (changed_s := next((each for each in told if each >= begun_s), None)) is not None:
+        times = (datetime.fromisoformat(each).timestamp() for each in _TIME.findall(note.read_text()))
+        if (changed_s := next((each for each in times if each >= begun_s), None)) is not None:
             return changed_s
         time.sleep(0.01)
     raise RuntimeError(f"a bridge has not changed within {_PATIENCE_S:g} s")

@@ -61,7 +61,7 @@ class Place:
                 stdout=file,
                 stderr=file,
                 text=True,
-                # Ctrl-C is for the demo, which then removes everything.
+                # Ctrl-C must reach the demo alone, which then removes everything.
                 start_new_session=True,
             )
         if process.stdin is not None:
@@ -79,7 +79,7 @@ class Place:
 def new_place() -> Iterator[Place]:
     """Make the directory of a demo; remove all that the demo made at the end, however it ends.
 
-    What a killed demo left is removed first: nobody holds its lock (flock(2)).
+    What a killed demo left is removed first: no process holds its lock (flock(2)).
     """
     for left in BASE.glob("d*"):
         with suppress(BlockingIOError, FileNotFoundError), _locked(left):

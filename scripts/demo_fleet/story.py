@@ -137,7 +137,7 @@ class Story:
         self._step(
             "A server dies: web2",
             "Its program is killed. The DPUs probe each server every second. When two of the three say that web2 is "
-            "down, the controller ejects it on all DPUs; nobody types anything. Watch: its 16 clients get no "
+            "down, the controller ejects it on all DPUs, without an operator. Watch: its 16 clients get no "
             "answers until then, and no other client notices anything.",
         )
 

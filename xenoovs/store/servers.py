@@ -447,7 +447,7 @@ def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
 
 
 def _convert(files: ServerFiles, database: StoreDatabase) -> None:
-    """Raises CommandFailed, and StoreError: without a conversion it lacks something, or with one it would lose it."""
+    """Convert an older schema. Raises CommandFailed; StoreError: it lacks roles or columns, or would lose some."""
     asked = ["ovsdb-client", "--timeout=5", "get-schema", files.remote, database.value]
     found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
     versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
@@ -500,7 +500,8 @@ def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     """Let a server hand over its leadership and end. Return whether one ran.
 
     After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
-    Before, that of a cluster writes its file again: after a full disk the log has a gap, with which it does not start.
+    A server of a cluster writes its file again before: after a full disk its log may have a gap, with which it does not
+    start.
 
     Raises:
         StoreError: It does not end in time.

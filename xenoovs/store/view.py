@@ -84,7 +84,7 @@ class Dpu:
 
     Attributes:
         name: The common name of its certificate.
-        groups: It serves the services of these groups, and those without groups.
+        groups: Names of its groups: it serves their services, and those without groups.
         rack: Where it stands; an empty text: not known.
         wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
         is_out: Whether an operator took it out of service.
@@ -120,13 +120,13 @@ class FleetOverride:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A target of health checks: what the fleet says of it, and who is asked.
+    """A target of health checks: its state in the fleet, and its witnesses.
 
     Attributes:
         target: `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it.
-        witnesses: Names of the DPUs whose votes count.
-        is_down: What their votes have decided last.
-        since_ms: When that was decided, in milliseconds since 1970 on the clock of the writer.
+        witnesses: Names of the DPUs that vote.
+        is_down: The last result of their votes.
+        since_ms: When it became so, in milliseconds since 1970 on the clock of the writer.
         generation: The generation that chose these witnesses.
     """
 
@@ -314,7 +314,7 @@ class DpuStatus:
 
     @property
     def bounded(self) -> DpuStatus:
-        """What the schema takes of it: the start of texts, the first entries by name, and no longer names.
+        """The part that the schema takes: the start of texts, the first entries by name, and no longer names.
 
         With the certificate of a DPU a client can write anything, and 1,000 reports have to fit the memory.
         """

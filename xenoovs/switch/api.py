@@ -53,7 +53,7 @@ class Switch(Protocol):
         """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
 
     def prepared(self, bridge: str, bundle: Bundle) -> AbstractContextManager[Callable[[], None]]:
-        """Do all of `apply` but the last step, for the time of a `with`; the function does that, and raises as `apply`.
+        """Do all of `apply` but the last step, within a `with`. The function that it yields does that step, or raises.
 
         Without it, nothing changes. `bundle`: at least one flow-mod.
         """

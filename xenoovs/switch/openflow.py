@@ -211,7 +211,7 @@ def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
 
 def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Callable[[], None]:
-    """Send all flow-mods; the function that is returned commits them, all or none, and raises as this one.
+    """Send all flow-mods. The function that it yields commits them, all or none, and raises as this one.
 
     Until then nothing changes. The end of the connection drops them, and so does Open vSwitch after 10 s
     (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`, which can be set to 1 s or more); a commit is refused then.

@@ -16,7 +16,7 @@ TIMEOUT_S = 20
 def read_logical_flows(
     remote: str | None, cookies: Iterable[int], *, timeout_s: int = TIMEOUT_S
 ) -> Fact[dict[int, LogicalFlow]]:
-    """Return the logical flows with these cookies; of physical flows, such as those of ports, there is none.
+    """Return the logical flows with these cookies. Physical flows, such as those of ports, have none.
 
     Args:
         remote: as ovn-controller has it (external_ids:ovn-remote); None: not known.
@@ -30,7 +30,7 @@ def read_logical_flows(
     wanted = [f"{cookie:#010x}" for cookie in sorted(set(cookies)) if 0 < cookie < 1 << 32]
     if not wanted:
         return {}
-    # A follower of a cluster knows them too, and the leader has enough to do.
+    # A follower of a cluster has them too; this saves the leader the load.
     options = (f"--db={remote}", f"--timeout={timeout_s}", "--no-leader-only", "--uuid")
     try:
         said = run(["ovn-sbctl", *options, "lflow-list", *wanted], timeout_s=timeout_s + 5)

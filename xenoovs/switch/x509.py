@@ -22,7 +22,7 @@ from xenoovs.switch.process import try_run
 
 _TIMEOUT_S = 10.0
 _MOST = 64
-"""Files that are read, some milliseconds each."""
+"""The most files that are read, some milliseconds each."""
 
 
 def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) -> CertificateFiles:

@@ -111,7 +111,7 @@ class BridgeFindings:
 
     @property
     def link_names(self) -> LinkNames:
-        """What its links are called elsewhere."""
+        """Names of ports and flows outside of Open vSwitch."""
         return LinkNames(self.logical_ports, self.logical_flows)
 
     @property
@@ -207,7 +207,7 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
 
 
 def _software_kind(kind: OutsideKind) -> str:
-    """Return what a link that is not judged carries; one that would be judged alone is behind a new connection."""
+    """Return why a link is not judged. One that would be judged by itself follows a new connection."""
     return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
 

@@ -39,11 +39,11 @@ class MegaflowLink:
 
     Attributes:
         verdict: its own.
-        chain: that of its chains, which are as fast as their slowest link.
-        is_judged: False for what belongs in software, such as the first packet of a connection.
+        chain: that of its chains: the verdict of their slowest link.
+        is_judged: False for packets that belong in software, such as the first one of a connection.
         reason: why it is not in hardware, or not judged; empty if nothing shows it.
         tc: its filter in traffic control; None: none, or not read.
-        flows: OpenFlow flows that its packets visit and that do more than write registers; empty: not asked.
+        flows: OpenFlow flows that its packets visit and that do more than write registers; empty: not traced.
     """
 
     megaflow: Megaflow
@@ -71,7 +71,7 @@ class MegaflowLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkNames:
-    """What the links of a bridge are called elsewhere.
+    """Names of ports and flows outside of Open vSwitch.
 
     Attributes:
         ports: port -> its name in OVN or Neutron.
@@ -83,7 +83,7 @@ class LinkNames:
 
 
 def link_tree(links: Sequence[MegaflowLink], names: LinkNames) -> tuple[Node, ...]:
-    """Return a node for each chain, with the links that follow below each link. What several lead to is there once."""
+    """Return a node for each chain, with the next links below each link. A link that several lead to is there once."""
     return _Tree(links, names).nodes()
 
 

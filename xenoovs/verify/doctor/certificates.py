@@ -1,6 +1,6 @@
-"""Checks of the certificates by which the ends of a tunnel with IPsec know each other.
+"""Checks of the certificates by which the ends of a tunnel with IPsec authenticate each other.
 
-The monitor and the IKE daemon say of most mistakes in their logs alone, and the tunnel just has no SA.
+The monitor and the IKE daemon report most mistakes in their logs only, and the tunnel has no SA.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIBRESWAN = "pluto"
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What all ports share. `is_strongswan`: where it is not known too, as the monitor begins with it on Debian."""
+    """What all ports share. `is_strongswan`: also if it is not known, as Debian's monitor tries it first."""
 
     files: CertificateFiles
     certificate: str | None
@@ -123,8 +123,8 @@ def _unlike_authority(host: _Host, found: Certificate) -> str | None:
     if host.files.is_signed is False:
         return f"{host.authority} did not sign it"
     if host.is_strongswan and found.name not in found.names:
-        # It calls itself by its whole subject then (strongSwan, "not confirmed by certificate").
-        return f"has no subjectAltName DNS:{found.name}, so strongSwan at the other end does not know it by that name"
+        # It identifies itself by its whole subject then (strongSwan, "not confirmed by certificate").
+        return f"has no subjectAltName DNS:{found.name}, so strongSwan at the other end does not accept that name"
     return None
 
 
@@ -154,7 +154,7 @@ def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
         # Its section `ca` has no `auto=add`, and the default is `ignore` (ipsec.conf(5)).
         copy = ("install", "-m", "644", path, f"{AUTHORITIES}/ovs-cacert.pem")
         fix = Fix((copy, ("ipsec", "rereadcacerts")))
-        seen = f"is not in {AUTHORITIES}, and strongSwan ignores what ovs-monitor-ipsec says of it"
+        seen = f"is not in {AUTHORITIES}, and strongSwan ignores the entry of ovs-monitor-ipsec"
         return _CERTIFICATE.wrong(seen, path, fix)
     return _judged(host, path, problem)
 
