@@ -1,4 +1,4 @@
-"""The life of the agent's unit, from its installation to its end: runs each command and records its output."""
+"""The life of the units, from their installation to their end: runs each command and records its output."""
 
 from __future__ import annotations
 
@@ -49,6 +49,40 @@ ExecStart=/opt/xenoovs/bin/xenoovs agent {CONFIG} --log json --allow-exec
 VIP_LATE = f"192.0.2.{len(ANSWERED) + 2}"
 """Of the service that comes with a reload."""
 
+_TEMPLATES = "/opt/xenoovs/lib/python3*/site-packages/xenoovs/templates"
+FLEET_UNITS = (
+    "xenoovs-fleet-server@xenoovs",
+    "xenoovs-fleet-server@xenoovs_state",
+    "xenoovs-fleet-relay",
+    "xenoovs-fleet-controller",
+)
+_FLEET_OPTIONS = """\
+RELAY_OPTIONS=--from tcp:127.0.0.1:6661
+CONTROLLER_OPTIONS=--web 127.0.0.1:8080
+"""
+_ASK_METRICS = (
+    "exec 3<>/dev/tcp/127.0.0.1/8080; "
+    "printf 'GET /metrics HTTP/1.1\\r\\nHost: 127.0.0.1:8080\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"
+)
+_OF_DPU = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
+_MEMBER = f"""\
+[Service]
+WatchdogSec={WATCHDOG_S}s
+ExecStart=
+ExecStart=/opt/xenoovs/bin/xenoovs agent {CONFIG} --log json --dpu dpu1 \\
+  --fleet tcp:127.0.0.1:6662 --fleet-state tcp:127.0.0.1:6663
+"""
+_SERVICES = f"""\
+version: 1
+switch: {{ingress: [in], egress: out}}
+services:
+  - name: web
+    vip: 192.0.2.80
+    backends:
+      - {{name: web1, mac: {MAC}, weight: 1}}
+      - {{name: web2, mac: "02:00:5e:10:00:03", weight: 1}}
+"""
+
 _FAILING = "[Service]\nExecStart=\nExecStart=/bin/false\nRestartSec=100ms\n"
 
 
@@ -82,6 +116,9 @@ class Story:
         self._stop()
         self._fail()
         self._announce()
+        self._fleet_begins()
+        self._fleet_crashes()
+        self._fleet_stops()
         return self.said
 
     def _prepare(self) -> None:
@@ -197,6 +234,43 @@ class Story:
         self._say("withdraw", f"systemctl stop {UNIT}")
         self._say("routes of withdraw", routes)
 
+    def _fleet_begins(self) -> None:
+        """Start the units of a fleet on this one host, whose agent becomes a DPU of it and has no past."""
+        self._must(f"systemctl stop {UNIT}; rm -rf /etc/systemd/system/{UNIT}.service.d /var/lib/xenoovs")
+        self._must(f"ovs-vsctl del-br ovsbr1; {_BRIDGE}")
+        self._must(f"cp {_TEMPLATES}/xenoovs-fleet-*.service /etc/systemd/system; systemctl daemon-reload")
+        self._write("/etc/xenoovs/fleet.env", _FLEET_OPTIONS)
+        self._say(
+            "verify of the fleet", f"systemd-analyze verify {' '.join(f'{unit}.service' for unit in FLEET_UNITS)}"
+        )
+        self._must("xenoovs fleet init")
+        self._say("fleet begins", f"systemctl enable --now {' '.join(FLEET_UNITS)} 2>/dev/null")
+        self._say("fleet begun", _show_fleet("ActiveState", "NRestarts"))
+        self._say("files of the fleet", "stat -c '%A %U:%G %n' /var/lib/xenoovs/fleet /var/lib/xenoovs/fleet/*.sock")
+        self._write("/etc/xenoovs/services.yaml", _SERVICES)
+        self._write(CONFIG, _OF_DPU)
+        self._write(f"/etc/systemd/system/{UNIT}.service.d/override.conf", _MEMBER)
+        self._must(f"systemctl daemon-reload; systemctl start --no-block {UNIT}; xenoovs fleet add-dpu dpu1")
+        self._say("fleet apply", "xenoovs fleet apply /etc/xenoovs/services.yaml --now --yes --timeout 15m")
+        self._must(_until(f"systemctl -q is-active {UNIT}"))
+        self._say("flows of the fleet", _FLOWS)
+        self._say("metrics of the fleet", f"bash -c {shlex.quote(_ASK_METRICS)}")
+
+    def _fleet_crashes(self) -> None:
+        self._must(f"systemctl kill --signal=KILL {' '.join(FLEET_UNITS)}")
+        for unit in FLEET_UNITS:
+            again = f'[ "$(systemctl show --value -p NRestarts {unit})" = 1 ] && systemctl -q is-active {unit}'
+            self._must(_until(again))
+        self._say("flows while the fleet was away", _FLOWS)
+        self._say("fleet drain", "xenoovs fleet drain web web2 --timeout 15m")
+        self._say("flows after the drain", _FLOWS)
+
+    def _fleet_stops(self) -> None:
+        self._say("fleet stops", "; ".join(f"systemctl stop {unit}" for unit in reversed(FLEET_UNITS)))
+        self._say("fleet stopped", _show_fleet("ActiveState", "Result"))
+        self._say("journal of the stop", "journalctl -o cat -u 'xenoovs-fleet-*'")
+        self._say("agent without a store", f"systemctl is-active {UNIT}; {_FLOWS}")
+
     def _write(self, path: str, text: str, *, mode: str = "0644") -> None:
         request = f"mkdir -p {Path(path).parent}; cat >{path}; chmod {mode} {path}"
         self._must(request, stdin=text)
@@ -220,3 +294,9 @@ def _until(condition: str) -> str:
 
 def _show(*properties: str) -> str:
     return f"systemctl show -p {','.join(properties)} {UNIT}"
+
+
+def _show_fleet(*properties: str) -> str:
+    return "; ".join(
+        f"systemctl show -p {','.join(properties)} {unit} | sort | xargs echo {unit}" for unit in FLEET_UNITS
+    )
