@@ -191,7 +191,7 @@ def test_a_conversion_that_the_server_refuses_changes_nothing(
 def test_a_server_that_joins_late_says_what_the_store_lacks_and_converts_when_it_is_started_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
 ) -> None:
-    """`fleet server` has ended then, and nobody has compared the schemas."""
+    """`fleet server` has ended then, before any comparison of the schemas."""
     members = [RaftServer(loopback(number, LATE_NETWORK)) for number in (1, 2)]
     first, second = (files_of(tmp_path / f"s{number}", StoreDatabase.FLEET) for number in (1, 2))
     with monkeypatch.context() as patch:

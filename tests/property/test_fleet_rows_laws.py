@@ -78,7 +78,7 @@ def test_an_export_is_read_as_what_was_exported_and_each_dpu_has_what_it_had(vie
     found = parse_export(export_text(view).encode(), file="fleet.json")
     assert found == replace(view, ack=0)
     after = committed(EMPTY, restoring(EMPTY, found, {}))
-    for name in (*view.dpus, "stranger"):
+    for name in (*view.dpus, "unknown"):
         had, has = view.of_dpu(name).services, after.of_dpu(name).services
         assert [(each.config, each.active) for each in has.values()] == [
             (each.config, each.active) for each in had.values()

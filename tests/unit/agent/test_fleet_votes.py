@@ -1,4 +1,4 @@
-"""What a DPU of a fleet probes and votes: as the store says, and it moves nobody by itself."""
+"""What a DPU of a fleet probes and votes: as the store says, and it moves no client by itself."""
 
 from __future__ import annotations
 

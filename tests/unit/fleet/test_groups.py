@@ -43,11 +43,11 @@ def served(view: FleetView, dpu: str) -> list[str]:
 
 def test_a_dpu_serves_the_services_of_its_groups_and_those_without() -> None:
     view = fleet()
-    assert [served(view, dpu) for dpu in (*DPUS, "stranger")] == [["dns"], ["dns", "web"], ["dns", "web"], ["dns"]]
+    assert [served(view, dpu) for dpu in (*DPUS, "unknown")] == [["dns"], ["dns", "web"], ["dns", "web"], ["dns"]]
     assert next_change(view).is_empty
     core = settled(given(view, BOTH.replace("[edge]", "core")))
     assert [served(core, dpu) for dpu in DPUS] == [["dns"], ["dns"], ["dns", "web"]]
-    # Nobody moves between backends by it.
+    # No client moves between backends by it.
     assert core.services["web"].active == view.services["web"].active
     # What a DPU installs has itself alone, and is the same when it is read again, as from its cache.
     own = view.of_dpu("dpu2")

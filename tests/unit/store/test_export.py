@@ -1,4 +1,4 @@
-"""An exported fleet: what is written is read, and what nobody wrote is one sentence with its place."""
+"""An exported fleet: it is read as it was written, and a mistake is one sentence with its place."""
 
 from __future__ import annotations
 
