@@ -15,7 +15,8 @@ from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
 from tests.ovs.stores import loopback
 from tests.patience import eventually
-from xenoovs.store.servers import RaftServer
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import RaftServer, files_of, transact
 
 pytestmark = pytest.mark.ovs
 
@@ -90,3 +91,15 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
 def status(store: FleetServers) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(store.fleet("status", "-o", "json").out)
     return document
+
+
+def test_a_store_older_than_its_dpus_is_a_failure_and_no_command_says_that_they_have_it(store: FleetServers) -> None:
+    """As after a restore of a backup of its files. Their generation was larger than that of any change there."""
+    blocks = [dpu.blocks() for dpu in store.dpus]
+    older = {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 1}}
+    transact(files_of(store.directory, StoreDatabase.FLEET), StoreDatabase.FLEET, older)
+    eventually(lambda: store.fleet("status").out.count("older than that in use") == 2, "both refuse it")
+    said = store.fleet("drain", "dns", "fips2", "--timeout", "1s")
+    assert (said.status, "applied by 0 of 2 DPUs" in said.out) == (2, True)
+    assert "the store's generation" in said.err
+    assert [dpu.blocks() for dpu in store.dpus] == blocks

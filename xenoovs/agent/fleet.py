@@ -36,6 +36,8 @@ _READ_BACK_S = 10.0
 _CUT_OFF_S = 10.0
 """For so long most backends may be out of reach before this DPU reports that it is not fit. If they are dead, votes
 find that within seconds, and these backends do not count any more."""
+_OLDER_S = 5.0
+"""For so long the store may be older than what is in use before that is an error: a relay that starts may lag."""
 
 
 class FleetMember:
@@ -62,6 +64,7 @@ class FleetMember:
         self._saved: FleetView | None = None
         self._status = DpuStatus(name, version=__version__, format=FORMAT)
         self._older: FleetView | None = None
+        self._older_since_s = 0.0
         self._is_lost = self._is_refused = False
         self._woken = asyncio.Event()
         self._verdicts = VerdictReports()
@@ -106,6 +109,8 @@ class FleetMember:
         if view.generation < self._generation:
             if self._older is None:
                 warn("the store is older than what is in use, which stays", generation=view.generation)
+                self._older_since_s = time.monotonic()
+                asyncio.get_running_loop().call_later(_OLDER_S, self._woken.set)
             self._older = view
             return
         self._older = None
@@ -117,10 +122,7 @@ class FleetMember:
         connection = self._store.connection
         problem = connection.problem if connection.is_connected else connection.reason
         if self._older is not None and connection.is_connected:
-            problem = (
-                f"its generation {self._older.generation} is older than that in use; if a backup was restored, "
-                f"remove {self._cache.path} and restart the agent"
-            )
+            problem = f"its {self._refusal_of(self._older)}"
         lost_since_s = None if connection.is_connected else connection.since_s
         report_problem = ""
         if self._states is not None:
@@ -128,6 +130,20 @@ class FleetMember:
             report_problem = states.problem or states.reason
         newest = self._config.newest.generation
         return FleetMembership(self._name, self._generation, newest, lost_since_s, problem, report_problem)
+
+    def _refusal_of(self, older: FleetView) -> str:
+        return (
+            f"generation {older.generation} is older than that in use; if a backup was restored, remove "
+            f"{self._cache.path} and restart the agent"
+        )
+
+    @property
+    def _refused(self) -> str:
+        """Why what the store has is not taken; an empty text: it is."""
+        is_settled = time.monotonic() - self._older_since_s >= _OLDER_S
+        if self._older is None or not is_settled or not self._store.connection.is_connected:
+            return ""
+        return f"the store's {self._refusal_of(self._older)}"
 
     @property
     def _generation(self) -> int:
@@ -250,7 +266,7 @@ class FleetMember:
         # First, as votes may be reported meanwhile.
         drift = await self._drift(agent)
         before = self._status
-        problems = [str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
+        problems = [self._refused, str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
         generation = self._generation if is_right else before.applied

@@ -132,7 +132,10 @@ class FleetStore:
 def _reason(view: FleetView, status: DpuStatus | None) -> str:
     if status is None:
         return "has not reported yet"
-    if status.applied >= view.generation:
+    if status.applied > view.generation:
+        # The next one may have come meanwhile; if the DPU refuses this one as older, it says so.
+        return status.error
+    if status.applied == view.generation:
         return ""
     return status.error or f"has generation {status.applied}"
 
