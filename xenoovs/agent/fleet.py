@@ -266,7 +266,12 @@ class FleetMember:
         # First, as votes may be reported meanwhile.
         drift = await self._drift(agent)
         before = self._status
-        problems = [self._refused, str(self._config.problem or ""), report.last_error, *(each.text for each in report.problems)]
+        problems = [
+            self._refused,
+            str(self._config.problem or ""),
+            report.last_error,
+            *(each.text for each in report.problems),
+        ]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = not (report.last_error or report.problems or report.held) and report.last_round_s is not None
         generation = self._generation if is_right else before.applied

@@ -23,8 +23,10 @@ def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now
     """Return the DPUs to change. Those that are unfit already go first; one that is silent stays as it is."""
     if statuses is None:
         return {}
-    says = {name for name, dpu in view.dpus.items() if not dpu.is_out and _is_unfit(dpu, statuses.get(name), now_ms)}
-    ranked = sorted(says, key=lambda name: (not view.dpus[name].is_unfit, name))
+    reported = {
+        name for name, dpu in view.dpus.items() if not dpu.is_out and _is_unfit(dpu, statuses.get(name), now_ms)
+    }
+    ranked = sorted(reported, key=lambda name: (not view.dpus[name].is_unfit, name))
     members = sum(not dpu.is_out for dpu in view.dpus.values())
     unfit = set(ranked[: max_unfit(members)])
     return {

@@ -10,7 +10,7 @@ from xenoovs.store.view import Changes, FleetView
 SWITCH_AFTER_S = 2.0
 """From a decision until DPUs switch, unless the operator says otherwise: time to learn of it and to prepare."""
 MAX_WAIT_S = 5.0
-"""The longest that a DPU waits after it has learned of a change, whatever its clock says. Open vSwitch drops a bundle
+"""The longest that a DPU waits after it has learned of a change, by any clock. Open vSwitch drops a bundle
 that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 LARGEST_ERROR_US = 50_000
 """A clock with a larger error switches too early or too late."""

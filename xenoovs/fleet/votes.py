@@ -24,7 +24,7 @@ from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 WITNESSES = 5
 """Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
 SILENT_S = 180.0
-"""Three reports that did not come."""
+"""After three missed reports a DPU is silent."""
 _DIGEST_DIGITS = 8
 _FIRST = 3 * WITNESSES
 _MASK = (1 << 64) - 1

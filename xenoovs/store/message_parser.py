@@ -33,7 +33,7 @@ class MessageParser:
                 at = found.end()
                 self._mark(found[0])
             else:
-                # Text before the first brace is no message, and without a bound it could go on for ever.
+                # Text before the first brace is no message, and without a bound it could go on without end.
                 self._is_done = self._depth == 0 and not text.isspace()
                 at = end
         self._parts.append(text[:at])
