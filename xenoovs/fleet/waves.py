@@ -68,6 +68,8 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
         if len(waits) > members * _MAX_SILENT:
             name, (reason, _) = next(iter(waits.items()))
             return _refused(view, f"{name}: {reason} after {PATIENCE_S} s" + _others(waits))
+    if not members and any(not dpu.is_out for dpu in view.concerned.values()):
+        return _refused(view, "none of its DPUs is in service any more, so nothing shows what the config does")
     wave = next_wave(view)
     changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
     return WaveStep(changes, silent=tuple(waits))
@@ -101,10 +103,13 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
 def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
     """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
 
+    DPUs that are out of service show nothing, so they do not count.
+
     Args:
         canaries: How many are to be in wave 1; None: 1 of 100 DPUs, at least one.
         second: How many are to be in wave 2; None: 1 of 10 DPUs, and none of fewer than 10.
     """
+    dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out}
     wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
     early = _moved_to(CANARY, dpus, wanted)
     wanted = int(len(dpus) * _SECOND) if second is None else second

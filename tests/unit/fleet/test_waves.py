@@ -267,9 +267,34 @@ def test_a_change_that_no_controller_decides_about_stalls_a_roll_out_soon() -> N
 
 def test_a_dpu_that_is_out_of_service_is_not_waited_for() -> None:
     """Its agent may be stopped; in a small fleet each roll-out was refused then."""
-    before = fleet(1, 3, 3)
+    before = fleet(1, 1, 3)
     before = committed(before, Changes(dpus={"dpu1": replace(before.dpus["dpu1"], is_out=True)}))
     view = rolling(before)
     found = {name: each for name, each in reports(view).items() if name != "dpu1"}
     assert next_step(view, found, watched_s=SOAK_S).changes is not None
     assert next_step(view, {**found, "dpu1": DpuStatus("dpu1", error="no port")}, watched_s=SOAK_S).reason == ""
+
+
+def test_canaries_are_chosen_among_dpus_in_service() -> None:
+    """Else a wave of DPUs that nobody uses would pass, and all others would get the config at once."""
+    out = {"dpu1": Dpu("dpu1", frozenset(), wave=1, is_out=True)}
+    others = {name: Dpu(name, frozenset()) for name in ("dpu2", "dpu3")}
+    assert early_dpus({**out, **others}, canaries=None, second=None) == {"dpu2": replace(others["dpu2"], wave=1)}
+    assert early_dpus(out, canaries=None, second=None) == {}
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_a_wave_without_any_dpu_in_service_takes_the_roll_out_back(is_forgotten: bool) -> None:
+    view = rolling(fleet(1, 3))
+    canary = None if is_forgotten else replace(view.dpus["dpu1"], is_out=True)
+    view = settled(committed(view, Changes(dpus={"dpu1": canary})))
+    step = next_step(view, reports(view), watched_s=SOAK_S)
+    assert step.changes is not None
+    name, comment = state(committed(view, step.changes))
+    assert (name, "none of its DPUs is in service any more" in comment) == ("refused", True)
+
+
+def test_a_fleet_that_is_wholly_out_of_service_gets_a_config_in_waves() -> None:
+    view = fleet(1, 3)
+    view = committed(view, Changes(dpus={name: replace(dpu, is_out=True) for name, dpu in view.dpus.items()}))
+    assert state(passed(passed(rolling(view))))[0] == "current"
