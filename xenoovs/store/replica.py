@@ -74,7 +74,43 @@ if ovs.json.PARSER == ovs.json.PARSER_PY:
     ovs.json.Parser = MessageParser
 
 
-class _TlsStream(ovs.stream.SSLStream):  # type: ignore[misc]
+class WholeCharacters:
+    """Holds back the first bytes of a character of UTF-8 until the rest has come, for streams of `ovs`.
+
+    `ovs.jsonrpc.Connection.recv` decodes what has come, and loses these bytes; then the rest ends the connection.
+    """
+
+    _rest = b""
+
+    def recv(self, size: int) -> tuple[int, Any]:
+        """Return an error number, 0 when there is none, and the bytes of whole characters."""
+        error, data = super().recv(size)  # type: ignore[misc]
+        if error or not data:
+            return error, data
+        data = self._rest + data
+        end = len(data) - _started(data)
+        self._rest = data[end:]
+        return (0, data[:end]) if end else (errno.EAGAIN, b"")
+
+
+def _started(data: bytes) -> int:
+    """Return how many bytes at the end are the beginning of a character (RFC 3629, section 3)."""
+    for number, byte in enumerate(reversed(data[-3:]), start=1):
+        if byte >> 6 != 0b10:
+            size = 2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
+            return number if size > number else 0
+    return 0
+
+
+class _UnixStream(WholeCharacters, ovs.stream.UnixStream):  # type: ignore[misc]
+    pass
+
+
+class _TcpStream(WholeCharacters, ovs.stream.TCPStream):  # type: ignore[misc]
+    pass
+
+
+class _TlsStream(WholeCharacters, ovs.stream.SSLStream):  # type: ignore[misc]
     """Returns the error of a handshake, which the library 3.1 raises."""
 
     def connect(self) -> Any:
@@ -85,7 +121,8 @@ class _TlsStream(ovs.stream.SSLStream):  # type: ignore[misc]
             return errno.EPERM
 
 
-ovs.stream.Stream.register_method("ssl", _TlsStream)
+for _method, _stream in (("unix", _UnixStream), ("tcp", _TcpStream), ("ssl", _TlsStream)):
+    ovs.stream.Stream.register_method(_method, _stream)
 
 
 def is_loopback(host: str) -> bool:
