@@ -195,7 +195,7 @@ def _show(
     role = "leads" if connection.is_leader else "follows"
     counts = Counter(row.state for row in rows)
     echo(
-        f"fleet {view.name}: generation {view.generation}, config {view.intent or 'none'}, "
+        f"{view.name}: generation {view.generation}, config {view.intent or 'none'}, "
         f"{counted(len(view.services), 'service')}; server {connection.remote} {role}"
     )
     if counts:
