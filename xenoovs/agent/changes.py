@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from immutables import Map
 
@@ -79,16 +80,16 @@ def _by_operators(
             yield name, f"{was.state} ended{': its time is over' if is_over else ''}"
 
 
-def _weights(balancer: Balancer) -> dict[BackendName, str]:
-    return {(s.name, b.name): decimal(b.weight) for s in balancer.services for b in s.backends}
+def _weights(balancer: Balancer) -> dict[BackendName, Fraction]:
+    return {(s.name, b.name): b.weight for s in balancer.services for b in s.backends}
 
 
 def _by_config(
-    before: Mapping[BackendName, str], after: Mapping[BackendName, str]
+    before: Mapping[BackendName, Fraction], after: Mapping[BackendName, Fraction]
 ) -> Iterator[tuple[BackendName, str]]:
     for name, weight in after.items():
         if name in before and before[name] != weight:
-            yield name, f"weight {weight} in the config, {before[name]} before"
+            yield name, f"weight {decimal(weight)} in the config, {decimal(before[name])} before"
 
 
 def _by_ports(balancer: Balancer, before: frozenset[str], after: frozenset[str]) -> Iterator[tuple[BackendName, str]]:

@@ -574,7 +574,9 @@ class Balancer:
     @property
     def remote_ends(self) -> tuple[RemoteEnd, ...]:
         """The ends of tunnels of Open vSwitch that backends are behind, without repetition."""
-        hops = (backend.next_hop for service in self.services for backend in service.backends)
+        # Mostly there are none, and thousands of backends.
+        services = self.services if self.switch_tunnels else ()
+        hops = (backend.next_hop for service in services for backend in service.backends)
         ends = (remote_end_of(hop, self.switch_tunnels) for hop in hops)
         return tuple(dict.fromkeys(end for end in ends if end is not None))
 
