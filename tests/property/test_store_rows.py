@@ -19,6 +19,7 @@ _BLOCK = st.integers(0, MAX_WIDTH).flatmap(
     lambda depth: st.builds(Block, st.integers(0, (1 << depth) - 1), st.just(depth))
 )
 _BLOCKS = st.lists(st.tuples(_BLOCK, st.sampled_from("abc")), max_size=12).map(Blocks.of)
+_ALL_CLIENTS = _BLOCKS.map(lambda blocks: blocks.over(Blocks.of([(Block(0, 0), "a")])))
 _SERVICE = st.builds(
     StoredService,
     name=st.just("dns"),
@@ -26,8 +27,8 @@ _SERVICE = st.builds(
     config=st.sampled_from(['{"name":"dns"}', '{"name":"dns","weight":1}']),
     claim=st.sampled_from(["udp 53", "tcp 53"]),
     generation=st.just(4),
-    active=_BLOCKS,
-    home=_BLOCKS,
+    active=_ALL_CLIENTS,
+    home=_ALL_CLIENTS,
 )
 
 
@@ -58,7 +59,8 @@ def applied(row: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, A
     """The columns of a row after an operation (RFC 7047, 5.1 and 5.2)."""
     made = dict(row)
     for column, value in operation.get("row", {}).items():
-        made[column] = frozenset(value[1]) if isinstance(value, list) else value
+        kind, content = value if isinstance(value, list) else ("", value)
+        made[column] = {"set": frozenset, "map": dict, "": lambda text: text}[kind](content)  # type: ignore[operator]
     for column, mutator, (_, value) in operation.get("mutations", ()):
         held = dict(made[column])
         if mutator == "delete":
