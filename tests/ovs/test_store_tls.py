@@ -297,7 +297,8 @@ def test_three_servers_talk_to_each_other_by_tls(xenoovs: CommandLine, authority
         place = ["--directory", directories[number]]
         made = xenoovs("fleet", "init", "--servers", ",".join(hosts), "--local", host, *given[number], *place)
         assert (made.status, made.err) == (0, "")
-    without = xenoovs("fleet", "server", "--directory", directories[0])
+    own = ["--listen", f"{hosts[0]}:6661", "--listen-states", f"{hosts[0]}:6663"]
+    without = xenoovs("fleet", "server", *own, "--directory", directories[0])
     assert without.status == 1
     assert "talks to its cluster at ssl:" in without.err
     assert "give --tls-key, --tls-cert and --tls-ca" in without.err
