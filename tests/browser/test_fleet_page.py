@@ -31,7 +31,7 @@ def snapshot(dpus: int) -> FleetSnapshot:
     rows[2] = replace(rows[2], state=DpuState.BEHIND)
     servers = (facts(LEADER), facts(CANDIDATE, is_connected=False))
     view = FleetView("production", 1, 41, 7, 0)
-    return FleetSnapshot(view, tuple(rows), servers, True, ("a problem",), 0.0, ("wave 1",))
+    return FleetSnapshot(view, tuple(rows), servers, True, ("a problem",), 0.0, roll_out=("wave 1",))
 
 
 @dataclass

@@ -140,6 +140,10 @@ def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetSer
     assert said.status == 2, said.out + said.err
     assert "the roll-out of config 2 goes on when a controller runs again" in said.err
     assert two.blocks() == before
+    lacks = "no controller is active on this host, whose server leads: start `xenoovs fleet serve`"
+    shown = store.fleet("status")
+    assert (shown.status, lacks in shown.out) == (2, True)
+    assert lacks[:80] in store.fleet("top", "--once").out
     store.start_controller()
     eventually(lambda: intents(store) == ["current", "past"] and store.is_well(), "the end of the roll-out")
     assert one.blocks() == two.blocks() != before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.metrics.fleet import mount_fleet_metrics
 from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
+from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import target_problems, target_rows
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
-from xenoovs.store.view import FleetView
+from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0
 """How old the facts about servers may be: they take four processes."""
@@ -37,8 +39,7 @@ class FleetWatch:
         self._servers = tuple[ServerFacts, ...]()
         self._servers_problem = ""
         self._servers_due_s = 0.0
-        self._decided: tuple[FleetView, bool] | None = None
-        self._problems = list[str]()
+        self._progress = FleetProgress()
 
     def snapshot(self) -> FleetSnapshot:
         """Return the newest one."""
@@ -55,11 +56,14 @@ class FleetWatch:
             problems.insert(
                 0, f"the store does not answer: {connection.reason or 'not connected'}; what is shown is old"
             )
+        problems += no_controller(self._directory, is_leader=connection.is_leader)
+        stall = ""
         if view is not None:
-            if self._decided is None or self._decided[0] is not view or self._decided[1] is not (statuses is None):
-                # What a controller would write takes long to compute, and changes with the view alone.
-                self._decided, self._problems = (view, statuses is None), fleet_problems(view, statuses)
-            problems += self._problems
+            try:
+                stall = self._stall(view, statuses)
+            except XenoovsError as problem:
+                problems.append(f"no controller can decide: {problem}")
+            problems += fleet_problems(self._progress.change, statuses, stall=stall)
         targets = [] if view is None else target_rows(view, statuses, now_s=now_s)
         problems += target_problems(targets)
         return FleetSnapshot(
@@ -67,11 +71,21 @@ class FleetWatch:
             rows=() if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s)),
             servers=self._servers,
             is_active=connection.is_connected and connection.is_leader,
+            is_stalled=bool(stall),
             problems=tuple(problems),
             now_s=now_s,
             targets=tuple(targets),
             roll_out=() if view is None else tuple(roll_out_lines(view, statuses)),
         )
+
+    def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
+        """Return what no controller has written though it was due, in words."""
+        if not self._store.connection.is_connected:
+            # The controller of a store that is back watches anew.
+            self._progress = FleetProgress()
+            return ""
+        stall = self._progress.stall(view, statuses, now_s=time.monotonic())
+        return stall or (overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else "")
 
     def _read_servers(self) -> None:
         if time.monotonic() < self._servers_due_s:

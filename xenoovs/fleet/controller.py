@@ -9,6 +9,7 @@ from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
+from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.availability import FleetAvailability
 from xenoovs.fleet.change import FleetChange, next_change, refused
 from xenoovs.fleet.hardware import with_hw_before
@@ -41,6 +42,7 @@ class FleetController:
         store: StoreClient,
         states: DpuStatusReader,
         *,
+        sign: ActiveSign,
         changed: Event,
         log: Log,
         switch_after_s: float = SWITCH_AFTER_S,
@@ -49,11 +51,13 @@ class FleetController:
 
         Args:
             store, states: Its two databases.
+            sign: For those who ask whether a controller is active.
             changed: Set by the clients of both whenever one of them has changed.
             log: Where events go.
             switch_after_s: From a decision until DPUs switch together; 0: each switches at once.
         """
         self._store, self._states, self._changed, self._log = store, states, changed, log
+        self._sign = sign
         self._switch_after_s = switch_after_s
         self._is_active: bool | None = None
         self._health = FleetHealth()
@@ -198,6 +202,7 @@ class FleetController:
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
             self._is_active, self._settled, self._watched, self._health = is_active, None, None, FleetHealth()
+            self._sign.show(is_active=is_active)
             if is_active:
                 self._log.info("active: the server leads", remote=connection.remote)
             else:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.change import next_change, rolling_intent
+from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.waves import waits_for
@@ -141,14 +141,18 @@ def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float |
     return DpuState.APPLIED if status.applied >= view.generation else DpuState.BEHIND
 
 
-def fleet_problems(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
-    """Return what is wrong with the fleet as a whole. It decides about the newest change, which takes a while."""
+def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:
+    """Return what is wrong with the fleet as a whole.
+
+    Args:
+        change: What the store lacks.
+        stall: What no controller has written, in words; empty: nothing is due.
+    """
     problems = []
     if statuses is None:
         problems.append("the database of states does not answer: what DPUs have is not known")
-    change = next_change(view)
-    if not change.is_empty:
-        problems.append("no controller has decided about the newest change: is `xenoovs fleet serve` running?")
+    if stall:
+        problems.append(f"{stall}: is `xenoovs fleet serve` running?")
     problems += [str(problem) for problem in change.unusable]
     return problems
 

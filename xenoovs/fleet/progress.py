@@ -1,30 +1,53 @@
-"""Whether a controller goes on with a roll-out, for a client that only reads the store."""
+"""Whether a controller goes on with what is due, for a client that only reads the store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xenoovs.fleet.change import next_change
-from xenoovs.fleet.waves import next_step
-from xenoovs.store.view import DpuStatus, FleetView
+from xenoovs.fleet.change import FleetChange, next_change, rolling_intent
+from xenoovs.fleet.waves import PATIENCE_S, next_step
+from xenoovs.store.view import Changes, DpuStatus, FleetView
 
 SETTLE_S = 15.0
 """How long a controller may take to write what is due: an election, and the decision about thousands of services."""
+UNDECIDED = "no controller has decided about the newest change"
 
 
-class RollOutProgress:
-    """Watches the waves of a roll-out by a clock of its own, as the controller does."""
+def overdue_step(view: FleetView) -> str:
+    """Return the words for a roll-out that no controller goes on with."""
+    return f"no controller has written the next step of wave {view.wave}"
+
+
+def is_overdue(view: FleetView, *, now_ms: int) -> bool:
+    """Return whether a wave lasts longer than a controller lets it, from one look at the store.
+
+    A controller ends a wave after the soak time and `PATIENCE_S`, also one that took over at the last moment. The time
+    at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none; then
+    the answer is False.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not view.wave or not view.switch_at_ms:
+        return False
+    return now_ms - view.switch_at_ms > 1000 * (2 * (intent.soak_s + PATIENCE_S) + SETTLE_S)
+
+
+class FleetProgress:
+    """Watches the changes and the waves of a fleet by a clock of its own, as the controller does.
+
+    Attributes:
+        change: What the newest view lacks.
+    """
 
     def __init__(self) -> None:
+        self.change = FleetChange(Changes())
         self._view: FleetView | None = None
-        self._is_decided = False
         self._seen_s = 0.0
         self._wave: tuple[int, int] | None = None
         self._began_s = 0.0
         self._due_s: float | None = None
 
-    def is_stalled(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> bool:
-        """Return whether no controller has written what was due.
+    def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
+        """Return what no controller has written though it was due, in words; empty: one may yet write it.
 
         A controller that has taken over watches the wave from the beginning. So the next step has to be overdue even
         for one that took over when it was due. Call it repeatedly with the newest view and reports.
@@ -33,16 +56,17 @@ class RollOutProgress:
             now_s: On a clock that never goes back.
         """
         if view is not self._view:
-            self._view, self._seen_s, self._is_decided = view, now_s, next_change(view).is_empty
-        if not self._is_decided:
-            return now_s - self._seen_s > SETTLE_S
+            self._view, self._seen_s, self.change = view, now_s, next_change(view)
+        if not self.change.is_empty:
+            return UNDECIDED if now_s - self._seen_s > SETTLE_S else ""
         wave = view.wave, view.ack
         if wave != self._wave:
             self._wave, self._began_s, self._due_s = wave, now_s, None
         if next_step(view, statuses, watched_s=now_s - self._began_s).changes is None:
             self._due_s = None
-            return False
+            return ""
         if self._due_s is None:
             self._due_s = now_s
         watched_s = now_s - self._due_s - SETTLE_S
-        return watched_s >= 0 and next_step(view, statuses, watched_s=watched_s).changes is not None
+        is_overdue = watched_s >= 0 and next_step(view, statuses, watched_s=watched_s).changes is not None
+        return overdue_step(view) if is_overdue else ""

@@ -24,6 +24,7 @@ class FleetSnapshot:
         problems: What an operator should look after, in words.
         now_s: Seconds since 1970.
         targets: Of health checks, those that are down first.
+        is_stalled: Whether no controller has written what was due.
         roll_out: What a roll-out does and waits for, in words; empty: there is none.
     """
 
@@ -33,6 +34,7 @@ class FleetSnapshot:
     is_active: bool
     problems: tuple[str, ...]
     now_s: float
+    is_stalled: bool = False
     roll_out: tuple[str, ...] = ()
     targets: tuple[TargetRow, ...] = ()
 

@@ -22,6 +22,7 @@ SNAPSHOT = FleetSnapshot(
     ),
     (facts(LEADER),),
     is_active=True,
+    is_stalled=True,
     problems=("one",),
     now_s=0.0,
     targets=(
@@ -42,7 +43,7 @@ def samples(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
 def test_a_fleet_has_numbers_of_all_kinds() -> None:
     found = samples(SNAPSHOT)
     assert found[("xenoovs_fleet_generation",)] == 41
-    assert found[("xenoovs_fleet_config_refused",)] == 1
+    assert found[("xenoovs_fleet_config_refused",)] == found[("xenoovs_fleet_stalled",)] == 1
     assert found[("xenoovs_fleet_dpus", "unknown")] == 1
     assert found[("xenoovs_fleet_dpu_state", 'dpu"2', "unknown")] == 1
     assert found[("xenoovs_fleet_dpu_seen_seconds", "dpu1")] == 3

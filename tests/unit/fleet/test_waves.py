@@ -11,7 +11,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.hardware import hw_share, with_hw_before
-from xenoovs.fleet.progress import RollOutProgress
+from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
@@ -243,10 +243,10 @@ def test_the_share_in_hardware_leaves_out_what_is_not_known() -> None:
 
 
 def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that_took_over() -> None:
-    view, progress = rolling(fleet(1, 3)), RollOutProgress()
+    view, progress = rolling(fleet(1, 3)), FleetProgress()
 
     def is_stalled(now_s: float, view: FleetView = view) -> bool:
-        return progress.is_stalled(view, reports(view), now_s=now_s)
+        return progress.stall(view, reports(view), now_s=now_s) == overdue_step(view)
 
     # The step is due at 60 s; a successor has watched for 60 s at 135 s.
     assert [now_s for now_s in range(0, 140, 5) if is_stalled(now_s)] == [135]
@@ -255,14 +255,24 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
     assert [now_s for now_s in range(140, 280, 5) if is_stalled(now_s, later)] == [275]
     # Nothing is due while a DPU that is waited for may come yet; its refusal is.
     found = {**reports(view), "dpu1": DpuStatus("dpu1")}
-    progress = RollOutProgress()
-    times = [now_s for now_s in range(0, 400, 5) if progress.is_stalled(view, found, now_s=now_s)]
+    progress = FleetProgress()
+    times = [now_s for now_s in range(0, 400, 5) if progress.stall(view, found, now_s=now_s)]
     assert times[0] == SOAK_S + PATIENCE_S + 15 + SOAK_S + PATIENCE_S
 
 
+def test_one_look_finds_a_wave_that_no_controller_ends() -> None:
+    view, longest_s = rolling(fleet(1, 3)), 2 * (SOAK_S + PATIENCE_S) + 15
+    begun = replace(view, switch_at_ms=1_000)
+    assert not is_overdue(begun, now_ms=1_000 + longest_s * 1000)
+    assert is_overdue(begun, now_ms=1_001 + longest_s * 1000)
+    # Without a time it is not known when the wave began.
+    assert not is_overdue(replace(view, switch_at_ms=0), now_ms=10**12)
+    assert not is_overdue(replace(fleet(1, 3), switch_at_ms=1_000), now_ms=10**12)
+
+
 def test_a_change_that_no_controller_decides_about_stalls_a_roll_out_soon() -> None:
-    view, progress = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S), RollOutProgress()
-    assert [now_s for now_s in range(0, 25, 5) if progress.is_stalled(view, {}, now_s=now_s)] == [20]
+    view, progress = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S), FleetProgress()
+    assert [now_s for now_s in range(0, 25, 5) if progress.stall(view, {}, now_s=now_s)] == [20]
 
 
 def test_a_dpu_that_is_out_of_service_is_not_waited_for() -> None:

@@ -132,6 +132,12 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         lambda s: None if s.view is None else s.view.wave,
     ),
     _of_fleet(
+        "xenoovs_fleet_stalled",
+        "1 while no controller writes what is due: the newest change, or the next step of a roll-out.",
+        _STORE,
+        lambda s: None if s.view is None else s.is_stalled,
+    ),
+    _of_fleet(
         "xenoovs_fleet_problems",
         "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
         "the controller",

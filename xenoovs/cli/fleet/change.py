@@ -32,7 +32,7 @@ from xenoovs.fleet.change import (
     with_intent,
     with_override,
 )
-from xenoovs.fleet.progress import SETTLE_S, RollOutProgress
+from xenoovs.fleet.progress import SETTLE_S, FleetProgress
 from xenoovs.fleet.waves import SOAK_S, early_dpus
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
@@ -294,7 +294,7 @@ def _require_no_roll_out(view: FleetView) -> None:
 
 def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
     """Return an intent once it is rolled out or refused; print each wave. Raises FleetUndecided."""
-    wave, progress = 0, RollOutProgress()
+    wave, progress = 0, FleetProgress()
     try:
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
             if view.wave != wave:
@@ -317,16 +317,14 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
     return intent
 
 
-def _stall(store: FleetStore, view: FleetView, progress: RollOutProgress) -> str:
+def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
     """Return why the roll-out does not go on; empty: a controller may yet write what is due."""
     connection = store.fleet.connection
     if not connection.is_connected:
         is_long = time.time() - connection.since_s > SETTLE_S
         return f"the store does not answer ({connection.reason})" if is_long else ""
     statuses = store.states.statuses() if store.states.connection.is_connected else None
-    if not progress.is_stalled(view, statuses, now_s=time.monotonic()):
-        return ""
-    return f"no controller has written the next step of wave {view.wave}"
+    return progress.stall(view, statuses, now_s=time.monotonic())
 
 
 def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:

@@ -16,6 +16,7 @@ from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.fleet.client import directory_option, fleet_store
 from xenoovs.cli.options import duration_or_zero, listen_address
+from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.controller import FleetController
 from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.store.client import DpuStatusReader, StoreClient
@@ -96,6 +97,8 @@ def serve_command(
         store = stack.enter_context(StoreClient(fleet, with_intents=True, on_change=changed.set))
         reader = stack.enter_context(DpuStatusReader(states, on_change=changed.set))
         notify("READY=1")
-        controller = FleetController(store, reader, changed=changed, log=events, switch_after_s=switch_after_s)
+        controller = FleetController(
+            store, reader, sign=ActiveSign(directory), changed=changed, log=events, switch_after_s=switch_after_s
+        )
         controller.run(lambda: is_ending)
     events.info("stopping; the fleet stays as it is")

@@ -15,8 +15,10 @@ from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
-from xenoovs.fleet.change import known_intent
+from xenoovs.fleet.active import no_controller
+from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import FleetView
@@ -40,8 +42,8 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
-    Problems are in red at the end, such as a backend that is down by the votes of its witnesses, or about which they
-    have no quorum. JSON has all votes in `targets`.
+    Problems are in red at the end: no controller is active, or none goes on with a roll-out; a backend is down by the
+    votes of its witnesses, or they have no quorum. JSON has all votes in `targets`.
 
     Exit status 0: every DPU has the newest generation, no backend is down, and no server has a problem, 2: something
     differs.
@@ -50,7 +52,10 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
     targets = target_rows(view, statuses, now_s=time.time())
     servers = host_facts(store.directory)
-    problems = [*fleet_problems(view, statuses), *target_problems(targets), *all_problems(servers)]
+    change = next_change(view)
+    problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
+    problems += fleet_problems(change, statuses, stall=_stall(view, change))
+    problems += [*target_problems(targets), *all_problems(servers)]
     problems += roll_out_lines(view, statuses)
     output.show(
         lambda: {**_document(store, view, rows, servers, problems), "targets": [*map(_target_document, targets)]},
@@ -58,6 +63,12 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     )
     is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
+
+
+def _stall(view: FleetView, change: FleetChange) -> str:
+    if not change.is_empty:
+        return UNDECIDED
+    return overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else ""
 
 
 @click.command("history")

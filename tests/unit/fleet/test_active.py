@@ -1,0 +1,53 @@
+"""The sign of an active controller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from xenoovs.fleet.active import ActiveSign, is_shown, no_controller
+
+HOLD = """
+import sys
+from pathlib import Path
+from xenoovs.fleet.active import ActiveSign
+sign = ActiveSign(Path(sys.argv[1]))
+sign.show(is_active=True)
+print("shown", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_sign_is_there_while_one_of_two_controllers_is_active(tmp_path: Path) -> None:
+    one, two = ActiveSign(tmp_path), ActiveSign(tmp_path)
+    assert not is_shown(tmp_path)
+    one.show(is_active=True)
+    two.show(is_active=True)
+    one.show(is_active=False)
+    assert is_shown(tmp_path)
+    assert no_controller(tmp_path, is_leader=True) == []
+    two.show(is_active=False)
+    assert not is_shown(tmp_path)
+    assert no_controller(tmp_path, is_leader=True) != [] == no_controller(tmp_path, is_leader=False)
+
+
+def test_a_killed_controller_leaves_no_sign(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "shown\n"
+        assert is_shown(tmp_path)
+        process.kill()
+    assert not is_shown(tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_directory_that_is_not_there_has_no_sign(tmp_path: Path) -> None:
+    sign = ActiveSign(tmp_path / "none")
+    sign.show(is_active=True)
+    assert not is_shown(tmp_path / "none")
+    # That of a restored store is there when its controller becomes active again.
+    (tmp_path / "none").mkdir()
+    sign.show(is_active=True)
+    assert is_shown(tmp_path / "none")
