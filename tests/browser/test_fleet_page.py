@@ -28,7 +28,11 @@ def snapshot(dpus: int) -> FleetSnapshot:
         DpuRow(f"dpu{number}", DpuState.APPLIED, DpuStatus(f"dpu{number}", applied=41), 12.0) for number in range(dpus)
     ]
     rows[1] = replace(rows[1], state=DpuState.FAILED, status=replace(rows[1].status, applied=40, error=NO_PORT))
-    rows[2] = replace(rows[2], state=DpuState.BEHIND)
+    rows[2] = replace(rows[2], state=DpuState.BEHIND, groups=frozenset({"edge", "berlin"}))
+    clocks = (300, 80_000, -1)
+    for number, clock_us in enumerate(clocks):
+        status = replace(rows[number].status, seen_ms=1, clock_us=clock_us)
+        rows[number] = replace(rows[number], status=status)
     servers = (facts(LEADER), facts(CANDIDATE, is_connected=False))
     view = FleetView("production", 1, 41, 7, 0)
     return FleetSnapshot(view, tuple(rows), servers, True, ("a problem",), 0.0, roll_out=("wave 1",))
@@ -91,6 +95,7 @@ def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls:
             await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
             await tab.until("!document.querySelector('header').dataset.old")
             assert await tab.evaluate(SHOWN) == ["dpu1"]
+            assert "80.0 ms" in await tab.evaluate("document.querySelector('.dpu.failed .pill.warn').innerText")
             assert NO_PORT in await tab.evaluate("document.querySelector('.dpu.failed').innerText")
 
     asyncio.run(run())

@@ -50,6 +50,7 @@ class DpuRow:
         seen_s: Since its last report, of which the DPU's clock notes the time; None: there is none.
         is_out: Whether an operator took it out of service.
         is_unfit: Whether it should get no clients, because it alone is cut off or its bridge is not right.
+        groups: Names of its groups.
     """
 
     name: str
@@ -58,6 +59,7 @@ class DpuRow:
     seen_s: float | None
     is_out: bool = False
     is_unfit: bool = False
+    groups: frozenset[str] = frozenset()
 
     @property
     def hw_share(self) -> Fraction | None:
@@ -87,7 +89,10 @@ class DpuRow:
         """The estimated error of its clock, in words."""
         if not self.status.seen_ms:
             return "-"
-        return "unknown" if self.status.clock_us < 0 else f"{self.status.clock_us / 1000:.1f} ms"
+        if self.status.clock_us < 0:
+            return "unknown"
+        is_long = self.status.clock_us >= 1_000_000
+        return f"{self.status.clock_us / 1e6:.1f} s" if is_long else f"{self.status.clock_us / 1000:.1f} ms"
 
     @property
     def is_clock_good(self) -> bool:
@@ -98,8 +103,12 @@ class DpuRow:
     def _late(self) -> str:
         if self.status.clock_us > LARGEST_ERROR_US:
             return f"its clock may be wrong by {self.clock}: it switches too early or too late"
-        is_late = 0 < self.status.prepared < self.status.applied
-        return f"was late for generation {self.status.applied}, at its last report" if is_late else ""
+        return f"was late for generation {self.status.applied}, at its last report" if self.is_late else ""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was not ready when the DPUs switched to what it has."""
+        return 0 < self.status.prepared < self.status.applied
 
     @property
     def _wrong_clock(self) -> str:
@@ -122,7 +131,7 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
         if seen_s is not None and -SILENT_S <= seen_s < 0:
             seen_s = 0.0
         state, dpu = _state(view, name, status, seen_s), view.dpus.get(name, Dpu(name, frozenset()))
-        rows.append(DpuRow(name, state, status or DpuStatus(name), seen_s, dpu.is_out, dpu.is_unfit))
+        rows.append(DpuRow(name, state, status or DpuStatus(name), seen_s, dpu.is_out, dpu.is_unfit, dpu.groups))
     return rows
 
 

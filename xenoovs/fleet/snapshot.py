@@ -43,8 +43,13 @@ class FleetSnapshot:
         return Counter(row.state for row in self.rows)
 
     def worst_first(self) -> list[DpuRow]:
-        """Return the DPUs; those that need an operator come first."""
-        return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), row.name))
+        """Return the DPUs; those that need an operator come first, of one state those with a note."""
+        return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), not row.note, row.name))
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a DPU is in a group."""
+        return any(row.groups for row in self.rows)
 
     @property
     def headline(self) -> tuple[str, str]:

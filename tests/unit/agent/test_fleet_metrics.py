@@ -17,7 +17,13 @@ VOTES = Votes(frozenset({"dpu1", "dpu2"}), frozenset({"dpu3"}), frozenset())
 SNAPSHOT = FleetSnapshot(
     FleetView("production", 1, 41, 6, 0, intents={7: INTENT}),
     (
-        DpuRow("dpu1", DpuState.APPLIED, DpuStatus("dpu1", applied=41, verdicts={"HW": 3, "SW": 1}), 3.0),
+        DpuRow(
+            "dpu1",
+            DpuState.APPLIED,
+            DpuStatus("dpu1", applied=41, prepared=40, clock_us=80_000, verdicts={"HW": 3, "SW": 1}),
+            3.0,
+            groups=frozenset({"edge"}),
+        ),
         DpuRow('dpu"2', DpuState.UNKNOWN, DpuStatus('dpu"2'), None),
     ),
     (facts(LEADER),),
@@ -50,6 +56,10 @@ def test_a_fleet_has_numbers_of_all_kinds() -> None:
     assert ("xenoovs_fleet_dpu_seen_seconds", 'dpu"2') not in found
     assert found[("xenoovs_fleet_dpu_offload_ratio", "dpu1")] == 0.75
     assert ("xenoovs_fleet_dpu_offload_ratio", 'dpu"2') not in found
+    assert found[("xenoovs_fleet_dpu_clock_error_seconds", "dpu1")] == 0.08
+    assert ("xenoovs_fleet_dpu_clock_error_seconds", 'dpu"2') not in found
+    assert (found[("xenoovs_fleet_dpu_late", "dpu1")], found[("xenoovs_fleet_dpu_late", 'dpu"2')]) == (1, 0)
+    assert found[("xenoovs_fleet_dpu_group", "dpu1", "edge")] == 1
     assert found[("xenoovs_fleet_targets", "down")] == found[("xenoovs_fleet_targets", "up")] == 1
     assert found[("xenoovs_fleet_target_votes", "192.0.2.1/tcp/80", "down", "down")] == 2
     assert ("xenoovs_fleet_target_votes", "192.0.2.2/tcp/80", "up", "down") not in found

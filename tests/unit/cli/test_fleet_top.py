@@ -31,8 +31,24 @@ def test_a_thousand_dpus_fit_and_trouble_comes_first() -> None:
     assert shown[0] == "xenoovs fleet top  production  1 DPU differs"
     assert shown[2] == "1 failed   999 applied"
     assert shown[4].split()[:5] == ["dpu500", "failed", "40", "-", "12s"]
-    assert shown[5].split() == ["dpu000", "applied", "41", "-", "12s"]
+    assert shown[5].split() == ["dpu000", "applied", "41", "-", "12s", "-"]
     assert shown[-1] == "1-19 of 1000   ↑ ↓ scroll   f filter: all   q quit"
+
+
+def test_clocks_and_notes_fit_and_groups_need_a_wide_terminal() -> None:
+    made = fleet(3 + 500)
+    rows = list(made.rows)
+    rows[7] = replace(rows[7], status=replace(rows[7].status, seen_ms=1, clock_us=80_000), groups=frozenset({"edge"}))
+    made = replace(made, rows=tuple(rows))
+    shown = lines(made)
+    assert max(map(len, shown)) <= 80
+    # Of DPUs in one state those with a note come first.
+    assert shown[5].split()[:6] == ["dpu007", "applied", "41", "-", "12s", "80.0"]
+    assert "its clock may be wrong" in shown[5]
+    wide = [text_of(line) for line in fleet_frame(made, FleetScreen(), Size(100, 24))]
+    assert max(map(len, wide)) <= 100
+    assert wide[3].split()[:3] == ["DPU", "GROUPS", "STATE"]
+    assert wide[5].split()[:3] == ["dpu007", "edge", "applied"]
 
 
 def test_keys_scroll_to_the_end_and_no_further() -> None:

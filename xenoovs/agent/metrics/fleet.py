@@ -79,6 +79,12 @@ def _dpu_states(snapshot: FleetSnapshot) -> Iterator[Sample]:
         yield (row.name, row.state.name.lower()), 1.0
 
 
+def _dpu_groups(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    for row in snapshot.rows:
+        for group in sorted(row.groups):
+            yield (row.name, group), 1.0
+
+
 def _targets(snapshot: FleetSnapshot) -> Iterator[Sample]:
     counts = Counter(row.state for row in snapshot.targets)
     for state in TargetState:
@@ -178,6 +184,23 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         "xenoovs_fleet_dpu_offload_ratio",
         "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
         lambda row: None if row.hw_share is None else float(row.hw_share),
+    ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_clock_error_seconds",
+        "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
+        lambda row: None if row.status.clock_us < 0 else row.status.clock_us / 1e6,
+        unit="s",
+    ),
+    _of_dpu(
+        "xenoovs_fleet_dpu_late",
+        "1 if a DPU was not ready when the DPUs switched to what it has; it followed later.",
+        lambda row: row.is_late,
+    ),
+    (
+        Metric(
+            "xenoovs_fleet_dpu_group", _G, "A group of a DPU; always 1.", "`xenoovs fleet set-dpu`", ("dpu", "group")
+        ),
+        _dpu_groups,
     ),
     _of_dpu("xenoovs_fleet_dpu_seen_seconds", "Time since the last report.", lambda row: row.seen_s, unit="s"),
     (

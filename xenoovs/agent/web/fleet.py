@@ -11,6 +11,7 @@ from xenoovs.agent.web.page import document, mount_documents
 from xenoovs.display import decimal, duration, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.targets import TargetState
 from xenoovs.store.cluster import ServerFacts
 
@@ -94,6 +95,7 @@ def _facts(snapshot: FleetSnapshot) -> Markup:
     view, counts = snapshot.view, snapshot.counts()
     drift = sum(len(row.status.drift) for row in snapshot.rows)
     up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
+    right = sum(row.is_clock_good for row in snapshot.rows)
     served = sum(server.is_connected for server in snapshot.servers)
     facts = (
         ("generation", "-" if view is None else str(view.generation), "of all blocks"),
@@ -102,13 +104,14 @@ def _facts(snapshot: FleetSnapshot) -> Markup:
         ("DPUs", f"{counts[DpuState.APPLIED]} of {len(snapshot.rows)}", "have the newest generation"),
         ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
         ("drift", str(drift), "services differ on bridges"),
+        ("clocks", f"{right} of {len(snapshot.rows)}", f"are right within {LARGEST_ERROR_US // 1000} ms"),
         ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
     )
     tiles = (
         element("div", element("dt", name), element("dd", value), element("dd", under, class_="under"))
         for name, value, under in facts
     )
-    return element("dl", *tiles, class_="facts")
+    return element("dl", *tiles, class_="facts of-fleet")
 
 
 def _dpus(snapshot: FleetSnapshot) -> Markup:
@@ -118,7 +121,8 @@ def _dpus(snapshot: FleetSnapshot) -> Markup:
         element("label", f"{text} {count}", for_=f"only-{key}", class_=f"pill choose-{key}")
         for key, text, count in choices
     )
-    head = ("DPU", "state", "generation", "in hardware", "reported", "version", "note")
+    groups = ("groups",) if snapshot.has_groups else ()
+    head = ("DPU", *groups, "state", "generation", "in hardware", "reported", "clock", "version", "note")
     return element(
         "section",
         element("h2", "DPUs"),
@@ -126,26 +130,33 @@ def _dpus(snapshot: FleetSnapshot) -> Markup:
         element(
             "table",
             element("thead", element("tr", *(element("th", name, scope="col") for name in head))),
-            element("tbody", *map(_dpu, snapshot.worst_first())),
+            element("tbody", *(_dpu(row, has_groups=snapshot.has_groups) for row in snapshot.worst_first())),
         ),
         class_="card fleet",
     )
 
 
-def _dpu(row: DpuRow) -> Markup:
+def _dpu(row: DpuRow, *, has_groups: bool) -> Markup:
     return element(
         "tr",
         element("th", row.name, scope="row"),
+        element("td", ", ".join(sorted(row.groups)) or "-", data_label="groups") if has_groups else None,
         element(
             "td", element("span", row.state.value, class_=f"pill {_PILLS.get(row.state, 'bad')}"), data_label="state"
         ),
         element("td", str(row.status.applied or "-"), data_label="generation"),
         element("td", percent(row.hw_share), data_label="in hardware"),
         element("td", "-" if row.seen_s is None else f"{duration(row.seen_s)} ago", data_label="reported"),
+        element("td", _clock(row), data_label="clock"),
         element("td", row.status.version or "-", data_label="version"),
         element("td", row.note, data_label="note") if row.note else element("td"),
         class_=f"dpu {_key(row.state)}",
     )
+
+
+def _clock(row: DpuRow) -> str | Markup:
+    is_plain = row.is_clock_good or not row.status.seen_ms
+    return row.clock if is_plain else element("span", row.clock, class_="pill warn")
 
 
 def _servers(snapshot: FleetSnapshot) -> Markup:

@@ -211,7 +211,7 @@ def _show(
     )
     if counts:
         echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
-    has_groups = any(dpu.groups for dpu in view.dpus.values())
+    has_groups = any(row.groups for row in rows)
     if rows:
         echo()
         print_table(
@@ -229,7 +229,7 @@ def _show(
             [
                 [
                     printable(row.name),
-                    *([printable(",".join(_groups(view, row))) or "-"] if has_groups else []),
+                    *([printable(",".join(sorted(row.groups))) or "-"] if has_groups else []),
                     click.style(row.state.value, fg=_COLOURS.get(row.state, "red")),
                     str(row.status.applied or "-"),
                     percent(row.hw_share),
@@ -255,10 +255,6 @@ def _show(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
             f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
         )
-
-
-def _groups(view: FleetView, row: DpuRow) -> list[str]:
-    return sorted(view.dpus[row.name].groups) if row.name in view.dpus else []
 
 
 def _show_servers(servers: Sequence[ServerFacts]) -> None:
@@ -313,10 +309,11 @@ def _document(
         "dpus": [
             {
                 "name": row.name,
-                "groups": _groups(view, row),
+                "groups": sorted(row.groups),
                 "state": row.state.name.lower(),
                 "applied": row.status.applied,
                 "prepared": row.status.prepared,
+                "is_late": row.is_late,
                 "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
                 "clock_us": None if row.status.clock_us < 0 else row.status.clock_us,
                 "version": row.status.version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -21,8 +22,10 @@ from xenoovs.fleet.snapshot import FleetSnapshot
 
 _WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
-_STATE, _GENERATION, _HW, _SEEN = 16, 12, 8, 10
-_MAX_NAME = 32
+_GENERATION, _HW, _SEEN, _CLOCK = 10, 8, 9, 9
+_NUMBERS = _GENERATION + _HW + _SEEN + _CLOCK
+_MAX_NAME, _MAX_GROUPS = 32, 24
+_WIDTH_FOR_GROUPS = 100
 _MAX_PROBLEMS = 4
 _STYLES = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
 
@@ -53,17 +56,13 @@ class FleetScreen:
 def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> tuple[Line, ...]:
     """Return the lines from top to bottom, as `top_screen.frame`."""
     rows = _chosen(snapshot, screen.only)
-    head = _head(snapshot, size.width)
-    name = min(_MAX_NAME, max((len(row.name) for row in rows), default=0) + 2)
-    titles = "DPU".ljust(max(name, 5)) + "STATE".ljust(_STATE) + "GENERATION".rjust(_GENERATION)
-    titles += "HW".rjust(_HW) + "SEEN".rjust(_SEEN)
-    head.append(((f"{titles}  NOTE", "head"),))
+    columns = _Columns.of(snapshot, rows, size.width)
+    head = [*_head(snapshot, size.width), columns.titles()]
     if size.height is None:
-        return tuple(cut(line, size.width) for line in (*head, *(_row(row, max(name, 5), size.width) for row in rows)))
+        return tuple(cut(line, size.width) for line in (*head, *map(columns.line, rows)))
     room = max(0, size.height - len(head) - 1)
     first = min(screen.first, max(0, len(rows) - room))
-    body = [_row(row, max(name, 5), size.width) for row in rows[first : first + room]]
-    above = [*head, *body][: size.height - 1]
+    above = [*head, *map(columns.line, rows[first : first + room])][: size.height - 1]
     blanks: list[Line] = [()] * (size.height - 1 - len(above))
     shown = "all" if screen.only is None else screen.only.value
     last = min(first + room, len(rows))
@@ -104,19 +103,42 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[Line]:
     return lines
 
 
-def _row(row: DpuRow, name: int, width: int) -> Line:
-    note = max(0, width - name - _STATE - _GENERATION - _HW - _SEEN - 2)
-    return (
-        (fit(one_column(row.name), name - 1).ljust(name), "plain"),
-        (row.state.value.ljust(_STATE), _STYLES.get(row.state, "bad")),
-        (
-            str(row.status.applied or "-").rjust(_GENERATION)
-            + percent(row.hw_share).rjust(_HW)
-            + duration(row.seen_s).rjust(_SEEN),
-            "plain",
-        ),
-        (f"  {fit(one_column(row.note), note)}", "quiet"),
-    )
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The widths of the columns; `groups` is 0 without groups, and where the terminal has no room for them."""
+
+    name: int
+    groups: int
+    state: int
+    note: int
+
+    @classmethod
+    def of(cls, snapshot: FleetSnapshot, rows: Sequence[DpuRow], width: int) -> _Columns:
+        name = max(5, min(_MAX_NAME, max((len(row.name) for row in rows), default=0) + 2))
+        state = max((len(row.state.value) for row in rows), default=0) + 2
+        is_wide = snapshot.has_groups and width >= _WIDTH_FOR_GROUPS
+        groups = min(_MAX_GROUPS, max(8, *(len(_groups(row)) + 2 for row in rows))) if is_wide and rows else 0
+        return cls(name, groups, state, max(0, width - name - groups - state - _NUMBERS - 2))
+
+    def titles(self) -> Line:
+        left = "DPU".ljust(self.name) + ("GROUPS".ljust(self.groups) if self.groups else "") + "STATE".ljust(self.state)
+        numbers = "GENERATION".rjust(_GENERATION) + "HW".rjust(_HW) + "SEEN".rjust(_SEEN) + "CLOCK".rjust(_CLOCK)
+        return ((f"{left}{numbers}  NOTE", "head"),)
+
+    def line(self, row: DpuRow) -> Line:
+        groups = fit(_groups(row), self.groups - 1).ljust(self.groups) if self.groups else ""
+        numbers = str(row.status.applied or "-").rjust(_GENERATION) + percent(row.hw_share).rjust(_HW)
+        return (
+            (fit(one_column(row.name), self.name - 1).ljust(self.name) + groups, "plain"),
+            (row.state.value.ljust(self.state), _STYLES.get(row.state, "bad")),
+            (numbers + duration(row.seen_s).rjust(_SEEN), "plain"),
+            (row.clock.rjust(_CLOCK), "plain" if row.is_clock_good else "warn"),
+            (f"  {fit(one_column(row.note), self.note)}", "quiet"),
+        )
+
+
+def _groups(row: DpuRow) -> str:
+    return one_column(",".join(sorted(row.groups))) or "-"
 
 
 @click.command("top")
@@ -133,6 +155,8 @@ def _row(row: DpuRow, name: int, width: int) -> Line:
 @on_fleet
 def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     """Show the DPUs live, those in trouble first, with the servers of this host and their problems.
+
+    Columns are those of `fleet status`; GROUPS needs a terminal of 100 columns.
 
     Keys: arrows and page keys scroll, f goes through the states that there are, q quits.
     """
