@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests import fleet_support
@@ -19,11 +19,13 @@ from xenoovs.config.fleet import NEUTRAL
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, FleetRefused, XenoovsError
-from xenoovs.fleet.change import next_change, parse_intent, with_override
+from xenoovs.fleet.availability import Availability, FleetAvailability
+from xenoovs.fleet.change import FleetChange, next_change, parse_intent, with_override
+from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ViewReader, decision_of, digest
 from xenoovs.fleet.waves import next_step
 from xenoovs.model.balancer import Balancer
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState, StoredService
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState, StoredService
 
 
 def text_of(balancer: Balancer) -> str:
@@ -208,3 +210,69 @@ def outcome(read: Callable[..., object], view: Iterable[StoredService], local: s
         return read(view, local, file="local")
     except XenoovsError as error:
         return str(error)
+
+
+@st.composite
+def availabilities(draw: st.DrawFn, balancer: Balancer) -> Availability:
+    """Some backends that are ejected, and some in a slow start."""
+    names = [(service.name, backend.name) for service in balancer.services for backend in service.backends]
+    parts = draw(st.dictionaries(st.sampled_from(names), st.sampled_from([Fraction(0), Fraction(1, 2)]), max_size=3))
+    ejected = {
+        service: frozenset(backend for (of, backend), part in parts.items() if of == service and not part)
+        for service, _ in (name for name, part in parts.items() if not part)
+    }
+    return Availability(ejected, {name: part for name, part in parts.items() if part})
+
+
+@st.composite
+def next_views(draw: st.DrawFn, view: FleetView, balancer: Balancer) -> FleetView:
+    """A view that may follow: another intent, an override, a row that somebody damaged or removed."""
+    match draw(st.sampled_from(["intent", "roll-out", "override", "damage", "removal", "same"])):
+        case "intent":
+            return fleet_support.given(view, text_of(balancer))
+        case "roll-out":
+            return fleet_support.given(view, text_of(balancer), IntentState.ROLLING)
+        case "override":
+            service = draw(st.sampled_from(balancer.services))
+            backend = draw(st.sampled_from(service.backends))
+            weight, name = draw(st.sampled_from([Fraction(0), Fraction(3)])), (service.name, backend.name)
+            override = FleetOverride(*name, weight, backend.weight, "", 0)
+            ends = name in view.overrides and draw(st.booleans())
+            return committed(view, Changes(overrides={name: None if ends else override}))
+        case "damage" if view.services:
+            row, other = (draw(st.sampled_from(sorted(view.services))) for _ in range(2))
+            config = draw(st.sampled_from(["[", view.services[other].config]))
+            return committed(view, Changes(services={row: replace(view.services[row], config=config)}))
+        case "removal" if view.services:
+            return committed(view, Changes(services={draw(st.sampled_from(sorted(view.services))): None}))
+    return view
+
+
+@settings(max_examples=50)
+@given(st.data(), views())
+def test_a_change_with_a_memory_is_that_without_one(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
+    """Over any sequence of views, also of those that no controller has written to, and that cannot be decided."""
+    view, balancer = drawn
+    view, memory = replace(view, dpus={"d": Dpu("d", frozenset(), wave=1)}), FleetMemory()
+    for _ in range(data.draw(st.integers(2, 6))):
+        balancer = (
+            data.draw(edits(balancer).filter(lambda edited: edited.services)) if data.draw(st.booleans()) else balancer
+        )
+        view = data.draw(next_views(view, balancer))
+        served = data.draw(st.none() | st.builds(FleetAvailability, availabilities(balancer), availabilities(balancer)))
+        change = change_of(view, served, memory)
+        assert change == change_of(view, served, FleetMemory())
+        if isinstance(change, FleetChange) and data.draw(st.booleans()):
+            view = committed(view, change.changes)
+
+
+def change_of(view: FleetView, served: FleetAvailability | None, memory: FleetMemory) -> object:
+    try:
+        return comparable(next_change(view, served, memory))
+    except XenoovsError as error:
+        return str(error)
+
+
+def comparable(change: FleetChange) -> object:
+    """Errors are equal only to themselves."""
+    return replace(change, unusable=tuple(map(str, change.unusable)))  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ class FleetWatch:
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
             problems += fleet_problems(self._progress.change, statuses, stall=stall)
-        targets = [] if view is None else target_rows(view, statuses, now_s=now_s)
+        targets = [] if view is None else target_rows(view, statuses, now_s=now_s, memory=self._progress.memory)
         problems += target_problems(targets)
         return FleetSnapshot(
             view=view,

@@ -20,7 +20,7 @@ from xenoovs.config.load import check_bridges, compose, split_config
 from xenoovs.config.values import KeyPath, Positions, Value, one_or_many, port_name, show
 from xenoovs.config.values import name as group_name
 from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer, ProbeKind
+from xenoovs.model.balancer import Balancer, ProbeKind, Service
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
@@ -113,21 +113,21 @@ def _no_address(number: int) -> str:
     return str(IPv4Address("100.127.255.255") - number)
 
 
-def service_texts(balancer: Balancer) -> dict[str, str]:
-    """Return the text of each service by its name: one line of JSON in normal form, which `join` reads.
+def service_text(service: Service, egress: str) -> str:
+    """Return the text of a service: one line of JSON in normal form, which `join` reads.
+
+    Args:
+        egress: The port of backends that the text names no port of.
 
     Raises ValueError for what no config can say, as `render_config`.
     """
-    made = dict[str, str]()
-    for service in balancer.services:
-        tree = _shared(_mapping(compose("\n".join(render_service(service)), file=service.name).root))
-        for backend in tree["backends"]:
-            if backend["egress"] == balancer.uplinks.egress:
-                del backend["egress"]
-        # No config has the character 0. Numbers are to stay as they are, with all digits.
-        text = json.dumps(tree, default=lambda number: f"\0{number.text}\0", separators=(",", ":"), ensure_ascii=False)
-        made[service.name] = _NUMBER.sub(r"\1", text)
-    return made
+    tree = _shared(_mapping(compose("\n".join(render_service(service)), file=service.name).root))
+    for backend in tree["backends"]:
+        if backend["egress"] == egress:
+            del backend["egress"]
+    # No config has the character 0. Numbers are to stay as they are, with all digits.
+    text = json.dumps(tree, default=lambda number: f"\0{number.text}\0", separators=(",", ":"), ensure_ascii=False)
+    return _NUMBER.sub(r"\1", text)
 
 
 def join(
@@ -161,12 +161,18 @@ def join(
     return check_bridges((replace(trees[0], joined=tree),))[0]
 
 
-def join_for_no_dpu(services: Mapping[str, str]) -> Balancer:
-    """Return the config of services with the ports and tunnels as the fleet names them. Raises ConfigError."""
-    names = sorted({name for text in services.values() for name in _tunnels_of(_part("", text)[0])})
+def neutral_file(tunnels: Iterable[str]) -> str:
+    """Return the file of no DPU, which has these tunnels: for a controller, which decides and has no bridge."""
     # Of all types GRE has the largest keys, and the type is not stored.
-    tunnels = [{"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(names)]
-    return join(NEUTRAL + f"tunnels: {json.dumps(tunnels)}\n", services, file="the fleet")
+    listed = [
+        {"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(sorted(tunnels))
+    ]
+    return NEUTRAL + f"tunnels: {json.dumps(listed)}\n"
+
+
+def tunnel_names(name: str, text: str) -> frozenset[str]:
+    """Return the names of the tunnels that backends of a service are behind. Raises ConfigError: It is no mapping."""
+    return frozenset(_tunnels_of(_part(name, text)[0]))
 
 
 def _tunnels_of(service: Value) -> set[str]:

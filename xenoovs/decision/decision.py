@@ -305,10 +305,11 @@ def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) ->
     """Return the balancer with these weights; the very same services where no weight changes."""
     if not weights:
         return balancer
-    return replace(balancer, services=tuple(_with_weights(service, weights) for service in balancer.services))
+    return replace(balancer, services=tuple(service_with_weights(service, weights) for service in balancer.services))
 
 
-def _with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
+def service_with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
+    """Return a service with these weights; the very same where none changes."""
     named = ((backend, weights.get((service.name, backend.name), backend.weight)) for backend in service.backends)
     backends = tuple(b if weight == b.weight else replace(b, weight=weight) for b, weight in named)
     return service if backends == service.backends else replace(service, backends=backends)

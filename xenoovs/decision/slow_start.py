@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -47,8 +47,9 @@ def update_slow_starts(
     """
     if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
         return before
-    serving = _serving(balancer, ejected)
-    served = known if before.balancer is None else _serving(before.balancer, before.ejected)
+    names = _differing(before, balancer, ejected)
+    serving = _serving(balancer, ejected, names)
+    served = known if before.balancer is None else _serving(before.balancer, before.ejected, names)
     begun = _begun_before(serving, known, now_s) if before.balancer is None else before.begun
     starts = {name: begun.get(name, now_s) for name in serving if name in begun or name not in served}
     running = {name: since_s for name, since_s in starts.items() if _part(serving[name], now_s - since_s) < 1}
@@ -66,11 +67,27 @@ def ramps(starts: SlowStarts, balancer: Balancer, *, now_s: float) -> Ramps:
     return {name: part for name, part in parts.items() if part < 1}
 
 
-def _serving(balancer: Balancer, ejected: Ejected) -> dict[BackendName, Service]:
-    """Return the backends that may have clients by weight, each with its service."""
+def _differing(before: SlowStarts, balancer: Balancer, ejected: Ejected) -> set[str]:
+    """Return the names of the services in which a start may begin, go on or end."""
+    old = {service.name: service for service in (() if before.balancer is None else before.balancer.services)}
+    starting = {service for service, _ in before.begun}
+    return {
+        service.name
+        for service in balancer.services
+        if service.name in starting
+        or service.name not in old
+        # Mostly it is the very same.
+        or (old[service.name] is not service and old[service.name] != service)
+        or before.ejected.get(service.name) != ejected.get(service.name)
+    }
+
+
+def _serving(balancer: Balancer, ejected: Ejected, names: Collection[str]) -> dict[BackendName, Service]:
+    """Return the backends of these services that may have clients by weight, each with its service."""
     return {
         (service.name, backend.name): service
         for service in balancer.services
+        if service.name in names
         for backend, weight in zip(service.backends, service.weights, strict=True)
         if weight and backend.name not in ejected.get(service.name, ())
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from immutables import Map
 
+from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.model.balancer import Balancer, Health, Service
@@ -23,6 +26,16 @@ class Availability:
 
     ejected: Ejected = field(default_factory=dict)
     ramps: Ramps = field(default_factory=dict)
+
+    def by_service(self) -> dict[str, Availability]:
+        """Return the same for each service alone; those all of whose backends may have clients are left out."""
+        ramps = defaultdict[str, dict[BackendName, Fraction]](dict)
+        for name, part in self.ramps.items():
+            ramps[name[0]][name] = part
+        return {
+            name: Availability({name: self.ejected[name]} if name in self.ejected else {}, ramps.get(name, {}))
+            for name in {*self.ejected, *ramps}
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,28 @@
 """The next change of a fleet: from its intent and overrides to the services and blocks that its store is to have.
 
-It has no state: the same view gives the same change in every process. A view that is as it should be gives none.
+The same view gives the same change in every process, whatever it has in its memory. A view that is as it should be
+gives none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from xenoovs.config.fleet import FleetServices, parse_fleet, service_texts, unsupported
+from xenoovs.config.fleet import FleetServices, parse_fleet, service_text, unsupported
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
     BackendName,
+    Decision,
     DesiredState,
     ServiceDecision,
     Stored,
     Transition,
     follow,
     moved,
-    with_weights,
+    service_with_weights,
 )
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.errors import (
@@ -32,8 +34,9 @@ from xenoovs.errors import (
     first_names,
 )
 from xenoovs.fleet.availability import Availability, FleetAvailability
-from xenoovs.fleet.services import decision_of, joined, stored_decisions
-from xenoovs.model.balancer import Balancer, Claim, claim_text, service_ids
+from xenoovs.fleet.memory import ConfigMemory, FleetMemory
+from xenoovs.fleet.services import ViewReader, decision_of
+from xenoovs.model.balancer import Balancer, Service, Uplinks, claim_text
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, StoredService
 
 MAX_INTENTS = 20
@@ -127,18 +130,21 @@ def known_intent(view: FleetView, number: int) -> Intent:
     return intent
 
 
-def next_change(view: FleetView, availability: FleetAvailability | None = None) -> FleetChange:
+def next_change(
+    view: FleetView, availability: FleetAvailability | None = None, memory: FleetMemory | None = None
+) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
     Args:
         availability: Which backends may have clients; None: those that have some now, for callers without votes.
+        memory: Of the views before; without one, all services are read and decided.
 
     Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
     depends on what DPUs report (`waves.next_step`).
 
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
-    intent, rolling = newest_intent(view), rolling_intent(view)
+    intent, rolling, memory = newest_intent(view), rolling_intent(view), memory or FleetMemory()
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is no wave to wait for.
@@ -146,7 +152,7 @@ def next_change(view: FleetView, availability: FleetAvailability | None = None) 
     change = FleetChange(Changes())
     if intent is not None:
         try:
-            change = _towards(view, intent, _parsed(intent), in_use)
+            change = _towards(view, intent, _parsed(intent), memory.in_use, in_use)
         except XenoovsError as problem:
             if intent.state is IntentState.CURRENT:
                 raise
@@ -154,7 +160,7 @@ def next_change(view: FleetView, availability: FleetAvailability | None = None) 
     if rolling is None:
         return change
     try:
-        return _with_staged(view, change, rolling, rolled_out)
+        return _with_staged(view, change, rolling, memory.rolled_out, rolled_out)
     except XenoovsError as problem:
         return FleetChange(refusal(view, rolling, str(problem)))
 
@@ -189,19 +195,30 @@ def completion(view: FleetView, intent: Intent) -> Changes:
     )
 
 
-def with_intent(view: FleetView, text: str, services: FleetServices) -> FleetChange:
+def with_intent(
+    view: FleetView, text: str, services: FleetServices, *, memory: FleetMemory | None = None
+) -> FleetChange:
     """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
     number = max(view.intents, default=0) + 1
-    return _towards(view, Intent(number, text, "", "", "", 0, IntentState.STAGED), services)
+    return _towards(
+        view, Intent(number, text, "", "", "", 0, IntentState.STAGED), services, (memory or FleetMemory()).in_use
+    )
 
 
 def with_override(
-    view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int
+    view: FleetView,
+    name: BackendName,
+    weight: Fraction | None,
+    *,
+    author: str,
+    now_ms: int,
+    memory: FleetMemory | None = None,
 ) -> FleetOverride:
     """Return the override of a backend, after a check that the fleet can have it.
 
     Args:
         weight: 0: a drain; None: that of the config, and the override that is returned is the one to end.
+        memory: As of `next_change`.
 
     Raises:
         FleetRefused: There is no such service or backend, or no override to end.
@@ -232,7 +249,7 @@ def with_override(
     else:
         made = FleetOverride(service, backend, weight, weights[backend], author, now_ms)
         overrides[name] = made
-    _towards(replace(view, overrides=overrides), intent, services)
+    _towards(replace(view, overrides=overrides), intent, services, (memory or FleetMemory()).in_use)
     return made
 
 
@@ -241,13 +258,13 @@ def _parsed(intent: Intent) -> FleetServices:
 
 
 def _with_staged(
-    view: FleetView, change: FleetChange, rolling: Intent, availability: Availability | None
+    view: FleetView, change: FleetChange, rolling: Intent, memory: ConfigMemory, availability: Availability | None
 ) -> FleetChange:
     """Return a change of what is in use with that of what is staged, in one transaction."""
     changes = change.changes
     services = _merged_rows(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
-    towards = _towards(rolled_out, rolling, _parsed(rolling), availability)
+    towards = _towards(rolled_out, rolling, _parsed(rolling), memory, availability)
     wanted = _merged_rows(rolled_out.services, towards.changes.services)
     staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
     removed = frozenset(services.keys() - wanted.keys())
@@ -261,7 +278,7 @@ def _with_staged(
     wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
     if not view.wave and wave is None:
         # Without DPUs there is no wave to wait for.
-        return _towards(view, rolling, _parsed(rolling), availability)
+        return _towards(view, rolling, _parsed(rolling), memory, availability)
     changes = replace(
         changes,
         staged=differs,
@@ -278,22 +295,20 @@ def _merged_rows(
     return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
-def configs_of(view: FleetView) -> tuple[FleetServices | None, FleetServices | None]:
+def configs_of(view: FleetView, memory: FleetMemory) -> tuple[FleetServices | None, FleetServices | None]:
     """Return the configs in use and of the roll-out, with their overrides; None: there is none. Raises XenoovsError."""
-    in_use, rolling = (
-        None if intent is None else _with_overrides(view, _parsed(intent))
-        for intent in (newest_intent(view), rolling_intent(view))
-    )
+    pairs = (newest_intent(view), memory.in_use), (rolling_intent(view), memory.rolled_out)
+    in_use, rolling = (None if intent is None else _with_overrides(view, _parsed(intent), of) for intent, of in pairs)
     return in_use, rolling
 
 
-def _with_overrides(view: FleetView, given: FleetServices) -> FleetServices:
-    return replace(given, balancer=_config_of(view, given.balancer)[0])
+def _with_overrides(view: FleetView, given: FleetServices, memory: ConfigMemory) -> FleetServices:
+    return replace(given, balancer=_config_of(view, given.balancer, memory)[0])
 
 
-def stored_shares(view: FleetView) -> KnownShares:
+def stored_shares(view: FleetView, memory: FleetMemory) -> KnownShares:
     """Return the part of its clients that each backend has in the store."""
-    _, stored, _ = _stored(view)
+    _, stored, _ = _stored(view, memory.in_use)
     return {
         (service, backend): part
         for service, decision in stored.items()
@@ -301,44 +316,65 @@ def stored_shares(view: FleetView) -> KnownShares:
     }
 
 
-def _config_of(view: FleetView, balancer: Balancer) -> tuple[Balancer, dict[str, str], tuple[FleetOverride, ...]]:
+def _config_of(
+    view: FleetView, balancer: Balancer, memory: ConfigMemory
+) -> tuple[Balancer, dict[str, str], tuple[FleetOverride, ...]]:
     """Return a config with the overrides that fit it, the texts of its services, and the overrides that it ends.
 
     It comes from the texts, so the decision is made for exactly what every DPU reads.
     """
     overrides, ended = _merged(view.overrides.values(), balancer)
-    texts = _texts(balancer, tuple(((each.service, each.backend), each.weight) for each in overrides))
-    return joined(texts), dict(texts), ended
+    weights = dict[str, dict[BackendName, Fraction]]()
+    for each in overrides:
+        weights.setdefault(each.service, {})[each.service, each.backend] = each.weight
+    services, egress = sorted(balancer.services, key=lambda each: each.name), balancer.uplinks.egress
+    given = {each.name: (each, weights.get(each.name, {}), egress) for each in services}
+    texts = memory.services.each(_weighted_text, given)
+    return memory.wanted.read(texts), texts, ended
+
+
+def _weighted_text(configured: Service, weights: Mapping[BackendName, Fraction], egress: str) -> str:
+    """Return the text of a service with the weights of overrides. Raises FleetRefused: No backend has one."""
+    used = service_with_weights(configured, weights)
+    if used is not configured and not any(backend.weight for backend in used.backends if not backend.is_backup):
+        raise FleetRefused(
+            f"service {used.name}: every backend with a weight would be drained; end a drain with `xenoovs fleet "
+            f"undrain {used.name} BACKEND`, or give another one a weight"
+        )
+    return service_text(used, egress)
 
 
 def _towards(
-    view: FleetView, intent: Intent, given: FleetServices, availability: Availability | None = None
+    view: FleetView,
+    intent: Intent,
+    given: FleetServices,
+    memory: ConfigMemory,
+    availability: Availability | None = None,
 ) -> FleetChange:
     """Return the change of a view to an intent with the overrides that fit it. `given`: what the intent says."""
-    after, texts, ended = _config_of(view, given.balancer)
-    before, stored, unusable = _stored(view)
-    previous, _ = follow(decision_of(before, stored), Transition(), before=before, after=after)
-    desired = DesiredState(after)
-    if availability is None:
-        desired = undisturbed(previous, desired)
-    else:
-        desired = replace(desired, ejected=availability.ejected, ramps=availability.ramps)
-    decided = decide(previous, desired)
-    ids, found = service_ids(service.claim for service in after.services), dict(decided.services)
-    now = {service.name: found[ids[service.claim]] for service in after.services}
-    wanted = {
-        service.name: StoredService(
-            name=service.name,
-            groups=given.groups[service.name],
-            config=texts[service.name],
-            claim=claim_text(service.claim),
-            generation=view.generation + 1,
-            active=now[service.name].active,
-            home=now[service.name].home,
-        )
-        for service in after.services
-    }
-    services = {name: new for name, new in wanted.items() if not _is_same(view.services.get(name), new)}
+    after, texts, ended = _config_of(view, given.balancer, memory)
+    before, stored, unusable = _stored(view, memory)
+    # The claim identifies a service: with another name it is the same.
+    known = {view.services[old.name].claim: (old, stored[old.name]) for old in before.services}
+    claims = memory.services.each(_claim_text, {each.name: (each,) for each in after.services})
+    available = None if availability is None else availability.by_service()
+    decided = memory.services.each(
+        _decided,
+        {
+            each.name: (
+                each,
+                after.uplinks,
+                known.get(claims[each.name]),
+                None if available is None else available.get(each.name, _ALL_AVAILABLE),
+            )
+            for each in after.services
+        },
+    )
+    wanted = memory.services.each(
+        _row, {name: (name, given.groups[name], texts[name], claims[name], now) for name, (_, now) in decided.items()}
+    )
+    is_same = memory.services.each(_is_same, {name: (view.services.get(name), new) for name, new in wanted.items()})
+    services = {name: replace(new, generation=view.generation + 1) for name, new in wanted.items() if not is_same[name]}
     gone = dict.fromkeys(view.services.keys() - wanted.keys())
     changes = Changes(
         services={**services, **gone},
@@ -346,22 +382,48 @@ def _towards(
         intents=_intents(view, intent),
         intent=None if view.intent == intent.number else intent.number,
     )
-    steps = _steps(sorted({*services, *gone}), now, dict(previous.services), ids, after)
+    steps = (_step(name, decided.get(name)) for name in sorted({*services, *gone}))
     return FleetChange(changes, tuple(_with_groups(step, view, changes) for step in steps), ended, unusable)
+
+
+_ALL_AVAILABLE = Availability()
+
+
+def _claim_text(service: Service) -> str:
+    return claim_text(service.claim)
+
+
+def _decided(
+    service: Service,
+    uplinks: Uplinks,
+    before: tuple[Service, ServiceDecision] | None,
+    availability: Availability | None,
+) -> tuple[ServiceDecision | None, ServiceDecision]:
+    """Return what a service has, under the names that its backends have now, and what it is to have.
+
+    Raises as `decide`. `before`: how it was configured, and what it has; None: it is new.
+    """
+    after, previous = Balancer(uplinks, (service,)), Decision()
+    if before is not None:
+        old = Balancer(uplinks, (before[0],))
+        previous, _ = follow(decision_of(old, {before[0].name: before[1]}), Transition(), before=old, after=after)
+    desired = DesiredState(after)
+    if availability is None:
+        desired = undisturbed(previous, desired)
+    else:
+        desired = replace(desired, ejected=availability.ejected, ramps=availability.ramps)
+    ((_, now),) = decide(previous, desired).services
+    return next((was for _, was in previous.services), None), now
+
+
+def _row(name: str, groups: frozenset[str], text: str, claim: str, decision: ServiceDecision) -> StoredService:
+    return StoredService(name, groups, text, claim, 0, active=decision.active, home=decision.home)
 
 
 def _with_groups(step: ServiceStep, view: FleetView, changes: Changes) -> ServiceStep:
     old, new = view.services.get(step.name), changes.services[step.name]
     groups = [frozenset() if row is None else row.groups for row in (old, new)]
     return replace(step, old_groups=groups[0], groups=groups[1])
-
-
-@lru_cache(maxsize=2)
-def _texts(balancer: Balancer, weights: tuple[tuple[BackendName, Fraction], ...]) -> tuple[tuple[str, str], ...]:
-    """Return the texts of the services with these weights, by name. Raises FleetRefused."""
-    weighted = with_weights(balancer, dict(weights))
-    _require_weights(balancer, weighted)
-    return tuple(sorted(service_texts(weighted).items()))
 
 
 def _is_same(old: StoredService | None, new: StoredService) -> bool:
@@ -382,53 +444,52 @@ def _merged(
     overrides: Iterable[FleetOverride], balancer: Balancer
 ) -> tuple[tuple[FleetOverride, ...], tuple[FleetOverride, ...]]:
     """Return the overrides that hold, and those that the config has ended (docs/adr/0009)."""
-    configured = {(s.name, backend.name): backend.weight for s in balancer.services for backend in s.backends}
+    services = {service.name: service for service in balancer.services}
     given = sorted(overrides, key=lambda each: (each.service, each.backend))
-    holds = [each for each in given if configured.get((each.service, each.backend)) == each.configured]
-    return tuple(holds), tuple(each for each in given if each not in holds)
+    holds, ended = list[FleetOverride](), list[FleetOverride]()
+    for each in given:
+        backends = services[each.service].backends if each.service in services else ()
+        is_fitting = (each.backend, each.configured) in ((backend.name, backend.weight) for backend in backends)
+        (holds if is_fitting else ended).append(each)
+    return tuple(holds), tuple(ended)
 
 
-def _require_weights(configured: Balancer, weighted: Balancer) -> None:
-    for service, used in zip(configured.services, weighted.services, strict=True):
-        if not any(backend.weight for backend in used.backends if not backend.is_backup) and used is not service:
-            raise FleetRefused(
-                f"service {service.name}: every backend with a weight would be drained; end a drain with `xenoovs "
-                f"fleet undrain {service.name} BACKEND`, or give another one a weight"
-            )
-
-
-def _stored(view: FleetView) -> tuple[Balancer, Stored, tuple[StoredServiceUnusable | ConfigError, ...]]:
+def _stored(
+    view: FleetView, memory: ConfigMemory
+) -> tuple[Balancer, Stored, tuple[StoredServiceUnusable | ConfigError, ...]]:
     """Return what the store has, and why some of its services cannot be used."""
     services = tuple(view.services.values())
     try:
-        return *stored_decisions(services), ()
+        return *memory.stored.read(services), ()
     except (ConfigError, StoredServiceUnusable):
         pass
-    usable, unusable = list[StoredService](), list[StoredServiceUnusable | ConfigError]()
-    for service in services:
-        try:
-            stored_decisions((*usable, service))
+    unusable = list[StoredServiceUnusable | ConfigError]()
+    # Mostly a row is damaged by itself, and all others fit together.
+    sound = [service for service in services if _can_be_read((service,), unusable)]
+    if _can_be_read(sound, list[StoredServiceUnusable | ConfigError]()):
+        return *ViewReader().read(sound), tuple(unusable)
+    usable = list[StoredService]()
+    for service in sound:
+        if _can_be_read((*usable, service), unusable):
             usable.append(service)
-        except (ConfigError, StoredServiceUnusable) as problem:
-            unusable.append(problem)
-    return *stored_decisions(usable), tuple(unusable)
+    return *ViewReader().read(usable), tuple(unusable)
 
 
-def _steps(
-    names: Iterable[str],
-    now: Mapping[str, ServiceDecision],
-    previous: Mapping[int, ServiceDecision],
-    ids: Mapping[Claim, int],
-    after: Balancer,
-) -> Iterator[ServiceStep]:
-    claims = {service.name: service.claim for service in after.services}
-    for name in names:
-        if name not in now:
-            yield ServiceStep(name, "removed", 0, Fraction(0))
-            continue
-        was = previous.get(ids[claims[name]])
-        if was is None:
-            yield ServiceStep(name, "added", len(now[name].active.rows), Fraction(0))
-            continue
-        blocks = len({*now[name].active.rows} - {*was.active.rows})
-        yield ServiceStep(name, "changed", blocks, moved(was, now[name]))
+def _can_be_read(services: Iterable[StoredService], problems: list[StoredServiceUnusable | ConfigError]) -> bool:
+    """Return whether the store can have these services together; add the reason to `problems` if not."""
+    try:
+        ViewReader().read(services)
+    except (ConfigError, StoredServiceUnusable) as problem:
+        problems.append(problem)
+        return False
+    return True
+
+
+def _step(name: str, decided: tuple[ServiceDecision | None, ServiceDecision] | None) -> ServiceStep:
+    """Return what a change does to a service. `decided`: before and now; None: it is removed."""
+    if decided is None:
+        return ServiceStep(name, "removed", 0, Fraction(0))
+    was, now = decided
+    if was is None:
+        return ServiceStep(name, "added", len(now.active.rows), Fraction(0))
+    return ServiceStep(name, "changed", len({*now.active.rows} - {*was.active.rows}), moved(was, now))

@@ -9,6 +9,7 @@ from xenoovs.config.fleet import FleetServices
 from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
 from xenoovs.fleet.change import configs_of, stored_shares
 from xenoovs.fleet.fitness import next_unfit
+from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.votes import (
     FleetTarget,
     Targets,
@@ -19,7 +20,6 @@ from xenoovs.fleet.votes import (
     next_watches,
     targets_of,
 )
-from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 _CHOOSE_S = 10.0
@@ -41,6 +41,9 @@ class HealthStep:
     availability: FleetAvailability | None = None
 
 
+_Config = tuple[FleetServices, Targets]
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """The input of the last step: votes, voters, and the time at which witnesses were chosen."""
@@ -54,14 +57,15 @@ class _Seen:
 class FleetHealth:
     """Follows the votes on the targets of a fleet. A controller that takes over goes on from the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: FleetMemory) -> None:
+        """Begin without votes. `memory`: as of `next_change`."""
+        self._memory = memory
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
         self._seen: _Seen | None = None
         self._step = HealthStep()
         self._chosen_s: float | None = None
         self._chosen_of: object = None
-        self._targets: dict[int, tuple[Balancer, Targets]] = {}
 
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
@@ -86,14 +90,14 @@ class FleetHealth:
         is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
         if self._seen is not None and _is_same(seen, self._seen) and not is_waiting:
             return self._step
-        configs = configs_of(view)
+        configs = self._configs(view)
         if self._rolled_out is not None and configs[1] is None:
             # What was staged is now in use or removed; the store shows which.
             self._in_use = AvailabilityHistory()
         targets = dict[str, FleetTarget]()
         for config in configs:
             if config is not None:
-                targets = merged(targets, fleet_targets(config, self._targets_of(config.balancer), view))
+                targets = merged(targets, fleet_targets(*config, view))
         watches = next_watches(view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose)
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
@@ -106,34 +110,34 @@ class FleetHealth:
         self,
         view: FleetView,
         changed: Mapping[str, Watch | None],
-        configs: tuple[FleetServices | None, FleetServices | None],
+        configs: tuple[_Config | None, _Config | None],
         now_s: float,
     ) -> FleetAvailability:
         rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
-        in_use, staged = configs
-        if in_use is None:
+        if configs[0] is None:
             return FleetAvailability()
-        known = stored_shares(view) if self._in_use.starts.balancer is None else {}
-        down = down_backends(self._targets_of(in_use.balancer), rows)
-        self._in_use = followed(self._in_use, in_use.balancer, down, known=known, now_s=now_s)
-        available = self._in_use.availability(in_use.balancer, now_s=now_s)
-        if staged is None:
+        in_use, targets = configs[0][0].balancer, configs[0][1]
+        known = stored_shares(view, self._memory) if self._in_use.starts.balancer is None else {}
+        self._in_use = followed(self._in_use, in_use, down_backends(targets, rows), known=known, now_s=now_s)
+        available = self._in_use.availability(in_use, now_s=now_s)
+        if configs[1] is None:
             self._rolled_out = None
             return FleetAvailability(available)
-        down = down_backends(self._targets_of(staged.balancer), rows)
-        history = followed(self._rolled_out or self._in_use, staged.balancer, down, known={}, now_s=now_s)
+        staged, targets = configs[1][0].balancer, configs[1][1]
+        down = down_backends(targets, rows)
+        history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
         return FleetAvailability(available, Availability(history.ejected, available.ramps))
 
-    def _targets_of(self, balancer: Balancer) -> Targets:
-        """Return the targets of a config; the last two are remembered."""
-        found = self._targets.get(id(balancer))
-        if found is None:
-            if len(self._targets) > 1:
-                self._targets.pop(next(iter(self._targets)))
-            found = self._targets[id(balancer)] = balancer, targets_of(balancer)
-        return found[1]
+    def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
+        """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""
+        pairs = zip(configs_of(view, self._memory), (self._memory.in_use, self._memory.rolled_out), strict=True)
+        in_use, rolling = (
+            None if config is None else (config, targets_of(config.balancer, memory.services))
+            for config, memory in pairs
+        )
+        return in_use, rolling
 
     def _may_choose(self, view: FleetView, fit: frozenset[str], now_s: float) -> bool:
         is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.errors import ConfigError, FleetRefused, StoredServiceUnusable, XenoovsError
 from xenoovs.fleet.change import next_change
-from xenoovs.fleet.services import stored_decisions
+from xenoovs.fleet.services import ViewReader
 from xenoovs.store.view import Changes, DpuStatus, FleetView, Intent, IntentState
 
 GENERATION_STEP = 1_000_000
@@ -34,7 +34,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
             "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
         )
     try:
-        stored_decisions(exported.services.values())
+        ViewReader().read(exported.services.values())
     except (ConfigError, StoredServiceUnusable) as problem:
         raise FleetRefused(f"the services of the export cannot be used: {problem}") from None
     intents = {number: _without_roll_out(each) for number, each in exported.intents.items()}

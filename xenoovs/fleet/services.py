@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
+from typing import Any, TypeVar
 
-from xenoovs.config.fleet import join, join_for_no_dpu
+from xenoovs.config.fleet import join, neutral_file, tunnel_names
 from xenoovs.config.include import ConfigSources
 from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
@@ -19,50 +19,66 @@ from xenoovs.store.view import StoredService
 
 _DIGEST_DIGITS = 16
 
+T = TypeVar("T")
+
+
+class ServiceMemory:
+    """Results of pure functions for each service, used again while the arguments of a service are equal."""
+
+    def __init__(self) -> None:
+        self._last: dict[Callable[..., Any], dict[str, tuple[tuple[object, ...], Any]]] = {}
+
+    def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
+        """Return the results by name. Raises what the function raises. `arguments`: of each service, by its name."""
+        last = self._last.get(function, {})
+        found = dict[str, tuple[tuple[object, ...], T]]()
+        for name, given in arguments.items():
+            before = last.get(name)
+            found[name] = before if before is not None and before[0] == given else (given, function(*given))
+        self._last[function] = found
+        return {name: result for name, (_, result) in found.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read last. local: the file of the DPU, and its name. decided: with what each decision was made from."""
+    """What was read last. local: the file of the DPU, and its name."""
 
     local: tuple[str | bytes, str]
     texts: Mapping[str, str]
     balancer: Balancer
-    decided: Mapping[str, tuple[StoredService, Service, ServiceDecision]]
 
 
-class ViewReader:
-    """Reads one view of the store after the other, and of each only what is new.
+class ConfigReader:
+    """Reads one set of texts of services after the other, and of each only what is new.
 
     A thousand services take a second to read, and most changes are of one of them.
     """
 
     def __init__(self) -> None:
         self._last: _Read | None = None
+        self._memory = ServiceMemory()
 
     def read(
-        self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
-    ) -> tuple[Balancer, Stored]:
-        """Return the config of one DPU and what is decided for each of its services.
+        self,
+        texts: Mapping[str, str],
+        local: str | bytes | None = None,
+        *,
+        file: str = "the fleet",
+        sources: ConfigSources | None = None,
+    ) -> Balancer:
+        """Return the config of one DPU, or of none. Raises ConfigError: The services and the file make no config.
 
         Args:
-            services: Of one view of the store.
-            local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
-
-        Raises:
-            ConfigError: The services and the file make no config.
-            StoredServiceUnusable: Blocks do not fit their service.
+            texts: By the names of the services, in the order of the config.
+            local: The file of the DPU, its name and its sources, as of `config.fleet.join`; None: no DPU, with ports
+                and tunnels as the fleet names them.
         """
-        stored = sorted(services, key=lambda each: each.name)
-        texts = {each.name: each.config for each in stored}
+        if local is None:
+            tunnels = self._memory.each(tunnel_names, {name: (name, text) for name, text in texts.items()})
+            local = neutral_file(frozenset[str]().union(*tunnels.values()))
         balancer = self._updated(texts, local, file, sources) or join(local, texts, file=file, sources=sources)
-        before = {} if self._last is None else self._last.decided
-        decided = dict[str, tuple[StoredService, Service, ServiceDecision]]()
-        for row, service in zip(stored, balancer.services, strict=True):
-            old = before.get(row.name)
-            is_same = old is not None and old[0] is row and old[1] is service
-            decided[row.name] = old if old and is_same else (row, service, _decision_of(row, service))
-        self._last = _Read((local, file), texts, balancer, decided)
-        return balancer, {name: decision for name, (_, _, decision) in decided.items()}
+        self._last = _Read((local, file), texts, balancer)
+        return balancer
 
     def _updated(
         self, texts: Mapping[str, str], local: str | bytes, file: str, sources: ConfigSources | None
@@ -82,35 +98,45 @@ class ViewReader:
                 if _compared(service) != _compared(services[name]):
                     return None
                 services[name] = service
+        if not changed and list(texts) == list(last.texts):
+            return last.balancer
         return replace(last.balancer, services=tuple(services[name] for name in texts))
+
+
+class ViewReader:
+    """Reads one view of the store after the other, and of each only what is new."""
+
+    def __init__(self) -> None:
+        self._config, self._memory = ConfigReader(), ServiceMemory()
+
+    def read(
+        self,
+        services: Iterable[StoredService],
+        local: str | bytes | None = None,
+        *,
+        file: str = "the fleet",
+        sources: ConfigSources | None = None,
+    ) -> tuple[Balancer, Stored]:
+        """Return the config of one DPU, or of none, and what is decided for each of its services.
+
+        Args:
+            services: Of one view of the store.
+            local: The file of the DPU, its name and its sources, as of `ConfigReader.read`.
+
+        Raises:
+            ConfigError: The services and the file make no config.
+            StoredServiceUnusable: Blocks do not fit their service.
+        """
+        rows = sorted(services, key=lambda each: each.name)
+        balancer = self._config.read({row.name: row.config for row in rows}, local, file=file, sources=sources)
+        pairs = zip(rows, balancer.services, strict=True)
+        return balancer, self._memory.each(_decision_of, {row.name: (row, service) for row, service in pairs})
 
 
 def _compared(service: Service) -> tuple[str, Claim, Mac | None, tuple[object, ...] | None]:
     """Return what `config.check.check_between` compares with other services."""
     servers = tuple((backend.address, l4_port_of(backend.next_hop)) for backend in service.backends)
     return service.name, service.claim, service.vip_mac, None if service.nat is None else servers
-
-
-def stored_decisions(services: Iterable[StoredService]) -> tuple[Balancer, Stored]:
-    """Return the same for no DPU: with the ports as the fleet names them. Raises as `ViewReader.read`."""
-    stored = sorted(services, key=lambda each: each.name)
-    balancer = joined(tuple((each.name, each.config) for each in stored))
-    return balancer, _decisions(stored, balancer)
-
-
-@lru_cache(maxsize=4)
-def joined(texts: tuple[tuple[str, str], ...]) -> Balancer:
-    """Return the config of services with the ports as the fleet names them. `texts`: by name. Raises ConfigError.
-
-    A controller asks for the same ones again and again, and a thousand services take a second.
-    """
-    return join_for_no_dpu(dict(texts))
-
-
-def _decisions(stored: Iterable[StoredService], balancer: Balancer) -> Stored:
-    """Raises StoredServiceUnusable."""
-    pairs = zip(stored, balancer.services, strict=True)
-    return {each.name: _decision_of(each, service) for each, service in pairs}
 
 
 def decision_of(balancer: Balancer, stored: Stored) -> Decision:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 
 from xenoovs.display import duration
 from xenoovs.errors import XenoovsError, counted, first_names
-from xenoovs.fleet.services import joined
+from xenoovs.fleet.memory import ConfigMemory, FleetMemory
 from xenoovs.fleet.votes import Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
 from xenoovs.store.view import DpuStatus, FleetView, Watch
 
@@ -57,12 +56,19 @@ class TargetRow:
         return f"{name} has been down for {duration(self.since_s)}: {votes}{held}"
 
 
-def target_rows(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[TargetRow]:
-    """Return all targets, those that are down first; empty: what DPUs report is not known. `now_s`: since 1970."""
+def target_rows(
+    view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, memory: FleetMemory | None = None
+) -> list[TargetRow]:
+    """Return all targets, those that are down first; empty: what DPUs report is not known.
+
+    Args:
+        now_s: Since 1970.
+        memory: As of `change.next_change`.
+    """
     if statuses is None:
         return []
     fit = fit_dpus(view, statuses, now_ms=int(now_s * 1000))
-    named = _targets(tuple(sorted((each.name, each.config) for each in view.services.values())))
+    named = _targets(view, (memory or FleetMemory()).in_use)
     rows = [_row(watch, votes_on(watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
     order = list(TargetState)
     return sorted(rows, key=lambda row: (order.index(row.state), row.target))
@@ -88,10 +94,10 @@ def _row(watch: Watch, votes: Votes, named: Targets, view: FleetView, now_s: flo
     return TargetRow(watch.target, tuple("/".join(name) for name in names), state, since_s, votes, is_held)
 
 
-@lru_cache(maxsize=2)
-def _targets(texts: tuple[tuple[str, str], ...]) -> Targets:
+def _targets(view: FleetView, memory: ConfigMemory) -> Targets:
     """Return the targets of the services in use; none where their rows cannot be read, which is a problem by itself."""
     try:
-        return targets_of(joined(texts))
+        balancer, _ = memory.stored.read(view.services.values())
     except XenoovsError:
         return {}
+    return targets_of(balancer, memory.services)

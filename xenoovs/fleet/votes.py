@@ -17,6 +17,7 @@ from itertools import chain
 
 from xenoovs.config.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
+from xenoovs.fleet.services import ServiceMemory
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.next_hop import mac_of
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
@@ -63,14 +64,22 @@ def _way(health: Health, vips: tuple[str, ...] | None) -> str:
     return f"/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}" if differs else ""
 
 
-def targets_of(balancer: Balancer) -> Targets:
-    """Return the targets of all backends, also of those without a weight: they may get one."""
-    found = defaultdict[str, list[BackendName]](list)
-    for service in balancer.services:
-        for backend in service.backends:
-            if (target := target_of(service, backend)) is not None:
-                found[target].append((service.name, backend.name))
+def targets_of(balancer: Balancer, memory: ServiceMemory | None = None) -> Targets:
+    """Return the targets of all backends, also of those without a weight: they may get one.
+
+    Args:
+        memory: Of the config before; without one, all services are read.
+    """
+    found, services = defaultdict[str, list[BackendName]](list), {each.name: (each,) for each in balancer.services}
+    for named in (memory or ServiceMemory()).each(_targets_of_one, services).values():
+        for target, name in named:
+            found[target].append(name)
     return {target: tuple(names) for target, names in found.items()}
+
+
+def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
+    named = ((target_of(service, backend), (service.name, backend.name)) for backend in service.backends)
+    return tuple((target, name) for target, name in named if target is not None)
 
 
 # Witnesses.
@@ -214,7 +223,7 @@ class FleetTarget:
 
     Attributes:
         groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
-        begins_down: Whether it is down before the first votes.
+        begins_down: Whether it is new, and down before the first votes.
     """
 
     groups: frozenset[str] = frozenset()
@@ -232,7 +241,7 @@ def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> d
     return {
         target: FleetTarget(
             _united(config.groups[service] for service, _ in names),
-            all(_begins_down(name, pessimistic, view) for name in names),
+            target not in view.watches and all(_begins_down(name, pessimistic, view) for name in names),
         )
         for target, names in targets.items()
     }
@@ -284,6 +293,7 @@ def next_watches(
     """
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
+    reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
     panels = dict[frozenset[str], tuple[list[Dpu], WitnessPanel]]()
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
@@ -296,10 +306,11 @@ def next_watches(
             witnesses = choose_witnesses(target, dpus, fit, panel)
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
-        result = votes_on(old, statuses or {}, fit).result
         new = old
-        if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
-            new = replace(new, is_down=not old.is_down, since_ms=now_ms)
+        if old.is_down or target in reported_down:
+            result = votes_on(old, statuses or {}, fit).result
+            if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
+                new = replace(new, is_down=not old.is_down, since_ms=now_ms)
         if may_choose and (witnesses := choose_witnesses(target, dpus, fit, panel)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:

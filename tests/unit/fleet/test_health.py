@@ -12,6 +12,7 @@ from tests.fleet_support import EMPTY, committed, given
 from xenoovs.config.load import parse_config
 from xenoovs.fleet.change import completion, next_change, rolling_intent
 from xenoovs.fleet.health import FleetHealth
+from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.votes import target_of, targets_of
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
 
@@ -42,7 +43,7 @@ class Controller:
     """A fleet and a controller of it, which is replaced now and then."""
 
     view: FleetView = field(default_factory=lambda: replace(EMPTY, dpus=DPUS))
-    health: FleetHealth = field(default_factory=FleetHealth)
+    health: FleetHealth = field(default_factory=lambda: FleetHealth(FleetMemory()))
     now_s: float = 1000.0
 
     def decide(self, down: Iterable[str] = (), *, by: Iterable[str] = DPUS) -> None:
@@ -137,7 +138,7 @@ def test_slow_start_goes_on_at_a_successor() -> None:
     fleet.decide()
     half = fleet.shares["b2"]
     assert Fraction(1, 32) < half < Fraction(1, 4)
-    fleet.health = FleetHealth()
+    fleet.health = FleetHealth(FleetMemory())
     fleet.decide()
     assert fleet.shares["b2"] == half
     fleet.now_s += 80
@@ -149,7 +150,7 @@ def test_a_successor_leaves_ejections_as_they_are_without_reports() -> None:
     fleet = running()
     fleet.decide(["b2"])
     before = fleet.view
-    fleet.health = FleetHealth()
+    fleet.health = FleetHealth(FleetMemory())
     step = fleet.health.step(before, None, now_s=5.0, now_ms=5000)
     assert step.watches == {}
     assert next_change(before, step.availability).is_empty

@@ -68,7 +68,7 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     """
     text, services = _read(file)
     view = store.view()
-    change = with_intent(view, text, services)
+    change = with_intent(view, text, services, memory=store.memory)
     output.show(lambda: _document(view, change, services), lambda: _show(view, change, services))
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
@@ -249,7 +249,7 @@ def _give(
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change = with_intent(view, text, services)
+    change = with_intent(view, text, services, memory=store.memory)
     _show(view, change, services)
     digest = sha256(text.encode()).hexdigest()
     current = view.intents.get(view.intent)
@@ -262,7 +262,7 @@ def _give(
     def compute(view: FleetView) -> Changes:
         nonlocal number
         _require_no_roll_out(view)
-        changes = with_intent(view, text, services)
+        changes = with_intent(view, text, services, memory=store.memory)
         if changes.steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
         number = max(view.intents, default=0) + 1
@@ -329,7 +329,8 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
 
 def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:
     def compute(view: FleetView) -> Changes:
-        made = with_override(view, name, value, author=user_name(), now_ms=int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        made = with_override(view, name, value, author=user_name(), now_ms=now_ms, memory=store.memory)
         return Changes(overrides={name: None if value is None else made})
 
     store.change(compute)

@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,7 @@ from xenoovs.cli.options import duration
 from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreUnreachable
 from xenoovs.fleet.change import next_change
+from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.progress import SETTLE_S
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
@@ -58,11 +59,13 @@ class FleetStore:
         fleet: Of services and blocks.
         states: Of what DPUs report.
         directory: Of the servers on this host.
+        memory: As of `next_change`.
     """
 
     fleet: StoreClient
     states: DpuStatusReader
     directory: Path
+    memory: FleetMemory = field(default_factory=FleetMemory)
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable."""
@@ -107,7 +110,7 @@ class FleetStore:
     def settled(self) -> FleetView:
         """Wait until a controller has decided about the view. Raises FleetUndecided: none did."""
         end_s, view = time.monotonic() + SETTLE_S, self.view()
-        while not next_change(view).is_empty:
+        while not next_change(view, memory=self.memory).is_empty:
             before = view
             view = self.fleet.wait_changed(before, timeout_s=max(0.0, end_s - time.monotonic())) or before
             if view is before:

@@ -1,0 +1,25 @@
+"""What was read and decided about the views before, so that of the next view only what differs is read and decided."""
+
+from __future__ import annotations
+
+from xenoovs.fleet.services import ConfigReader, ServiceMemory, ViewReader
+
+
+class ConfigMemory:
+    """What was read and decided about one config.
+
+    Attributes:
+        wanted: Reads the config with its overrides.
+        stored: Reads what the store has for it.
+        services: The results for each of its services.
+    """
+
+    def __init__(self) -> None:
+        self.wanted, self.stored, self.services = ConfigReader(), ViewReader(), ServiceMemory()
+
+
+class FleetMemory:
+    """The same for the config in use, and for that of a roll-out. It saves time, and changes no result."""
+
+    def __init__(self) -> None:
+        self.in_use, self.rolled_out = ConfigMemory(), ConfigMemory()
