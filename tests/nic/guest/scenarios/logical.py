@@ -62,8 +62,8 @@ def ovn(bench: Bench) -> None:
     bench.begin(ports=())
     nic.set_up_uplink()
     with _two_chassis(bench), bench.watching("p0", TUNNELS["geneve"].device):
-        bench.send(kind=SWITCHED)
-        bench.send([SERVER], kind=ANSWERS, port=HOST)
+        bench.prime(kind=SWITCHED)
+        bench.prime([SERVER], kind=ANSWERS, port=HOST)
         bench.prime(kind=ROUTED)
         with bench.between_samples(lambda: _use(bench)):
             bench.ask("verify-offload", *_BRIDGE, "--tree")
