@@ -1,6 +1,6 @@
 """The scenarios by name, in the order in which they run.
 
-Those that last longest come first, so that both machines end at once. A new one: a function in `scenarios/`, and a line
+Those that last longest come first, so that all machines end at once. A new one: a function in `scenarios/`, and a line
 here.
 """
 
