@@ -192,7 +192,10 @@ def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_not
 
     assert store.fleet("drain-dpu", "dpu1").status == 0
     eventually(lambda: ready(store.dpus[0])[0] == 503, "a DPU that an operator took out")
-    assert "undrain-dpu dpu1" in ready(store.dpus[0])[1]
+    reason = ready(store.dpus[0])[1]
+    assert "undrain-dpu dpu1" in reason
+    shown = " ".join(store.xenoovs("status", "--db", store.dpus[0].bridge.ovs.db).out.split())
+    assert f"not ready for clients, so `GET /ready` answers 503: {reason}" in shown
     assert store.fleet("undrain-dpu", "dpu1").status == 0
     eventually(lambda: ready(store.dpus[0]) == (200, ""), "its return")
 

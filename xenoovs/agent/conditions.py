@@ -63,6 +63,8 @@ def headline(snapshot: Snapshot) -> Notice:
         return "clients at backups", "warn"
     if any(how == "bad" for _, how in _unannounced(snapshot)):
         return "VIPs are not announced", "bad"
+    if snapshot.not_ready:
+        return "not ready for clients", "warn"
     if any(_about_paths(snapshot)):
         return "paths are failed or unknown", "warn"
     if snapshot.probes_late_s:
@@ -101,6 +103,10 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
         yield from ((text, "bad") for text in _unanswered(snapshot))
     elif not (snapshot.last_error or snapshot.pending_flow_mods):
         yield "starting: the bridge has not been compared with the config yet", "warn"
+    if snapshot.not_ready:
+        is_said = bool(snapshot.last_error) and snapshot.last_error in snapshot.not_ready
+        reason = "" if is_said else f": {snapshot.not_ready}"
+        yield f"not ready for clients, so `GET /ready` answers 503{reason}", "warn"
     yield from _on_backups(snapshot)
     yield from _unannounced(snapshot)
     yield from _about_paths(snapshot)

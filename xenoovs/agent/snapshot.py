@@ -587,6 +587,7 @@ class Snapshot:
         remotes: The remotes of tunnels; empty without `tunnels` with probes in the config.
         are_moves_paused: Whether blocks of remotes stay on their paths.
         fleet: The fleet that this agent belongs to; null: none.
+        not_ready: Why this host should get no clients, so that `GET /ready` answers 503; empty: it answers 200.
     """
 
     bridge: str
@@ -619,6 +620,7 @@ class Snapshot:
     remotes: tuple[RemoteView, ...] = ()
     are_moves_paused: bool = False
     fleet: FleetMembership | None = None
+    not_ready: str = ""
 
 
 @dataclass(frozen=True, slots=True)

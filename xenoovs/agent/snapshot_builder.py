@@ -193,6 +193,7 @@ def _without_services(agent: Agent) -> Snapshot:
         remotes=agent.remotes(),
         are_moves_paused=agent.state.runtime.are_moves_paused,
         fleet=agent.fleet(),
+        not_ready=agent.ready.reason(),
     )
 
 

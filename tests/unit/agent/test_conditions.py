@@ -102,6 +102,14 @@ def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(se
     assert (is_as_desired(of(service)), texts(of(service)), unanswered(service)) == (True, [], 0)
 
 
+def test_a_host_that_is_not_ready_says_why_and_that_alone_is_no_difference() -> None:
+    out = replace(snapshot(), not_ready="taken out of service by an operator")
+    said = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
+    assert (is_as_desired(out), texts(out), headline(out)) == (True, [said], ("not ready for clients", "warn"))
+    failing = replace(snapshot(), last_error="no bridge", not_ready="reconcile fails: no bridge")
+    assert texts(failing) == ["reconcile fails: no bridge", "not ready for clients, so `GET /ready` answers 503"]
+
+
 DIFFERS = {
     "a port without link": ({"ports": (PortView("p1", 2, link_up=False),)}, "port p1 has no link"),
     "a port that is gone": ({"ports": (PortView("p1", None, link_up=None),)}, "it is not on the bridge"),

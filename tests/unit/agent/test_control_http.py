@@ -87,6 +87,19 @@ def test_other_mistakes_have_the_same_form(scene: Scene, method: str, target: st
         assert (answer[0], answer[1]["error"]["code"]) == (status, code)
 
 
+def test_ready_answers_as_described_and_status_has_the_same_reason(scene: Scene) -> None:
+    with scene.agent() as (agent, client):
+        assert (send(client.path, "GET", "/ready"), client.ask("status")["snapshot"]["not_ready"]) == (
+            (200, {"ready": True, "reason": ""}),
+            "",
+        )
+        agent.ready.reasons.append(lambda: "a reason")
+        assert (send(client.path, "GET", "/ready"), client.ask("status")["snapshot"]["not_ready"]) == (
+            (503, {"ready": False, "reason": "a reason"}),
+            "a reason",
+        )
+
+
 def test_too_much_is_refused(scene: Scene) -> None:
     with scene.agent() as (_, client):
         status, document = send(client.path, "POST", "/v1/drain", b" " * 70_000)

@@ -13,7 +13,7 @@ import pytest
 from tests.agent_support import make_scene
 from xenoovs.agent.control.client import READS
 from xenoovs.agent.control.handlers import HANDLERS
-from xenoovs.agent.control.routes import ROUTES, openapi_document
+from xenoovs.agent.control.routes import READY_PATH, ROUTES, openapi_document
 
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -42,6 +42,7 @@ def test_every_route_is_in_it_with_answers_and_handlers() -> None:
         for path, operations in DOCUMENT["paths"].items()
         for method, operation in operations.items()
     }
+    assert set(described.pop(("GET", READY_PATH))["responses"]) >= {"200", "503", "401", "403"}
     assert set(described) == {(route.method, route.path) for route in ROUTES}
     names = [operation["operationId"] for operation in described.values()]
     assert len(set(names)) == len(ROUTES)

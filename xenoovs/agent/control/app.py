@@ -12,12 +12,13 @@ from aiohttp import web
 from xenoovs.agent.control.auth import Auth, facts_of_request
 from xenoovs.agent.control.handlers import HANDLERS
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
-from xenoovs.agent.control.routes import ROUTES, Route, openapi_document
+from xenoovs.agent.control.routes import READY_PATH, ROUTES, Route, openapi_document
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
     ErrorAnswer,
     ErrorDetail,
     EventsQuery,
+    ReadyAnswer,
     parse_query,
     parse_request,
 )
@@ -50,7 +51,7 @@ def make_app(
     for route in ROUTES:
         app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
     app.router.add_get("/v1/openapi.json", _openapi)
-    app.router.add_get("/ready", _ready(agent))
+    app.router.add_get(READY_PATH, _ready(agent))
     for mount in mounts:
         mount(app)
     return app
@@ -104,7 +105,7 @@ def _stream(agent: Agent) -> _Answer:
 def _ready(agent: Agent) -> _Answer:
     async def answer(_: web.Request) -> web.StreamResponse:
         reason = agent.ready.reason()
-        return _json(json.dumps({"ready": not reason, "reason": reason}), status=503 if reason else 200)
+        return _json(to_json(ReadyAnswer(not reason, reason)), status=503 if reason else 200)
 
     return answer
 

@@ -24,6 +24,7 @@ from xenoovs.agent.control.schemas import (
     MovePlan,
     PauseRequest,
     PinRequest,
+    ReadyAnswer,
     RemoteList,
     RemoteReasons,
     RemoteRequest,
@@ -157,6 +158,9 @@ ROUTES = (
 )
 
 
+READY_PATH = "/ready"
+"""Beside the table, because its status is an answer: 503 is no error."""
+
 _MEANINGS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
@@ -177,6 +181,7 @@ def openapi_document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    paths[READY_PATH] = {"get": _ready_operation()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -209,6 +214,18 @@ def _operation(route: Route) -> dict[str, Any]:
     return {**operation, "responses": answers | refused}
 
 
+def _ready_operation() -> dict[str, Any]:
+    answers = {200: "This host should get clients.", 503: "This host should get no clients; the answer has the reason."}
+    return {
+        "operationId": "ready",
+        "summary": "Whether routers should send clients to this host.",
+        "responses": {
+            **{str(status): {"description": text, **_content(ReadyAnswer)} for status, text in answers.items()},
+            **{str(status): {"description": _MEANINGS[status], **_content(ErrorAnswer)} for status in (400, 401, 403)},
+        },
+    }
+
+
 def _content(kind: type, media: str = "application/json") -> dict[str, Any]:
     return {"content": {media: {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
 
@@ -222,7 +239,7 @@ class _AllKeysRequired(GenerateJsonSchema):
 
 def _schemas() -> dict[str, Any]:
     requests = {route.request for route in ROUTES if route.request is not None}
-    answers = {ErrorAnswer, *(route.answer for route in ROUTES)}
+    answers = {ErrorAnswer, ReadyAnswer, *(route.answer for route in ROUTES)}
     _, document = TypeAdapter.json_schemas(
         [
             *((kind, "validation", TypeAdapter(kind)) for kind in requests),

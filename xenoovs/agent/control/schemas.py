@@ -177,6 +177,19 @@ class ChangedBackend:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadyAnswer:
+    """Whether this host should get clients, for the check of a BGP speaker.
+
+    Attributes:
+        ready: Whether it should; the status is 200, otherwise 503.
+        reason: Why it should not; empty if it should.
+    """
+
+    ready: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The result of a change.
 
