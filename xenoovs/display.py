@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
@@ -58,6 +59,14 @@ def duration(seconds: float | None) -> str:
         if count or not parts:
             parts.append(f"{count}{unit}")
     return " ".join(parts)
+
+
+def moment(milliseconds: int) -> str:
+    """Return a moment, in milliseconds since 1970, in local time: `2026-11-24 22:00:00`; `-`: beyond the calendar."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return "-"
 
 
 def span(seconds: float) -> str:

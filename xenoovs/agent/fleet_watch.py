@@ -20,6 +20,7 @@ from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
+from xenoovs.fleet.schedule import overdue_config, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import target_problems, target_rows
 from xenoovs.store.client import DpuStatusReader, StoreClient
@@ -75,7 +76,7 @@ class FleetWatch:
             problems=tuple(problems),
             now_s=now_s,
             targets=tuple(targets),
-            roll_out=() if view is None else tuple(roll_out_lines(view, statuses)),
+            roll_out=() if view is None else (*roll_out_lines(view, statuses), *waiting_lines(view)),
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
@@ -85,7 +86,8 @@ class FleetWatch:
             self._progress = FleetProgress()
             return ""
         stall = self._progress.stall(view, statuses, now_s=time.monotonic())
-        return stall or (overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else "")
+        now_ms = int(time.time() * 1000)
+        return stall or (overdue_step(view) if is_overdue(view, now_ms=now_ms) else overdue_config(view, now_ms=now_ms))
 
     def _read_servers(self) -> None:
         if time.monotonic() < self._servers_due_s:

@@ -99,8 +99,8 @@ def parse_intent(text: str, *, file: str) -> FleetServices:
 
 
 def newest_intent(view: FleetView) -> Intent | None:
-    """Return the intent that all DPUs are to have: the newest that was neither refused nor is rolled out in waves."""
-    apart = (IntentState.REFUSED, IntentState.ROLLING)
+    """Return the intent that all DPUs are to have: the newest that does not wait, is not in waves and not refused."""
+    apart = (IntentState.WAITING, IntentState.REFUSED, IntentState.ROLLING)
     return view.intents.get(max((number for number, one in view.intents.items() if one.state not in apart), default=0))
 
 
@@ -178,7 +178,7 @@ def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
     comment = f"refused: {reason}"[:_MAX_REASON]
     refused_intent = replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
     changes = Changes(intents={intent.number: refused_intent})
-    if not view.wave:
+    if not view.wave or intent.state is not IntentState.ROLLING:
         return changes
     return replace(changes, staged=dict.fromkeys(view.staged), removed=frozenset(), wave=0)
 

@@ -37,7 +37,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
         ViewReader().read(exported.services.values())
     except (ConfigError, StoredServiceUnusable) as problem:
         raise FleetRefused(f"the services of the export cannot be used: {problem}") from None
-    intents = {number: _without_roll_out(each) for number, each in exported.intents.items()}
+    intents = {number: _ended(each) for number, each in exported.intents.items()}
     try:
         next_change(replace(exported, intents=intents))
     except XenoovsError as problem:
@@ -56,10 +56,12 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     )
 
 
-def _without_roll_out(intent: Intent) -> Intent:
-    if intent.state is not IntentState.ROLLING:
+def _ended(intent: Intent) -> Intent:
+    """Return an intent as it is after a restore: neither a roll-out goes on, nor does a config wait for its time."""
+    if intent.state not in (IntentState.ROLLING, IntentState.WAITING):
         return intent
-    comment = "refused: its roll-out was running when the fleet was exported"
+    was = "its roll-out was running" if intent.state is IntentState.ROLLING else "it waited for its time"
+    comment = f"refused: {was} when the fleet was exported"
     return replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
 
 

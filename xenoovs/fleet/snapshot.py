@@ -25,7 +25,7 @@ class FleetSnapshot:
         now_s: Seconds since 1970.
         targets: Of health checks, those that are down first.
         is_stalled: Whether no controller has written what was due.
-        roll_out: What a roll-out does and waits for, in words; empty: there is none.
+        roll_out: What a roll-out does and waits for, and which config waits for its time, in words.
     """
 
     view: FleetView | None

@@ -203,7 +203,7 @@ def _override(row: _RowReader) -> FleetOverride:
     return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
-_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s", "hw_before")
+_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "at_ms", "in_waves", "soak_s", "hw_before")
 _DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),

@@ -138,8 +138,9 @@ class Watch:
 
 
 class IntentState(Enum):
-    """What became of an intent. Staged: given to all DPUs at once. Rolling: given to them in waves."""
+    """What became of an intent. Waiting: given for later. Staged: given to all DPUs at once. Rolling: in waves."""
 
+    WAITING = "waiting"
     STAGED = "staged"
     ROLLING = "rolling"
     CURRENT = "current"
@@ -159,6 +160,8 @@ class Intent:
         soak_s: How long each wave of its roll-out is watched, in seconds.
         hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
             thousandths; without DPUs of which it was not known.
+        at_ms: When it takes effect, in milliseconds since 1970; 0: it was not given for later.
+        in_waves: Whether it then goes out in waves, for one that waits.
     """
 
     number: int
@@ -170,6 +173,8 @@ class Intent:
     state: IntentState
     soak_s: int = 0
     hw_before: Mapping[str, int] = field(default_factory=dict)
+    at_ms: int = 0
+    in_waves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

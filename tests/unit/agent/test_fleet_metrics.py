@@ -13,9 +13,10 @@ from xenoovs.fleet.votes import Votes
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
+WAITS = Intent(5, "", "", "operator", "", 0, IntentState.WAITING, at_ms=1_800_000_000_500)
 VOTES = Votes(frozenset({"dpu1", "dpu2"}), frozenset({"dpu3"}), frozenset())
 SNAPSHOT = FleetSnapshot(
-    FleetView("production", 1, 41, 6, 0, intents={7: INTENT}),
+    FleetView("production", 1, 41, 6, 0, intents={5: WAITS, 7: INTENT}),
     (
         DpuRow(
             "dpu1",
@@ -50,6 +51,7 @@ def test_a_fleet_has_numbers_of_all_kinds() -> None:
     found = samples(SNAPSHOT)
     assert found[("xenoovs_fleet_generation",)] == 41
     assert found[("xenoovs_fleet_config_refused",)] == found[("xenoovs_fleet_stalled",)] == 1
+    assert found[("xenoovs_fleet_config_waits_until_seconds",)] == 1_800_000_000.5
     assert found[("xenoovs_fleet_dpus", "unknown")] == 1
     assert found[("xenoovs_fleet_dpu_state", 'dpu"2', "unknown")] == 1
     assert found[("xenoovs_fleet_dpu_seen_seconds", "dpu1")] == 3

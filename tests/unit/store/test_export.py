@@ -97,7 +97,7 @@ def test_a_store_with_a_config_is_not_replaced() -> None:
         (("dpus", 1, "rack"), "\ud800", r"dpus\[1\].rack: .* half a character"),
         (("dpus", 1, "name"), "dpu1", r"dpus\[1\]: there is one of this name already"),
         (("overrides", 0, "weight"), "1/0", r"overrides\[0\].weight: '1/0' is no weight"),
-        (("intents", 0, "state"), "new", r'intents\[0\].state: "new" is none of staged'),
+        (("intents", 0, "state"), "new", r'intents\[0\].state: "new" is none of waiting, staged'),
         (("intents", 0, "state"), "current", r"fleet.intent is 2, and the intents that are current: \[1, 2\]"),
         (("fleet", "generation"), 1 << 60, r"fleet.generation: \d+ is not 0 to"),
         (("fleet", "format"), 2, "fleet.format: readers must know 2"),

@@ -11,6 +11,7 @@ from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.metrics.exposition import CONTENT_TYPE, lines_of
 from xenoovs.agent.metrics.metric import Kind, Metric, Sample
 from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.schedule import waiting_intent
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetState
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
@@ -98,6 +99,11 @@ def _target_votes(snapshot: FleetSnapshot) -> Iterator[Sample]:
                 yield (row.target, row.state.name.lower(), vote), float(len(names))
 
 
+def _waits_until_s(snapshot: FleetSnapshot) -> float | None:
+    intent = None if snapshot.view is None else waiting_intent(snapshot.view)
+    return None if intent is None else intent.at_ms / 1000
+
+
 def _roles(snapshot: FleetSnapshot) -> Iterator[Sample]:
     for server in snapshot.servers:
         yield (server.database.value, server.role.value), 1.0
@@ -139,9 +145,15 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
     ),
     _of_fleet(
         "xenoovs_fleet_stalled",
-        "1 while no controller writes what is due: the newest change, or the next step of a roll-out.",
+        "1 while no controller writes what is due: the newest change, the next step of a roll-out, a config at its time.",
         _STORE,
         lambda s: None if s.view is None else s.is_stalled,
+    ),
+    _of_fleet(
+        "xenoovs_fleet_config_waits_until_seconds",
+        "When the config takes effect that was given for later, in seconds since 1970; absent without one.",
+        "`xenoovs fleet apply --at`",
+        _waits_until_s,
     ),
     _of_fleet(
         "xenoovs_fleet_problems",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
 
@@ -13,15 +12,16 @@ from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table
-from xenoovs.display import decimal, duration, percent, printable, quantity
+from xenoovs.display import decimal, duration, moment, percent, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
+from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
-from xenoovs.store.view import FleetView
+from xenoovs.store.view import FleetView, Intent, IntentState
 
 _COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
 
@@ -48,9 +48,9 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     Exit status 0: every DPU has the newest generation, no backend is down, and no server has a problem, 2: something
     differs.
     """
-    view, statuses = store.view(), store.statuses()
-    rows = [] if statuses is None else dpu_rows(view, statuses, now_s=time.time())
-    targets = target_rows(view, statuses, now_s=time.time())
+    view, statuses, now_s = store.view(), store.statuses(), time.time()
+    rows = [] if statuses is None else dpu_rows(view, statuses, now_s=now_s)
+    targets = target_rows(view, statuses, now_s=now_s)
     servers = host_facts(store.directory)
     change = next_change(view)
     problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
@@ -68,14 +68,18 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
 def _stall(view: FleetView, change: FleetChange) -> str:
     if not change.is_empty:
         return UNDECIDED
-    return overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else ""
+    now_ms = int(time.time() * 1000)
+    return overdue_step(view) if is_overdue(view, now_ms=now_ms) else overdue_config(view, now_ms=now_ms)
 
 
 @click.command("history")
 @output_option
 @on_fleet
 def history_command(*, output: OutputFormat, store: FleetStore) -> None:
-    """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them."""
+    """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them.
+
+    COMMENT also shows until when a config waits.
+    """
     intents = sorted(store.view().intents.values(), key=lambda each: -each.number)
     output.show(
         lambda: {
@@ -84,6 +88,7 @@ def history_command(*, output: OutputFormat, store: FleetStore) -> None:
                     "number": each.number,
                     "state": each.state.value,
                     "created_ms": each.created_ms,
+                    "at_ms": each.at_ms or None,
                     "author": each.author,
                     "comment": each.comment,
                     "digest": each.digest,
@@ -97,15 +102,20 @@ def history_command(*, output: OutputFormat, store: FleetStore) -> None:
                 [
                     str(each.number),
                     each.state.value,
-                    _time(each.created_ms),
+                    moment(each.created_ms),
                     printable(each.author),
-                    printable(each.comment),
+                    printable(_comment(each)),
                 ]
                 for each in intents
             ],
             right=(0,),
         ),
     )
+
+
+def _comment(intent: Intent) -> str:
+    until = f"until {moment(intent.at_ms)}" if intent.state is IntentState.WAITING else ""
+    return "; ".join(filter(None, (until, intent.comment)))
 
 
 @click.command("show")
@@ -192,13 +202,6 @@ def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str]) -> N
         echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 
 
-def _time(milliseconds: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):
-        return "-"
-
-
 def _show(
     store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
 ) -> None:
@@ -244,10 +247,13 @@ def _show(
         )
     echo()
     _show_servers(servers)
-    if problems or view.overrides:
+    waiting = waiting_lines(view)
+    if problems or waiting or view.overrides:
         echo()
     for problem in problems:
         echo(click.style(printable(problem), fg="red"))
+    for line in waiting:
+        echo(click.style(line, fg="yellow"))
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
         since = duration(time.time() - one.since_ms / 1000)
@@ -299,7 +305,7 @@ def _show_servers(servers: Sequence[ServerFacts]) -> None:
 def _document(
     store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
 ) -> dict[str, object]:
-    connection = store.fleet.connection
+    connection, waiting = store.fleet.connection, waiting_intent(view)
     return {
         "fleet": view.name,
         "generation": view.generation,
@@ -331,6 +337,7 @@ def _document(
             for _, one in sorted(view.overrides.items())
         ],
         "servers": [_server_document(each) for each in servers],
+        "waiting": None if waiting is None else {"intent": waiting.number, "at_ms": waiting.at_ms},
         "problems": problems,
     }
 
