@@ -145,7 +145,7 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
     ),
     _of_fleet(
         "xenoovs_fleet_stalled",
-        "1 while no controller writes what is due: the newest change, the next step of a roll-out, a config at its time.",
+        "1 while no controller writes what is due: the newest change, the next step of a roll-out, or a config.",
         _STORE,
         lambda s: None if s.view is None else s.is_stalled,
     ),
