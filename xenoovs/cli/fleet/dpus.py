@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import click
 
 from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
-from xenoovs.errors import FleetRefused, did_you_mean
+from xenoovs.display import duration
+from xenoovs.errors import FleetRefused, did_you_mean, first_names
+from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView
 
+_POLL_S = 0.2
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -121,29 +125,43 @@ def _unknown(name: str, view: FleetView) -> FleetRefused:
     return FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
 
 
+_now_option = click.option("--now", is_flag=True, help="Do not wait for drains of services.")
+
+
 @click.command("drain-dpu")
 @click.argument("name")
+@_now_option
 @on_fleet
-def drain_dpu_command(*, name: str, store: FleetStore) -> None:
+def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
     """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
 
     `/ready` of its agent answers 503, so that the check of a BGP speaker withdraws its routes, and an agent with
     `announce` does it by itself. Its flows stay, and it is no witness of health checks any more.
+
+    It first waits for drains of services with `drain: {mode: pin}`: routers move connections to other DPUs, and those
+    that begin during a drain are reset there.
     """
-    _set_out(store, name, is_out=True)
+    _set_out(store, name, is_out=True, now=now)
     echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet undrain-dpu {name}` ends it")
 
 
 @click.command("undrain-dpu")
 @click.argument("name")
+@_now_option
 @on_fleet
-def undrain_dpu_command(*, name: str, store: FleetStore) -> None:
-    """Return the DPU NAME to service."""
-    _set_out(store, name, is_out=False)
+def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
+    """Return the DPU NAME to service. As `drain-dpu`, it first waits for drains of services."""
+    _set_out(store, name, is_out=False, now=now)
     echo(f"{name} is in service")
 
 
-def _set_out(store: FleetStore, name: str, *, is_out: bool) -> None:
+def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
+    view = store.view()
+    if name not in view.dpus:
+        raise _unknown(name, view)
+    if not now and view.dpus[name].is_out is not is_out:
+        _wait_for_drains(store)
+
     def compute(view: FleetView) -> Changes:
         dpu = view.dpus.get(name)
         if dpu is None:
@@ -151,6 +169,17 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool) -> None:
         return Changes(dpus={name: replace(dpu, is_out=is_out)})
 
     store.change(compute)
+
+
+def _wait_for_drains(store: FleetStore) -> None:
+    """Wait until no drain runs; print which ones do."""
+    shown = frozenset[str]()
+    while left := pinned_drains(store.view(), now_ms=int(time.time() * 1000)):
+        if new := left.keys() - shown:
+            shown |= new
+            longest = duration(max(left.values()))
+            echo(f"waiting up to {longest} for drains of {first_names(sorted(left))}; --now does not wait")
+        time.sleep(_POLL_S)
 
 
 @click.command("forget")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -17,6 +17,7 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
@@ -57,9 +58,14 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     problems += fleet_problems(change, statuses, stall=_stall(view, change))
     problems += [*target_problems(targets), *all_problems(servers)]
     problems += roll_out_lines(view, statuses)
+    drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     output.show(
-        lambda: {**_document(store, view, rows, servers, problems), "targets": [*map(_target_document, targets)]},
-        lambda: _show(store, view, rows, servers, problems),
+        lambda: {
+            **_document(store, view, rows, servers, problems),
+            "targets": [*map(_target_document, targets)],
+            "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
+        },
+        lambda: _show(store, view, rows, servers, problems, drains),
     )
     is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
@@ -203,7 +209,12 @@ def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str]) -> N
 
 
 def _show(
-    store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
+    store: FleetStore,
+    view: FleetView,
+    rows: list[DpuRow],
+    servers: Sequence[ServerFacts],
+    problems: list[str],
+    drains: Mapping[str, float],
 ) -> None:
     connection = store.fleet.connection
     role = "leads" if connection.is_leader else "follows"
@@ -248,7 +259,7 @@ def _show(
     echo()
     _show_servers(servers)
     waiting = waiting_lines(view)
-    if problems or waiting or view.overrides:
+    if problems or waiting or view.overrides or drains:
         echo()
     for problem in problems:
         echo(click.style(printable(problem), fg="red"))
@@ -261,6 +272,8 @@ def _show(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
             f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
         )
+    for name, left_s in sorted(drains.items()):
+        echo(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
 
 
 def _show_servers(servers: Sequence[ServerFacts]) -> None:

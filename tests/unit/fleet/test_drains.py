@@ -1,0 +1,45 @@
+"""Which drains of services run, from the times that the store has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.fleet.change import with_override
+from xenoovs.fleet.drains import pinned_drains
+from xenoovs.store.view import Changes, FleetView
+
+PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")
+NOW_MS = 1_800_000_000_000
+LATEST_S = 7
+
+
+def fleet(text: str) -> FleetView:
+    return settled(given(EMPTY, text))
+
+
+def drained(view: FleetView) -> FleetView:
+    override = with_override(view, ("dns", "fips2"), Fraction(0), author="", now_ms=NOW_MS)
+    return settled(committed(view, Changes(overrides={("dns", "fips2"): override})))
+
+
+def test_a_drain_lasts_for_its_timeout_and_the_time_until_all_dpus_have_begun_it() -> None:
+    assert "mode: pin" in PINNED
+    view = drained(fleet(PINNED))
+    assert pinned_drains(view, now_ms=NOW_MS) == {"dns": 60 + LATEST_S}
+    assert pinned_drains(view, now_ms=NOW_MS + 59_000) == {"dns": 1 + LATEST_S}
+    assert pinned_drains(view, now_ms=NOW_MS + (60 + LATEST_S) * 1000) == {}
+
+
+def test_a_planned_change_begins_the_drains_of_the_services_that_it_changed() -> None:
+    view = replace(fleet(PINNED), switch_at_ms=NOW_MS)
+    assert pinned_drains(view, now_ms=NOW_MS + 1000) == {"dns": 59 + LATEST_S}
+    other = replace(view.services["dns"], name="other", generation=view.generation + 1)
+    assert pinned_drains(replace(view, services={**view.services, "other": other}), now_ms=NOW_MS) == {}
+
+
+def test_a_service_without_pinned_drains_has_none() -> None:
+    assert pinned_drains(drained(fleet(SMALL_CONFIG)), now_ms=NOW_MS) == {}
+    assert pinned_drains(EMPTY, now_ms=NOW_MS) == {}
