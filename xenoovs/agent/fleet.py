@@ -284,7 +284,8 @@ class FleetMember:
             prepared=generation if is_right and agent.reloader.was_ready is self._config.good else before.prepared,
         )
         awaited = self._awaited
-        if awaited is not None or not before.applied:
+        # A sample that began before the bridge was right does not count, and the next one may be minutes away.
+        if awaited is not None or not before.sampled:
             agent.request_offload()
         status = self._verdicts.reported(status, is_due=not before.seen_ms, ack=awaited)
         status = self._with_votes(status)

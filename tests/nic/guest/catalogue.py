@@ -16,6 +16,7 @@ from tests.nic.guest.scenarios import (
     draining,
     encrypted,
     faulty,
+    fleet,
     generated,
     logical,
     refused,
@@ -29,6 +30,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "generated": generated.generated,
     "tunnel_esp": encrypted.tunnel_esp,
     "faulty": faulty.faulty,
+    "fleet": fleet.fleet,
     "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
     "fixed": setup.fixed,
@@ -71,4 +73,4 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
 TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
-JUDGED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn"))
+JUDGED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from tests.unit.agent.test_fleet_verdicts import DUMP, findings
 from xenoovs.agent import fleet
 from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.report import Report
 from xenoovs.errors import SwitchError
 from xenoovs.store.client import StoreConnection
@@ -25,14 +28,26 @@ def refuse(*_: object) -> None:
     raise SwitchError("no bridge")
 
 
-async def reports_while(end: Callable[[list[DpuStatus]], bool], *, tmp_path: Path) -> list[DpuStatus]:
-    """What is reported until `end`, with a round every few milliseconds that changes nothing."""
-    tasks, put = list[Callable[[], Coroutine[Any, Any, None]]](), list[DpuStatus]()
-    agent = MagicMock(round_listeners=[], offload_listeners=[], add_task=tasks.append, report=Report())
+def idle_agent() -> MagicMock:
+    agent = MagicMock(round_listeners=[], offload_listeners=[], report=Report())
     agent.state.runtime.overrides = ()
     agent.state.watches = None
     agent.engine.decision = refuse
-    good = SimpleNamespace(view=None, balancer=None)
+    return agent
+
+
+async def reports_while(
+    end: Callable[[list[DpuStatus]], bool],
+    *,
+    tmp_path: Path,
+    agent: MagicMock | None = None,
+    view: FleetView | None = None,
+) -> list[DpuStatus]:
+    """What is reported until `end`, with a round every few milliseconds that changes nothing. `view`: in use."""
+    agent = agent or idle_agent()
+    tasks, put = list[Callable[[], Coroutine[Any, Any, None]]](), list[DpuStatus]()
+    agent.add_task = tasks.append
+    good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
     config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
     store: Any = SimpleNamespace(connection=CONNECTED, view=lambda: None)
     states: Any = SimpleNamespace(connection=CONNECTED, put=put.append)
@@ -52,3 +67,33 @@ def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, mon
     put = asyncio.run(reports_while(lambda put: len(put) > 2, tmp_path=tmp_path))
     assert [each.name for each in put] == ["dpu1"] * len(put)
     assert sorted({each.seen_ms for each in put}) == [each.seen_ms for each in put]
+
+
+def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
+    """No roll-out could compare with it until then. Where a sample takes a second, the next one came after 200 s."""
+    agent, asked = idle_agent(), 0
+    agent.report.last_round_s = 1.0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+
+    agent.request_offload = ask
+    begun_s = time.time()
+
+    def has_reported(put: list[DpuStatus]) -> bool:
+        nonlocal asked
+        if put and put[-1].sampled:
+            return True
+        if asked:
+            # Each request gives one sample. The first two began before the bridge was right.
+            asked, seen = 0, len(samples)
+            samples.append(OffloadSample(findings(DUMP), begun_s - 1 if seen < 2 else time.time() + 1))
+            for listener in cast("list[Callable[[OffloadSample], None]]", agent.offload_listeners):
+                listener(samples[-1])
+        return False
+
+    samples = list[OffloadSample]()
+    view = FleetView("test", 1, 5, 1, 0)
+    put = asyncio.run(reports_while(has_reported, tmp_path=tmp_path, agent=agent, view=view))
+    assert (put[-1].applied, put[-1].sampled, len(samples)) == (5, 5, 3)

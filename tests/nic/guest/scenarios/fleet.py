@@ -1,0 +1,185 @@
+"""A fleet of two DPUs, the canary on the NIC: a roll-out whose megaflows exceed the NIC's table is taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+from tests.nic.guest import nic
+from tests.nic.guest.bench import Bench
+from tests.nic.guest.ovs import BRIDGE
+from tests.nic.guest.record import Said
+from xenoovs.cli.main import run as run_xenoovs
+from xenoovs.fleet.hardware import hw_share
+from xenoovs.store.client import DpuStatusReader
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+
+CANARY, OTHER = "dpu1", "dpu2"
+ADDED_MAC = "02:00:5e:10:00:05"
+_SOAK = "300s"
+"""A problem ends a roll-out sooner; without one, a slow machine must have sampled by then."""
+_OTHER_BRIDGE, _OTHER_PORTS = "ovsbr2", ("q0", "q1")
+"""Of the second DPU, which is not on the NIC."""
+_DPU = "version: 1\nswitch: {{bridge: {}, ingress: [{}], egress: {}, other_traffic: passthrough}}\n"
+_BALANCER = Path(__file__).parents[2] / "balancers" / "dns.yaml"
+_ADDED = f"      - {{name: fips5, mac: {ADDED_MAC}, weight: 20}}\n"
+# What agents and the controller import; once for all, as it takes this machine seconds.
+_MODULES = ("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.agent.daemon", "xenoovs.cli.fleet.serve")
+
+
+def fleet(bench: Bench) -> None:
+    """The table has room for the megaflows of the first config; those of the second one are more."""
+    # So the canary finds the flows of the first config on its bridge, and their megaflows in the NIC.
+    bench.begin("dns")
+    bench.prime()
+    nic.set_max_rules(len(nic.rules().splitlines()))
+    with _running_fleet(bench) as made, made.told(CANARY, BRIDGE), made.told(OTHER, _OTHER_BRIDGE):
+        made.wait_until_all_in_hardware()
+        bench.send(packets_each=5)
+        bench.look("first config")
+        second = made.file("second.yaml", _BALANCER.read_text() + _ADDED)
+        applying = made.start("fleet", "apply", second, "--canary", "1", "--yes", "--soak", _SOAK, *made.store)
+        bench.wait_until(lambda: made.has_added or applying.status is not None, "the canary has the new flows")
+        bench.prime()
+        _look(bench, "second config")
+        bench.wait_until(lambda: applying.status is not None, "the end of the roll-out")
+        made.note(applying.argv, applying.output.read_text(), exit_code=applying.status or 0)
+        bench.wait_until(lambda: not made.has_added, "the canary has the old flows")
+        bench.send(packets_each=5)
+        _look(bench, "taken back")
+    bench.purge()
+    bench.prime()
+    bench.look("purged")
+
+
+def _look(bench: Bench, label: str) -> None:
+    """Look after an agent has changed flows."""
+    bench.record.looks[-1] = replace(bench.look(label), changed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A command of xenoovs in a fork of this process, and the file with what it prints."""
+
+    argv: tuple[str, ...]
+    pid: int
+    output: Path
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None: it runs."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return None if ended is None else ended.si_status
+
+    def end(self) -> None:
+        """End it with SIGTERM, if it runs."""
+        os.kill(self.pid, signal.SIGTERM)
+        os.waitpid(self.pid, 0)
+
+
+class _Fleet:
+    """Its store, and the commands that run until the end of `stack`."""
+
+    def __init__(self, bench: Bench, stack: ExitStack) -> None:
+        self._bench, self._stack = bench, stack
+        self._directory = bench.ovs.directory / "fleet"
+        self._directory.mkdir()
+        self.directory = self._directory / "store"
+        self.store = ("--directory", str(self.directory))
+
+    def remote(self, database: StoreDatabase) -> str:
+        return files_of(self.directory, database).remote
+
+    def file(self, name: str, text: str) -> str:
+        (self._directory / name).write_text(text)
+        return str(self._directory / name)
+
+    def start(self, *argv: str) -> _Process:
+        output = self._directory / f"{len(list(self._directory.glob('*.out')))}.out"
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.environ.update(self._bench.ovs.env)
+                with output.open("w") as text, redirect_stdout(text), redirect_stderr(text):
+                    status = run_xenoovs(list(argv))
+            finally:
+                os._exit(status)
+        process = _Process(argv, pid, output)
+        self._stack.callback(process.end)
+        return process
+
+    def note(self, argv: tuple[str, ...], text: str, *, exit_code: int = 0) -> None:
+        self._bench.record.said.append(Said(argv, len(self._bench.record.bursts), exit_code, text, ""))
+
+    @property
+    def has_added(self) -> bool:
+        """Whether the canary has flows of the backend that the second config adds."""
+        return ADDED_MAC in self._bench.appctl("bridge/dump-flows", BRIDGE)
+
+    def wait_until_all_in_hardware(self) -> None:
+        """Return when the canary has reported that: the share before a wave is that of its last report."""
+        # Its thread has ended before the next fork.
+        with DpuStatusReader(self.remote(StoreDatabase.STATES)) as reader:
+
+            def is_reported() -> bool:
+                status = (reader.statuses() or {}).get(CANARY)
+                return status is not None and hw_share(status.verdicts) == 1
+
+            self._bench.wait_until(is_reported, "the canary has reported its share in hardware")
+
+    @contextmanager
+    def told(self, dpu: str, bridge: str) -> Iterator[None]:
+        """In the block, Open vSwitch tells of each change of a flow of a bridge (ovs-ofctl(8), `monitor`)."""
+        file, ovs = self._directory / f"{dpu}.changes", self._bench.ovs
+        argv = ["ovs-ofctl", "monitor", f"unix:{ovs.directory / bridge}.mgmt", "watch:"]
+        with file.open("w") as out:
+            monitor = subprocess.Popen(argv, stdout=out, stderr=out, env={**os.environ, **ovs.env})
+        try:
+            # The flows that are there come first.
+            self._bench.wait_until(lambda: "event=ADDED" in file.read_text(), "the monitor")
+            before = len(file.read_text())
+            yield
+            self.note(("changes", dpu), file.read_text()[before:])
+        finally:
+            monitor.terminate()
+            monitor.wait()
+
+
+@contextmanager
+def _running_fleet(bench: Bench) -> Iterator[_Fleet]:
+    """A store, a controller, two agents, and the first config in use."""
+    with ExitStack() as stack:
+        made = _Fleet(bench, stack)
+        create_databases(made.directory, name="test")
+        for database in StoreDatabase:
+            stack.callback(stop_server, files_of(made.directory, database))
+            if problem := start_server(files_of(made.directory, database)):
+                raise RuntimeError(problem)
+        _add_other_bridge(bench)
+        for module in _MODULES:
+            import_module(module)
+        made.start("fleet", "serve", "--switch-after", "0", *made.store)
+        remotes = ("--fleet", made.remote(StoreDatabase.FLEET), "--fleet-state", made.remote(StoreDatabase.STATES))
+        for name, bridge, ports in ((CANARY, BRIDGE, ("p0", "p1")), (OTHER, _OTHER_BRIDGE, _OTHER_PORTS)):
+            bench.ask("fleet", "add-dpu", name, *made.store)
+            config = made.file(f"{name}.yaml", _DPU.format(bridge, *ports))
+            made.start("agent", config, "--db", bench.ovs.db, *remotes, "--dpu", name)
+        applied = bench.ask("fleet", "apply", str(_BALANCER), "--now", "--yes", "--timeout", "900s", *made.store)
+        if applied.exit_code:
+            raise RuntimeError(applied.stdout + applied.stderr)
+        yield made
+
+
+def _add_other_bridge(bench: Bench) -> None:
+    added = [word for port in _OTHER_PORTS for word in ("--", "add-port", _OTHER_BRIDGE, port)]
+    added += [word for port in _OTHER_PORTS for word in ("--", "set", "interface", port, "type=internal")]
+    bench.ovs.vsctl("add-br", _OTHER_BRIDGE, "--", "set", "bridge", _OTHER_BRIDGE, "fail_mode=secure", *added)
+    nic.ip_batch(*(f"link set {port} up" for port in _OTHER_PORTS))
