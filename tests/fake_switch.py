@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from xenoovs.datapath.host import BridgeState, Fact, PortState
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.fact import Fact
 from xenoovs.datapath.ipsec import IpsecState
 from xenoovs.datapath.outer import Encapsulation
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError, assert_never

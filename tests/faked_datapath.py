@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from tests.fake_switch import FakeSwitch
 from xenoovs.compile.program import Program
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.openflow.flow import Field, Match

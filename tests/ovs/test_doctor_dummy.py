@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.killed import kill_listener
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather

@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import PATIENCE_S
-from xenoovs.datapath.host import Unresponsive
+from xenoovs.datapath.fact import Unresponsive
 from xenoovs.switch import endpoint, host_facts
 from xenoovs.switch.endpoint import ANSWER_S, Endpoint, ask_database, ask_vswitchd
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.fake_switch import FakeSwitch
-from xenoovs.datapath.host import BridgeState, PortState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.errors import (
     BridgeMissing,
     BundleRejected,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.snapshot import PortView
-from xenoovs.datapath.host import PortState
+from xenoovs.datapath.database import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.ovsdb import Ports, follow_ports

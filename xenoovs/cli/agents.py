@@ -48,7 +48,7 @@ from xenoovs.cli.via import Reach, Way, reaching, wake
 from xenoovs.config.bridges import choose_bridge
 from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import check_bridges, split_config
-from xenoovs.datapath.host import PortState
+from xenoovs.datapath.database import PortState
 from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.switch.endpoint import Endpoint

@@ -25,7 +25,7 @@ from xenoovs.cli.options import (
     where_of,
 )
 from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.endpoint import require_answers

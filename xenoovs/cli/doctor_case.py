@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.tunnel_ports import wanted_ports
-from xenoovs.datapath.host import NOT_READ, BackendFacts, Fact, HostFacts, Unknown, Unresponsive
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown, Unresponsive
+from xenoovs.datapath.host import BackendFacts, HostFacts
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xenoovs.compile.tunnel_ports import IPSEC_OPTIONS
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import Ipsec

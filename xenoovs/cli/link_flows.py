@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xenoovs.datapath.host import BridgeState, Unknown
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.logical_flow import LogicalFlow
 from xenoovs.errors import CommandFailed, counted
 from xenoovs.switch.appctl import Appctl

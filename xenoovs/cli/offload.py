@@ -16,7 +16,8 @@ from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.compile.tunnel_ports import encapsulation_to
-from xenoovs.datapath.host import BridgeState, Unknown
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, match_of
 from xenoovs.datapath.outer import Encapsulation

@@ -21,7 +21,7 @@ import click
 from xenoovs.cli.completion import complete_config_bridge, complete_lab, complete_service
 from xenoovs.cli.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.cli.output import print_json
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import (
     BridgeNotChosen,
     FlowConflict,

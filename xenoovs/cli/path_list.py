@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from xenoovs.cli.options import OutputFormat, connect
 from xenoovs.cli.output import echo
-from xenoovs.datapath.host import Device, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Device
 from xenoovs.errors import MeasureError, first_names
 from xenoovs.measure.bed_paths import kind_of
 from xenoovs.paths.enumerate import DUPLEX, BridgePort, ListedPath, listed_paths, paths_file, used_resources

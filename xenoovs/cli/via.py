@@ -22,7 +22,7 @@ from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
 from xenoovs.controller.switch import ControllerSwitch, port_states
-from xenoovs.datapath.host import BridgeState, PortState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks

@@ -59,7 +59,7 @@ from xenoovs.cli.why_evidence import (
 )
 from xenoovs.compile.offloadable.table import Version
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded

@@ -13,7 +13,8 @@ from xenoovs.cli.recorded import open_dump, read_text
 from xenoovs.compile.offloadable.check import check_megaflow, overall
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, Version, render_version
 from xenoovs.compile.program import compile_onto
-from xenoovs.datapath.host import Daemon, Fact, HostFacts, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Daemon, HostFacts
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid

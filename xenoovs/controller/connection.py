@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 
 from xenoovs.controller.session import Session
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
 from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.registry import Registry
-from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, Controller, Fact, PortState, Unknown
+from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac

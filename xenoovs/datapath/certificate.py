@@ -8,12 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
+from xenoovs.datapath.fact import Fact
 from xenoovs.errors import ParseError
-
-if TYPE_CHECKING:
-    from xenoovs.datapath.host import Fact
 
 PRINT_CERTIFICATE = (
     *("openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-dates", "-ext", "subjectAltName"),

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from xenoovs.datapath.certificate import CertificateFiles
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.fact import Fact
 from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
-
-if TYPE_CHECKING:
-    from xenoovs.datapath.host import BridgeState, Fact, PortState
 
 _DST_PORTS = {"vxlan": 4789, "geneve": 6081}
 """As IANA assigned them (RFC 7348, 7; RFC 8926, 7), and Open vSwitch has by default."""

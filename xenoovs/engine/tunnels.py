@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xenoovs.compile.tunnel_ports import encapsulation_to, wanted_ports
-from xenoovs.datapath.host import UNKNOWN_TYPE, Unknown
+from xenoovs.datapath.database import UNKNOWN_TYPE
+from xenoovs.datapath.fact import Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import PortCheck, Switch
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Protocol
 
-from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, Fact
+from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState
+from xenoovs.datapath.fact import Fact
 from xenoovs.errors import (
     BridgeMissing,
     BridgeOfOvn,

@@ -11,17 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from xenoovs.datapath.host import (
-    BackendFacts,
-    Device,
-    Eswitch,
-    Fact,
-    Feature,
-    KernelFacts,
-    Neighbour,
-    Subfunction,
-    Unknown,
-)
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import BackendFacts, Device, Eswitch, Feature, KernelFacts, Neighbour, Subfunction
 from xenoovs.errors import ParseError
 from xenoovs.switch.kernel_config import read_tc_chains
 from xenoovs.switch.netns import Netns

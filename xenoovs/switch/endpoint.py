@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.datapath.host import Unresponsive
+from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
 

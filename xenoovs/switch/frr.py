@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from xenoovs.datapath.host import Bgp, Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
 from xenoovs.model.address import IPAddress, family_of

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import W_OK, access
 
-from xenoovs.datapath.host import Database, Device, Eswitch, Fact, Feature, HostFacts, Unknown
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Device, Eswitch, Feature, HostFacts
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.switch.devices import (

@@ -6,7 +6,7 @@ import gzip
 import os
 from pathlib import Path
 
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 
 _MAX_BYTES = 4 << 20
 """Debian's has 0.3 MB."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from xenoovs.datapath.host import BridgeState, Fact, Unknown
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import (
     BridgeMissing,
     CommandFailed,

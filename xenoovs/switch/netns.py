@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
 from xenoovs.switch.endpoint import Endpoint

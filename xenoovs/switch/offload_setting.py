@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xenoovs.datapath.host import Database, Unknown
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import OffloadUnchanged, SwitchError
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_database

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xenoovs.datapath.host import BridgeState, Controller, Database, Mirror, PortState
+from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.datapath.ovn import INSTALLED, LOCALNET, BridgeMarks, OvnChassis, chassis_of, use_of
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to

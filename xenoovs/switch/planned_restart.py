@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint

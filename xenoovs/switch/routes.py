@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.errors import ParseError

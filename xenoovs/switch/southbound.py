@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.logical_flow import LogicalFlow, parse_logical_flows
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
 from xenoovs.switch.process import run

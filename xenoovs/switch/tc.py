@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xenoovs.datapath.host import Fact, TcRules, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import TcRules
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, has_hw_counters, parse_tc_json, with_known_counters
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl

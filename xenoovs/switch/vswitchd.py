@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from xenoovs.datapath.host import Daemon, Database, Fact, OffloadHistory, OffloadState, Unknown
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of

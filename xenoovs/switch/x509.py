@@ -16,7 +16,7 @@ from xenoovs.datapath.certificate import (
     parse_certificate,
     parse_public_key,
 )
-from xenoovs.datapath.host import Fact, Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SystemFailure
 from xenoovs.switch.process import try_run
 

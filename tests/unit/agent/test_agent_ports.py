@@ -16,7 +16,8 @@ from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
 from xenoovs.agent import report
 from xenoovs.config.load import load_config
-from xenoovs.datapath.host import UNKNOWN_TYPE, BridgeState, PortState, Unknown
+from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, PortState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import IpsecState, parse_policies
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import PlanOptions

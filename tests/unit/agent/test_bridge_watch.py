@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
-from xenoovs.datapath.host import PortState
+from xenoovs.datapath.database import PortState
 from xenoovs.switch.ovsdb import Ports
 
 BALANCER = small.balancer(small.service(small.claim(), 1, 1))

@@ -9,7 +9,7 @@ import pytest
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
-from xenoovs.datapath.host import NOT_READ, Unknown
+from xenoovs.datapath.fact import NOT_READ, Unknown
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.doctor.check import ForeignCost, ForeignFlows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.host import BridgeState, PortState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_port, tunnel_ports
 from xenoovs.verify.check import BridgePorts

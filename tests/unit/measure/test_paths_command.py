@@ -11,7 +11,9 @@ import pytest
 from tests.command_line import CommandLine
 from tests.unit.measure.made import paths_run, rate_run, write
 from xenoovs.config.load import load_config
-from xenoovs.datapath.host import NOT_READ, BridgeState, Database, Device, HostFacts, PortState
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import NOT_READ
+from xenoovs.datapath.host import Device, HostFacts
 
 PATHS = """\
 version: 1

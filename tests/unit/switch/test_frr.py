@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.host import Bgp, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Bgp
 from xenoovs.switch.frr import BgpRoute, FrrUnavailable, read_bgp, read_bgp_routes
 
 VIP, VIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.host import Subfunction, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Subfunction
 from xenoovs.errors import ParseError
 from xenoovs.switch.devices import parse_mode, parse_parameter, parse_subfunctions
 

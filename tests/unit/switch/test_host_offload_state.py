@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.datapath.host import OffloadHistory, OffloadState, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import OffloadHistory, OffloadState
 from xenoovs.errors import ParseError
 from xenoovs.switch.vswitchd import (
     judge_offload,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from xenoovs.datapath.host import BridgeState, Controller, Database, Mirror, PortState
+from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_database

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.switch.devices import device_pci, read_kernel
 
 RELEASE = "6.1.0-49-arm64"

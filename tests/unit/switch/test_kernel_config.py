@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.switch.kernel_config import read_tc_chains
 
 _ON, _OFF = "CONFIG_NET_SCHED=y\nCONFIG_NET_TC_SKB_EXT=y\n", "# CONFIG_NET_TC_SKB_EXT is not set\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ParseError
 from xenoovs.switch.devices import parse_sysctls
 from xenoovs.switch.netns import Netns

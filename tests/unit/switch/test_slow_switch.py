@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
-from xenoovs.datapath.host import NOT_READ, Daemon, Database, OffloadState
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import NOT_READ
+from xenoovs.datapath.host import Daemon, OffloadState
 from xenoovs.errors import CommandFailed, SwitchUnreachable
 from xenoovs.switch import management, offload_setting, planned_restart
 from xenoovs.switch.endpoint import Endpoint

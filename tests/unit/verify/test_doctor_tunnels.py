@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xenoovs.datapath.host import NOT_READ, BridgeState, Database, Device, Fact, HostFacts, PortState, Unknown
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
+from xenoovs.datapath.host import Device, HostFacts
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, RemoteAnswers, RequiredTunnel, Requirements
 from xenoovs.verify.doctor.tunnels import check_probe_ports, check_reflectors, check_source_ports
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
-from xenoovs.datapath.host import Feature, KernelFacts, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Feature, KernelFacts
 from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.why.case import Evidence, shape_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.command_line import CommandLine
 from tests.unit.verify.why_cases import case, host, megaflow
-from xenoovs.datapath.host import BridgeState, Database, PortState
+from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.parse import Hints
 from xenoovs.verify.why.flows import action_reasons
 from xenoovs.verify.why.reason import Cause

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xenoovs.datapath.host import (
-    BridgeState,
-    Daemon,
-    Database,
-    Device,
-    Feature,
-    HostFacts,
-    OffloadHistory,
-    OffloadState,
-    PortState,
-)
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.megaflow import Megaflow, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.verify.commands import CommandTarget

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from xenoovs.datapath.certificate import AUTHORITIES, Certificate, CertificateFiles
-from xenoovs.datapath.host import PortState, Unknown
+from xenoovs.datapath.database import PortState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")

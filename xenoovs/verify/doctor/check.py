@@ -6,18 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from xenoovs.compile.tunnel_ports import WantedPort
-from xenoovs.datapath.host import (
-    NOT_READ,
-    BackendFacts,
-    BridgeState,
-    Daemon,
-    Database,
-    Device,
-    Fact,
-    HostFacts,
-    PortState,
-    Unknown,
-)
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
+from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
 from xenoovs.verify.preempted import PreemptingRule
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from xenoovs.datapath.host import BackendFacts, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import BackendFacts
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor import certificates, nic, openvswitch, ovn, tunnel_ends, tunnel_ports, tunnels
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import BridgeState, Device, OffloadHistory, Unknown, Unresponsive
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.fact import Unknown, Unresponsive
+from xenoovs.datapath.host import Device, OffloadHistory
 from xenoovs.verify.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config, vsctl
 from xenoovs.verify.preempted import PreemptingRule
 

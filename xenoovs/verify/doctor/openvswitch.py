@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.host import BridgeState, Daemon, Mirror, Unknown, Unresponsive
+from xenoovs.datapath.database import BridgeState, Mirror
+from xenoovs.datapath.fact import Unknown, Unresponsive
+from xenoovs.datapath.host import Daemon
 from xenoovs.errors import counted, worded
 from xenoovs.verify.doctor.check import (
     PURGE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import BridgeState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.ovn import OvnChassis
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, HostCheck
 

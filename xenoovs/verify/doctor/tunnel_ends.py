@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
 from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
 from xenoovs.verify.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xenoovs.compile.tunnel_ports import WantedPort
-from xenoovs.datapath.host import BridgeState, PortState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl
 
 _PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")

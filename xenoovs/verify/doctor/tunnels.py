@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import Unknown
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import counted
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 from xenoovs.verify.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, vsctl

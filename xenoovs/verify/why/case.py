@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from xenoovs.datapath.host import (
-    BridgeState,
-    Database,
-    Device,
-    HostFacts,
-    OffloadHistory,
-    OffloadState,
-    PortState,
-    Unknown,
-)
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Device, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xenoovs.datapath.host import Feature, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.datapath.tunnel import is_tunnel_device

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.compile.offloadable.table import SOURCES
-from xenoovs.datapath.host import BridgeState, Feature
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.verify.why.case import MINIFLOW, Case

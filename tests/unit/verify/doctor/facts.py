@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from xenoovs.datapath.database import BridgeState, Controller, Database, PortState
 from xenoovs.datapath.host import (
-    BridgeState,
-    Controller,
     Daemon,
-    Database,
     Device,
     Eswitch,
     Feature,
@@ -18,7 +16,6 @@ from xenoovs.datapath.host import (
     KernelFacts,
     OffloadHistory,
     OffloadState,
-    PortState,
     TcRules,
 )
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, ForeignCost, ForeignFlows, Requirements

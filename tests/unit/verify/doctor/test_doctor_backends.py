@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.unit.verify.doctor.facts import HOST, WANTED, only, states
-from xenoovs.datapath.host import BackendFacts, Neighbour, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import BackendFacts, Neighbour
 from xenoovs.verify.doctor import examine
 from xenoovs.verify.doctor.check import CheckState, DoctorCase, RequiredBackend
 

@@ -19,7 +19,8 @@ from tests.unit.verify.doctor.facts import (
     with_host,
     with_wanted,
 )
-from xenoovs.datapath.host import Controller, Mirror, Unknown
+from xenoovs.datapath.database import Controller, Mirror
+from xenoovs.datapath.fact import Unknown
 from xenoovs.verify.doctor import openvswitch
 from xenoovs.verify.doctor.check import CheckState, DoctorCase, ForeignFlows
 

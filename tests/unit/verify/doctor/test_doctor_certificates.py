@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from xenoovs.datapath.certificate import Certificate, CertificateFiles, PrivateKey, parse_certificate
-from xenoovs.datapath.host import BridgeState, Database, Fact, HostFacts, PortState, Unknown
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import HostFacts
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.verify.doctor.certificates import check_certificates
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase

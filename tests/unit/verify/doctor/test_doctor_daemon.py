@@ -18,7 +18,8 @@ from tests.unit.verify.doctor.facts import (
     with_host,
     with_wanted,
 )
-from xenoovs.datapath.host import OffloadState, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import OffloadState
 from xenoovs.verify.doctor import openvswitch
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 

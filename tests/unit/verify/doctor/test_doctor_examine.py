@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.verify.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
-from xenoovs.datapath.host import Feature, HostFacts, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Feature, HostFacts
 from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.examine import examine, has_wrong, safe_fixes, to_json

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, with_bridge, with_host
-from xenoovs.datapath.host import Database, KernelFacts, Unknown
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import KernelFacts
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.nic import TC_MODULES

@@ -19,7 +19,8 @@ from tests.unit.verify.doctor.facts import (
     with_host,
     with_wanted,
 )
-from xenoovs.datapath.host import Device, Eswitch, Subfunction, Unknown
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Device, Eswitch, Subfunction
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckState
 

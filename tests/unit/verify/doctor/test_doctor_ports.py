@@ -23,7 +23,9 @@ from tests.unit.verify.doctor.facts import (
     with_device,
     with_host,
 )
-from xenoovs.datapath.host import BridgeState, Feature, OffloadState, PortState, TcRules, Unknown
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Feature, OffloadState, TcRules
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase

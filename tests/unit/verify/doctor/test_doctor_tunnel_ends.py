@@ -7,18 +7,9 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from xenoovs.datapath.host import (
-    BridgeState,
-    Daemon,
-    Database,
-    Device,
-    Fact,
-    HostFacts,
-    OffloadHistory,
-    OffloadState,
-    PortState,
-    Unknown,
-)
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.ipsec import IpsecState, RouteTo, SecurityAssociation, parse_policies
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts, tunnel_ends
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Requirements

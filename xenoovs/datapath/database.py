@@ -1,0 +1,127 @@
+"""What the database of Open vSwitch says: bridges, ports, controllers, mirrors, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xenoovs.datapath.ovn import OvnChassis, OvnUse
+
+UNKNOWN_TYPE = ""
+"""The type of a port that only OpenFlow describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """A port of a bridge (ovs-vswitchd.conf.db(5), table Interface).
+
+    Attributes:
+        ofport: OpenFlow port number; None while there is none, as for a device that does not exist.
+        type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...; UNKNOWN_TYPE.
+        link_up: None where Open vSwitch does not say.
+        error: Why the port does not work.
+        iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
+        options: column options; empty where the reader does not ask for it.
+        mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
+    """
+
+    name: str
+    ofport: int | None = None
+    type: str = "system"
+    link_up: bool | None = None
+    mac: str | None = None
+    error: str | None = None
+    mtu: int | None = None
+    iface_id: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A row of table Controller. `role`: `master`, `slave` or `other`; None: none yet."""
+
+    target: str
+    is_connected: bool = False
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A row of table Mirror: packets of some ports are copied.
+
+    Attributes:
+        output: the port that copies leave by; None: the VLAN `output_vlan`, if any.
+        snaplen: copies are shortened to so many bytes; None: they are whole.
+    """
+
+    name: str
+    output: str | None = None
+    output_vlan: int | None = None
+    snaplen: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeState:
+    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
+
+    Attributes:
+        ports: Sorted by name; among them the bridge's own, of the bridge's name.
+        hw_offload: other_config:hw-offload; None where it is not set, which means no.
+        max_idle_ms: other_config:max-idle; None where it is not set.
+        max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
+        exporters: columns that are set of `sflow`, `ipfix` and `netflow`.
+        ovn: what OVN has to do with it; None: nothing, or the database is not at hand.
+    """
+
+    name: str
+    ports: tuple[PortState, ...] = ()
+    datapath_type: str = "system"
+    datapath_id: str | None = None
+    fail_mode: str = "standalone"
+    controllers: tuple[Controller, ...] = ()
+    hw_offload: bool | None = None
+    max_idle_ms: int | None = None
+    max_revalidator_ms: int | None = None
+    exporters: tuple[str, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
+    ovn: OvnUse | None = None
+
+    def port(self, name: str) -> PortState | None:
+        return next((port for port in self.ports if port.name == name), None)
+
+    @property
+    def ofports(self) -> dict[str, int]:
+        """Port name to OpenFlow port number, for ports that have one."""
+        return {port.name: port.ofport for port in self.ports if port.ofport is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Table Open_vSwitch and the bridges.
+
+    Attributes:
+        config: column other_config.
+        datapath_types: datapath types that this Open vSwitch supports.
+        doca_initialized: only in NVIDIA's fork, else None.
+        chassis: ovn-controllers that the database configures.
+    """
+
+    config: Mapping[str, str] = field(default_factory=dict, hash=False)
+    bridges: tuple[BridgeState, ...] = ()
+    datapath_types: tuple[str, ...] = ()
+    doca_initialized: bool | None = None
+    doca_version: str | None = None
+    chassis: tuple[OvnChassis, ...] = ()
+
+    @property
+    def has_doca(self) -> bool:
+        """Whether this is NVIDIA's fork with OVS-DOCA."""
+        return self.doca_initialized is not None or "doca" in self.datapath_types
+
+    def bridge(self, name: str) -> BridgeState | None:
+        return next((bridge for bridge in self.bridges if bridge.name == name), None)
+
+    def bridge_of(self, port: str) -> BridgeState | None:
+        """The bridge that has `port`."""
+        return next((bridge for bridge in self.bridges if bridge.port(port) is not None), None)
