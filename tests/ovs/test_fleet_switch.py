@@ -191,3 +191,32 @@ def test_whatever_happens_while_a_dpu_waits_its_flows_are_whole_and_end_right(st
         one.process.send_signal(signal.SIGCONT)
         eventually(lambda: one.blocks() == drained, "the same blocks")
     eventually(store.is_well, "the fleet")
+
+
+def test_an_agent_that_is_the_controller_of_its_bridge_switches_at_the_time(store: FleetServers) -> None:
+    one, two = store.dpus
+    given = two.blocks()
+    two.stop()
+    two.process = start(*two.argv()[1:], "--via", "controller", "--attach")
+    # Open vSwitch deletes all flows of a bridge that gets its first controller.
+    assert two.process.stderr is not None
+    assert any("flows changed" in line for line in two.process.stderr)
+    eventually(lambda: store.is_well() and two.blocks() == given, "its flows")
+    with overriding(store, "drain") as process:
+        at_ms = switch_at_ms(store)
+
+        def has_switched() -> bool:
+            blocks = two.blocks()
+            assert blocks == given or time.time() * 1000 >= at_ms
+            return blocks != given
+
+        eventually(has_switched, "the switch")
+        assert "applied by 2 of 2 DPUs" in finish(process).out
+    assert two.blocks() == one.blocks()
+
+    def is_ready_in_time() -> bool:
+        command = "undrain" if "dns/fips2" in store.fleet("status").out else "drain"
+        assert store.fleet(command, "dns", "fips2").status == 0
+        return bool((found := dpus(store)["dpu2"])["prepared"] == found["applied"])
+
+    eventually(is_ready_in_time, "a change that it had planned before the time")

@@ -1,0 +1,120 @@
+"""A fleet whose store is a cluster of three with TLS, and an agent that reads it through two tiers of relays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.command_line import SMALL_CONFIG, CommandLine, Said, start
+from tests.ovs.certificates import certificates
+from tests.ovs.fleets import flow_changes, running_fleet, wait_for_agents
+from tests.ovs.stores import loopback
+from tests.patience import eventually
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server
+from xenoovs.switch.certificates import Certificates
+
+pytestmark = pytest.mark.ovs
+
+HOSTS = [loopback(number, 236) for number in (1, 2, 3)]
+NEAR, FAR = loopback(4, 236), loopback(5, 236)
+"""Of the relays: the near one reads from the servers, the far one from the near one."""
+
+
+def options_of(tls: Certificates) -> list[object]:
+    return ["--tls-key", tls.key, "--tls-cert", tls.certificate, "--tls-ca", tls.authority]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The directories of its hosts, and the remotes that agents use."""
+
+    xenoovs: CommandLine
+    directories: list[Path]
+    remotes: list[object]
+
+    def fleet(self, host: int, command: str, *arguments: object) -> Said:
+        return self.xenoovs("fleet", command, *arguments, "--directory", self.directories[host])
+
+    @property
+    def leader(self) -> int:
+        remotes = [files_of(each, StoreDatabase.FLEET).remote for each in self.directories]
+        return [server_state(remote, StoreDatabase.FLEET).is_leader for remote in remotes].index(True)
+
+
+@contextmanager
+def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA) -> Iterator[Cluster]:
+    """As docs/how-to/fleet.md sets it up."""
+    directories = [directory / f"host{number}" for number in (1, 2, 3)]
+    tls = options_of(certificates(authority, directory, "store"))
+    with ExitStack() as stack:
+
+        def fleet(command: str, where: Path, *options: object) -> None:
+            for name in (*(database.value for database in StoreDatabase), "relay"):
+                stack.callback(stop_server, ServerFiles(where, name))
+            said = xenoovs("fleet", command, *options, *tls, "--directory", where)
+            assert (said.status, said.err) == (0, ""), said.out + said.err
+
+        for host, where in zip(HOSTS, directories, strict=True):
+            fleet("init", where, "--servers", ",".join(HOSTS), "--local", host)
+        for host, where in zip(HOSTS, directories, strict=True):
+            fleet("server", where, "--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+        source = ",".join(f"ssl:{host}:6661" for host in HOSTS)
+        fleet("relay", directory / "near", "--from", source, "--listen", f"{NEAR}:6662")
+        fleet("relay", directory / "far", "--from", f"ssl:{NEAR}:6662", "--listen", f"{FAR}:6662")
+        states = ",".join(f"ssl:{host}:6663" for host in HOSTS)
+        yield Cluster(xenoovs, directories, ["--fleet", f"ssl:{FAR}:6662", "--fleet-state", states])
+
+
+def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_tiers_of_relays(
+    tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    authority, file = trustme.CA(), tmp_path / "fleet.json"
+    services = tmp_path / "services.yaml"
+    services.write_text(SMALL_CONFIG)
+    with running_fleet(tmp_path, xenoovs, dpus=1) as store:
+        (dpu,) = store.dpus
+        store.fleet("apply", services, "--now", "--yes")
+        wait_for_agents(store)
+        eventually(store.is_well, "the first config")
+        assert store.fleet("weight", "dns", "fips2", "50").status == 0
+        assert store.fleet("export", file).status == 0
+        dpu.stop()
+        store.end_controller()
+        store.stop()
+        with running_cluster(tmp_path, xenoovs, authority) as cluster:
+            leader = cluster.leader
+            follower = (leader + 1) % len(HOSTS)
+            said = cluster.fleet(follower, "restore", file, "--yes")
+            assert (said.status, said.err) == (0, ""), said.out
+            store.controllers.append(start("fleet", "serve", "--directory", cluster.directories[leader]))
+            with flow_changes(dpu, tmp_path / "changes") as changes:
+                told = changes.read_text()
+                tls = options_of(certificates(authority, tmp_path, "dpu1"))
+                words = ["agent", dpu.config, "--db", dpu.bridge.ovs.db, *cluster.remotes, *tls, "--dpu", "dpu1"]
+                dpu.process = start(*words)
+                eventually(lambda: states(cluster, leader) == ["applied"], "the restored generation")
+                assert changes.read_text() == told
+            blocks = dpu.blocks()
+            # A command at a follower, which passes it on to the leader.
+            assert cluster.fleet(follower, "undrain", "dns", "fips2").status == 0
+            assert dpu.blocks() != blocks
+            servers = document(cluster, leader)["servers"]
+            assert sorted(each["role"] for each in servers if each["database"] == "xenoovs") == ["leader"]
+            dpu.stop()
+
+
+def document(cluster: Cluster, host: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.fleet(host, "status", "-o", "json").out)
+    return found
+
+
+def states(cluster: Cluster, host: int) -> list[str]:
+    return [dpu["state"] for dpu in document(cluster, host)["dpus"]]
