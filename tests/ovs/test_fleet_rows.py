@@ -108,10 +108,15 @@ TUNNELED = SMALL_CONFIG.replace("services:", "tunnels: [{name: gnv0, type: genev
 
 
 def add_tunnel(dpu: FleetDpu, name: str, local: str) -> None:
-    """Make the port as `xenoovs tunnels` says, and write the tunnel to the file of the DPU."""
-    options = ("type=geneve", "options:remote_ip=flow", f"options:local_ip={local}", "options:key=flow")
-    dpu.bridge.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, *options)
+    """Write the tunnel to the file of the DPU, and make the port as `xenoovs tunnels` says, with that file."""
     dpu.config.write_text(dpu.config.read_text() + f"tunnels: [{{name: {name}, type: geneve, local: {local}}}]\n")
+    xenoovs, db = dpu.store.xenoovs, ("--db", dpu.bridge.ovs.db)
+    shown = xenoovs("doctor", dpu.config, *db)
+    assert f"tunnel port {name}: does not exist" in shown.out, shown.out + shown.err
+    assert "services as the agent saved them: generation " in shown.err
+    shown = xenoovs("tunnels", dpu.config, *db)
+    assert shown.status == 0, shown.err
+    run(["sh", "-c", shown.out])
 
 
 def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> None:
@@ -131,6 +136,13 @@ def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> Non
     add_tunnel(two, "tun9", "192.168.77.2")
     eventually(store.is_well, "the tunnel")
     assert any("output:gnv0" in line for line in one.blocks())
+    # Commands that would decide by themselves are refused; others go by what the agent has saved.
+    shown = store.xenoovs("plan", one.config, "--db", one.bridge.ovs.db)
+    assert (shown.status, "is the file of a DPU of a fleet" in shown.err) == (64, True)
+    shown = store.xenoovs("status", one.config, "--db", one.bridge.ovs.db)
+    assert "far" in shown.out
+    shown = store.xenoovs("validate", one.config)
+    assert "dpu1.yaml: valid, " in shown.out, shown.err
     assert one.blocks() == [line.replace("tun9", "gnv0") for line in two.blocks()]
     assert store.fleet("diff").status == 0
 

@@ -57,7 +57,9 @@ def validate_command(context: click.Context, /, config: Path, output: OutputForm
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
     """
-    context.exit(for_each_bridge(load_bridges(config), output, lambda balancer: _validate(config, balancer, output)))
+    context.exit(
+        for_each_bridge(load_bridges(config, of_dpu=True), output, lambda balancer: _validate(config, balancer, output))
+    )
 
 
 def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:

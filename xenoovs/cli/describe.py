@@ -74,14 +74,14 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     megaflows.
     """
     request = backend_request(words)
-    balancer = None if config is None else load_resolved(config)
+    balancer = None if config is None else load_resolved(config, of_dpu=True)
     client = agent_of(where, *(() if balancer is None else (balancer.uplinks.label, balancer.uplinks.bridge)))
     client = client or (None if config is not None else _only_agent(where))
     remarks: tuple[str, ...] = ()
     if client is not None:
         described = tuple(_from_agent(client, request))
     else:
-        balancer = balancer or load_resolved(find_config(where.lab, instead="--config FILE"))
+        balancer = balancer or load_resolved(find_config(where.lab, instead="--config FILE"), of_dpu=True)
         described, remarks = _from_bridge(balancer, reach(where.db, where.lab), request)
     if output is OutputFormat.JSON:
         print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})

@@ -102,7 +102,7 @@ def doctor_command(
     if yes and not (fix or setting):
         raise click.UsageError("--yes goes with --fix or --set.")
     config = config or (find_config(lab) if backends else environment_config())
-    loaded, switch = None if config is None else load_bridges(config), connect(db, lab)
+    loaded, switch = None if config is None else load_bridges(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
     place = _lab_of(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None

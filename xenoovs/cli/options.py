@@ -229,28 +229,30 @@ class LoadedConfig:
     is_listed: bool
 
 
-def load(config: Path, *, for_lab: bool = False, bridge: str | None = None) -> Balancer:
+def load(config: Path, *, for_lab: bool = False, bridge: str | None = None, of_dpu: bool = False) -> Balancer:
     """Return what a config says about one bridge: that of --bridge or --lab, else the only one.
 
     Args:
         config: The file; `-`: standard input.
         for_lab: Whether the config is for a lab that is not up yet.
         bridge: Its name, where the config has several and the user names none.
+        of_dpu: Whether the file of a DPU of a fleet will do, with the services that its agent has saved.
 
     Raises:
         ConfigError, ConfigUnreadable, LabError.
         click.UsageError: The config has several bridges and none is chosen, or has no bridge of that name.
     """
-    (balancer,) = _load(config, for_lab=for_lab, bridge=bridge, is_for_one=True).balancers
+    (balancer,) = _load(config, for_lab=for_lab, bridge=bridge, is_for_one=True, of_dpu=of_dpu).balancers
     return balancer
 
 
-def load_bridges(config: Path) -> LoadedConfig:
-    """Return what a config says about all of its bridges, or about the chosen one. Raises as `load`."""
-    return _load(config, for_lab=False, bridge=None, is_for_one=False)
+def load_bridges(config: Path, *, of_dpu: bool = False) -> LoadedConfig:
+    """Return what a config says about all of its bridges, or about the chosen one. `of_dpu`, and raises, as `load`."""
+    return _load(config, for_lab=False, bridge=None, is_for_one=False, of_dpu=of_dpu)
 
 
-def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool) -> LoadedConfig:
+def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, of_dpu: bool) -> LoadedConfig:
+    from xenoovs.cli.dpu_file import dpu_config, has_fleet_ports, is_dpu_file, refusal
     from xenoovs.config.bridges import choose_bridge
     from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
     from xenoovs.config.load import check_bridges, read_config, split_config
@@ -260,10 +262,13 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool) 
     if is_plan(config):
         raise click.UsageError(f"{config} is a saved plan, no config: `xenoovs apply {config}` makes its change.")
     if str(config) == "-":
-        file, trees = "<stdin>", split_config(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), file="<stdin>")
+        file, data, sources = "<stdin>", sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), None
     else:
-        file = str(config)
-        trees = split_config(read_config(config), file=file, sources=ConfigSources(config))
+        file, data, sources = str(config), read_config(config), ConfigSources(config)
+    trees = split_config(data, file=file, sources=sources)
+    is_of_dpu = is_dpu_file(trees[0].joined.root)
+    if is_of_dpu and not of_dpu and has_fleet_ports(trees[0].joined.root):
+        raise refusal(file)
     is_listed = trees[0].is_listed
     name = chosen_bridge() or (bridge if is_listed else None)
     if lab and is_listed and name is None:
@@ -276,7 +281,10 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool) 
         except BridgeNotChosen as error:
             raise click.UsageError(f"{error}.") from None
         name_bridge(trees[0].label if is_listed else None)
-    balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
+    if is_of_dpu and of_dpu:
+        balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
+    else:
+        balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
     if lab:
         from xenoovs.lab.lab import open_lab
         from xenoovs.lab.probing import in_lab
@@ -325,9 +333,12 @@ def check_service(balancer: Balancer, name: str | None) -> None:
         raise click.UsageError(f"--service {name}: the config has {', '.join(names)}.{did_you_mean(name, names)}")
 
 
-def load_resolved(config: Path) -> Balancer:
-    """Load a config, and resolve the MACs of backends that have only an address. Raises ConfigError, MacUnknown."""
-    return resolved(load(config))
+def load_resolved(config: Path, *, of_dpu: bool = False) -> Balancer:
+    """Load a config, and resolve the MACs of backends that have only an address. `of_dpu`: as of `load`.
+
+    Raises ConfigError, MacUnknown.
+    """
+    return resolved(load(config, of_dpu=of_dpu))
 
 
 def resolved(balancer: Balancer) -> Balancer:

@@ -62,7 +62,7 @@ def remove_command(
     if config is None:
         bridges = [name for name, state in states.items() if state.ovn is None or not state.ovn.is_owner]
     else:
-        bridges = [balancer.uplinks.bridge for balancer in load_bridges(config).balancers]
+        bridges = [balancer.uplinks.bridge for balancer in load_bridges(config, of_dpu=True).balancers]
     for state in (states[bridge] for bridge in bridges if bridge in states):
         require_not_of_ovn(state)
     for bridge in bridges:

@@ -207,7 +207,7 @@ def status_command(context: click.Context, /, **given: Any) -> None:
 def _of_config(config: Path, options: StatusOptions) -> int:
     """Show each bridge of a config, from its agent if it has one. Return the exit status."""
 
-    loaded = load_bridges(config)
+    loaded = load_bridges(config, of_dpu=True)
 
     def show(balancer: Balancer) -> int:
         balancer = resolved(balancer)

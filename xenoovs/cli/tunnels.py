@@ -38,7 +38,7 @@ def tunnels_command(config: Path, *, db: str | None, lab: str | None, output: Ou
     Example:
       xenoovs tunnels my.yaml | sh
     """
-    balancer = load_resolved(config)
+    balancer = load_resolved(config, of_dpu=True)
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
     target = where_of(connect(db, lab).endpoint, config=config, lab=lab)
     key = f"`{target.text('xenoovs doctor FILE --fix')}` writes it"
@@ -87,7 +87,7 @@ def receive_command(
     Example:
       xenoovs receive my.yaml b1 | ssh dpu1 sh
     """
-    balancer = load_resolved(config)
+    balancer = load_resolved(config, of_dpu=True)
     found = receiver_of(balancer, backend, host_port=host_port, uplink=uplink)
     if found is None:
         raise click.UsageError(_no_receiver(balancer, backend))

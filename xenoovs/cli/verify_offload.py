@@ -197,7 +197,7 @@ def verify_offload_command(
 
     def run() -> int:
         if config is not None:
-            loaded = _with_services(load_bridges(config), services)
+            loaded = _with_services(load_bridges(config, of_dpu=True), services)
             one = "--watch" if watch else "--from-dump" if from_dump else ""
             return for_each_bridge(loaded, output, check_of_config, needs_one=one)
         if from_dump is not None:

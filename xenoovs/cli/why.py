@@ -226,7 +226,7 @@ def why_command(
     selected = MegaflowFilter(service, source, ufid, None if config is not None else NamedBridges())
     balancer = None
     if config is not None:
-        balancer = load_resolved(config) if from_dump is None else load_recorded(config)
+        balancer = load_resolved(config, of_dpu=True) if from_dump is None else load_recorded(config)
         check_service(balancer, service)
     if from_dump is None:
         switch = reach(db, lab)
