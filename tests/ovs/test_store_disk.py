@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +70,8 @@ def remotes(servers: list[StoreServer]) -> str:
 
 
 def problems(server: StoreServer) -> str:
-    facts = next(each for each in host_facts(server.files.directory) if each.database is server.database)
+    found = host_facts(server.files.directory, reads_files=True)
+    facts = next(each for each in found if each.database is server.database)
     return "\n".join(facts.problems())
 
 
@@ -109,6 +112,32 @@ def test_a_server_with_a_full_disk_stops_nobody_and_starts_again(cluster: list[S
         with StoreClient(full.files.remote) as reader:
             eventually(lambda: set(first_view(reader).services) == names, "all, after a restart of the server")
     assert names == {"before", "meanwhile0", "meanwhile1", "meanwhile2", "after"}
+
+
+def test_a_gap_in_a_log_is_shown_while_the_server_runs_and_the_command_of_the_message_ends_it(
+    cluster: list[StoreServer],
+) -> None:
+    full = next(each for each in cluster if each is not leader(cluster))
+    rest = [each for each in cluster if each is not full]
+    with StoreClient(remotes(rest), with_intents=True) as writer:
+        first_view(writer)
+        write(writer, "before")
+        assert not any("has a gap" in problems(each) for each in cluster)
+        with full_disk(full):
+            for number in range(3):
+                write(writer, f"meanwhile{number}")
+        write(writer, "after")
+        eventually(lambda: "xenoovs.db has a gap, as after a full disk (record " in problems(full), "the gap")
+        assert not any("has a gap" in problems(each) for each in rest)
+        (command,) = re.findall(r"`(ovs-appctl [^`]*)`", problems(full))
+        run(shlex.split(command))
+        assert "has a gap" not in problems(full)
+        full.kill()
+        write(writer, "without it")
+        full.start()
+        names = set(first_view(writer).services)
+        with StoreClient(full.files.remote) as reader:
+            eventually(lambda: set(first_view(reader).services) == names, "all, after a crash of the server")
 
 
 def test_compaction_under_writes_loses_nothing_and_changes_no_leader(cluster: list[StoreServer]) -> None:

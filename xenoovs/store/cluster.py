@@ -11,13 +11,14 @@ from enum import Enum
 from pathlib import Path
 
 from xenoovs.display import duration, quantity
-from xenoovs.errors import StoreError, StoreUnreachable
+from xenoovs.errors import StoreError, StoreUnreachable, XenoovsError
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state
 from xenoovs.switch.process import try_run
 
 ROOM = 10
 """Times the size of the database that its disk should have free: a compaction writes the database again beside it."""
+_READINGS = 5
 _SILENT_TIMERS = 3
 """A leader hears from each server several times in an election timer (raft_run in ovsdb/raft.c)."""
 
@@ -150,6 +151,7 @@ class ServerFacts:
         cluster: What it says of its cluster; None: it stands alone, or does not answer.
         size_bytes: Of the database, with its log; None: there is no file.
         free_bytes: What is left on its disk.
+        gap: Why no server can start with the file of a cluster; an empty text: it can, or the file was not read.
     """
 
     database: StoreDatabase
@@ -159,6 +161,7 @@ class ServerFacts:
     cluster: ClusterStatus | None = None
     size_bytes: int | None = None
     free_bytes: int | None = None
+    gap: str = ""
 
     @property
     def has_room(self) -> bool:
@@ -178,18 +181,27 @@ class ServerFacts:
                 f"({quantity(self.size_bytes)}B): make room. With a full disk a server goes on in memory; then stop it "
                 "with `xenoovs fleet server --stop`, which writes its file again, and start it"
             )
+        if self.gap:
+            control = ServerFiles(self.file.parent, name).control
+            yield (
+                f"{self.file} has a gap, as after a full disk ({self.gap}): after a crash this server does not start. "
+                f"Make room, then run `ovs-appctl -t {control} ovsdb-server/compact {name}`: it writes the file again"
+            )
         for member in () if self.cluster is None else self.cluster.silent():
             since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
             yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
 
 
-def host_facts(directory: Path) -> tuple[ServerFacts, ...]:
+def host_facts(directory: Path, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
     """Return what is known of the two servers in the directory of a host.
+
+    Args:
+        reads_files: Whether to look for a gap in their files, which takes 0.02 s of processor time for each MB.
 
     Raises:
         StoreError: A server answers in an unknown form.
     """
-    return tuple(_facts(files_of(directory, database), database) for database in StoreDatabase)
+    return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
 
 
 def all_problems(facts: Sequence[ServerFacts]) -> list[str]:
@@ -197,7 +209,7 @@ def all_problems(facts: Sequence[ServerFacts]) -> list[str]:
     return [problem for each in facts for problem in each.problems()]
 
 
-def _facts(files: ServerFiles, database: StoreDatabase) -> ServerFacts:
+def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> ServerFacts:
     size = free = None
     with suppress(OSError):
         room = os.statvfs(files.database)
@@ -209,7 +221,29 @@ def _facts(files: ServerFiles, database: StoreDatabase) -> ServerFacts:
         if state.model == "clustered":
             cluster = _cluster_status(files, database)
             role = ServerRole.DOWN if cluster is None else cluster.role
-    return ServerFacts(database, files.database, role, is_connected, cluster, size, free)
+    gap = _gap(files) if reads_file and cluster is not None else ""
+    return ServerFacts(database, files.database, role, is_connected, cluster, size, free, gap)
+
+
+def _gap(files: ServerFiles) -> str:
+    """Return why a server cannot read its file; an empty text: it can, or this host cannot tell.
+
+    A server that could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log
+    tells.
+    """
+    said = ""
+    # What is written meanwhile may be read in part.
+    for _ in range(_READINGS):
+        try:
+            done = try_run(["ovsdb-tool", "check-cluster", str(files.database)])
+        except XenoovsError:
+            return ""
+        before, said = said, done.stderr.strip().removeprefix(f"ovsdb-tool: {files.database}: ")
+        if done.exit_code == 0:
+            return ""
+        if said == before:
+            break
+    return said
 
 
 def _cluster_status(files: ServerFiles, database: StoreDatabase) -> ClusterStatus | None:

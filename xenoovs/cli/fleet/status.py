@@ -52,7 +52,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     view, statuses, now_s = store.view(), store.statuses(), time.time()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=now_s)
     targets = target_rows(view, statuses, now_s=now_s)
-    servers = host_facts(store.directory)
+    servers = host_facts(store.directory, reads_files=True)
     change = next_change(view)
     problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
     problems += fleet_problems(change, statuses, stall=_stall(view, change))
