@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 
 from xenoovs.display import duration
-from xenoovs.errors import counted, first_names
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
@@ -69,9 +69,9 @@ class DpuRow:
     @property
     def note(self) -> str:
         """What is wrong, in words."""
-        drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
-            sorted(self.status.drift), most=3
-        )
+        count = len(self.status.drift)
+        drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
+        drift += first_names(sorted(self.status.drift), most=3)
         drifts = drift if self.status.drift else ""
         reasons = (self._service, self._wrong_clock, self.status.error, drifts, self._late)
         return "; ".join(filter(None, reasons))

@@ -47,7 +47,8 @@ class TargetRow:
         """What is wrong, in words; an empty text: nothing is."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
         down, up, silent = (len(names) for names in (self.votes.down, self.votes.up, self.votes.silent))
-        votes = f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down, {up} up, {silent} nothing"
+        votes = f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down"
+        votes += "".join(f", {number} {vote}" for number, vote in ((up, "up"), (silent, "nothing")) if number)
         if self.state is TargetState.UP:
             return ""
         if self.state is TargetState.NO_QUORUM:

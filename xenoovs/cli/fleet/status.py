@@ -221,7 +221,7 @@ def _show(
     counts = Counter(row.state for row in rows)
     echo(
         f"{view.name}: generation {view.generation}, config {view.intent or 'none'}, "
-        f"{counted(len(view.services), 'service')}; server {connection.remote} {role}"
+        f"{counted(len(view.services), 'service')}; the server of this host {role}"
     )
     if counts:
         echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
