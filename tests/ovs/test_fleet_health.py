@@ -43,11 +43,11 @@ class Backends:
     """TCP servers at the addresses of backends, in a network namespace."""
 
     def __init__(self, netns: str) -> None:
-        self._netns = netns
+        self.netns = netns
         self._sockets = dict[str, socket.socket]()
 
     def open(self, address: str) -> None:
-        server = in_namespace(self._netns, lambda: socket.create_server((address, 8080), backlog=128))
+        server = in_namespace(self.netns, lambda: socket.create_server((address, 8080), backlog=128))
         self._sockets[address] = server
         threading.Thread(target=_accept, args=(server,), daemon=True).start()
 
