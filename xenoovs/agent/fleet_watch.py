@@ -77,7 +77,7 @@ class FleetWatch:
             problems=tuple(problems),
             now_s=now_s,
             targets=tuple(targets),
-            roll_out=() if view is None else (*roll_out_lines(view, statuses), *waiting_lines(view)),
+            roll_out=() if view is None else (*roll_out_lines(view, statuses, now_s=now_s), *waiting_lines(view)),
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:

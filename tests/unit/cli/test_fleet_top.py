@@ -91,6 +91,8 @@ def test_many_problems_leave_room_for_dpus() -> None:
 
 
 def test_a_roll_out_is_above_the_dpus() -> None:
+    rolling = FleetView("production", 1, 41, 7, 0, wave=1)
+    assert replace(fleet(), rows=(), view=rolling).headline == ("wave 1 of a roll-out", "warn")
     shown = lines(replace(fleet(), roll_out=("config 8 is rolled out: wave 1, 2 of 1000 DPUs",)))
     assert shown[3] == "config 8 is rolled out: wave 1, 2 of 1000 DPUs"
     assert shown[5].startswith("dpu500")

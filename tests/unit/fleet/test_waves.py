@@ -11,6 +11,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.baseline import with_baseline
 from xenoovs.fleet.change import next_change, with_override
+from xenoovs.fleet.dpus import roll_out_lines
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step
@@ -259,6 +260,16 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
     progress = FleetProgress()
     times = [now_s for now_s in range(0, 400, 5) if progress.stall(view, found, now_s=now_s)]
     assert times[0] == SOAK_S + PATIENCE_S + 15 + SOAK_S + PATIENCE_S
+
+
+def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_it() -> None:
+    view = replace(rolling(fleet(1, 3)), switch_at_ms=1_000_000)
+    [line] = roll_out_lines(view, reports(view), now_s=1012.0)
+    assert line == (
+        "config 2 is rolled out: wave 1, 1 of 2 DPUs, watched for 12s of 1m; `xenoovs fleet stop` takes it back"
+    )
+    [line] = roll_out_lines(replace(view, switch_at_ms=0), reports(view), now_s=1012.0)
+    assert "1 of 2 DPUs, watched for 1m;" in line
 
 
 def test_one_look_finds_a_wave_that_no_controller_ends() -> None:
