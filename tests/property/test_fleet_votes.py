@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,16 +15,17 @@ from tests.fleet_support import EMPTY, committed
 from xenoovs.fleet.votes import (
     SILENT_S,
     WITNESSES,
+    Candidates,
     FleetTarget,
     VoteResult,
     WitnessPanel,
-    choose_witnesses,
     fit_dpus,
     members,
     merged,
     next_watches,
     panel_of,
     quorum,
+    racks_of,
     votes_on,
 )
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
@@ -119,8 +121,8 @@ def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> N
         return
     for each in range(50):
         target = f"192.0.2.{each}/tcp/80"
-        before = choose_witnesses(target, dpus.values(), dpus.keys(), panel)
-        after = choose_witnesses(target, left.values(), left.keys(), panel)
+        before = Candidates(racks_of(dpus.values())).witnesses(target, dpus.keys())
+        after = Candidates(racks_of(left.values())).witnesses(target, left.keys())
         if "d0" not in before:
             assert after == before
         else:
@@ -128,13 +130,31 @@ def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> N
             assert racks or before - {"d0"} <= after
 
 
+@given(st.integers(1, 120), st.integers(0, 9), st.randoms(use_true_random=False))
+def test_witnesses_remembered_for_other_fit_dpus_are_those_chosen_from_all(
+    number: int, racks: int, random: Random
+) -> None:
+    """Of many DPUs only the first ones are ranked, and they are ranked once."""
+    known = racks_of([dpu(f"d{n}", str(n % racks) if racks else "") for n in range(number)])
+    candidates = Candidates(known)
+    for _ in range(5):
+        fit = frozenset(random.sample(sorted(known), random.randint(0, number)))
+        for each in range(5):
+            target = f"192.0.2.{each}/tcp/80"
+            chosen = candidates.witnesses(target, fit)
+            assert chosen == Candidates(known).witnesses(target, fit)
+            assert len(chosen) == candidates.panel.size
+            in_order = Candidates({name: known[name] for name in sorted(known, key=lambda name: name not in fit)})
+            assert chosen == in_order.witnesses(target, fit)
+            # Without racks the fit ones come first, whatever their ranks.
+            assert racks or len(chosen & fit) == min(len(fit), len(chosen))
+
+
 def test_targets_are_spread_evenly() -> None:
     dpus = [dpu(f"rack{n % 10}-dpu{n}", f"rack{n % 10}") for n in range(100)]
-    names = frozenset(each.name for each in dpus)
+    names, candidates = frozenset(each.name for each in dpus), Candidates(racks_of(dpus))
     counts = Counter(
-        name
-        for n in range(2000)
-        for name in choose_witnesses(f"10.0.{n >> 8}.{n & 255}/http/80", dpus, names, panel_of(dpus))
+        name for n in range(2000) for name in candidates.witnesses(f"10.0.{n >> 8}.{n & 255}/http/80", names)
     )
     # 100 each; of as many independent draws, four deviations are 40.
     assert len(counts) == 100

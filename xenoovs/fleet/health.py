@@ -10,7 +10,9 @@ from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetA
 from xenoovs.fleet.change import configs_of, stored_shares
 from xenoovs.fleet.fitness import next_unfit
 from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.services import ResultMemory
 from xenoovs.fleet.votes import (
+    FleetTarget,
     Targets,
     down_backends,
     fit_dpus,
@@ -58,7 +60,7 @@ class FleetHealth:
 
     def __init__(self, memory: FleetMemory) -> None:
         """Begin without votes. `memory`: as of `next_change`."""
-        self._memory = memory
+        self._memory, self._candidates = memory, ResultMemory()
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
         self._seen: _Seen | None = None
@@ -93,9 +95,13 @@ class FleetHealth:
         if self._rolled_out is not None and configs[1] is None:
             # What was staged is now in use or removed; the store shows which.
             self._in_use = AvailabilityHistory()
-        in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
-        targets = merged(in_use, staged)
-        watches = next_watches(view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose)
+        targets = dict[str, FleetTarget]()
+        for config in configs:
+            if config is not None:
+                targets = merged(targets, fleet_targets(*config, view))
+        watches = next_watches(
+            view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memory=self._candidates
+        )
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
         dpus = next_unfit(view, statuses, now_ms=now_ms)
@@ -143,7 +149,7 @@ class FleetHealth:
 
 def _choice(view: FleetView, fit: frozenset[str]) -> object:
     """Return what witnesses are chosen by."""
-    return fit, view.dpus, view.wave
+    return fit, view.dpus
 
 
 def _is_same(one: _Seen, other: _Seen) -> bool:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from xenoovs.fleet.services import ConfigReader, ServiceMemory, ViewReader
+from xenoovs.fleet.services import ConfigReader, ResultMemory, ViewReader
 
 
 class ConfigMemory:
     """What was read and decided about one config.
 
     Attributes:
-        wanted: Reads the config with its overrides.
+        config: Reads the config with its overrides, and that of the store: mostly they have the same services.
         stored: Reads what the store has for it.
         services: The results for each of its services.
     """
 
     def __init__(self) -> None:
-        self.wanted, self.stored, self.services = ConfigReader(), ViewReader(), ServiceMemory()
+        self.config, self.services = ConfigReader(), ResultMemory()
+        self.stored = ViewReader(self.config)
 
 
 class FleetMemory:

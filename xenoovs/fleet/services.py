@@ -22,19 +22,25 @@ _DIGEST_DIGITS = 16
 T = TypeVar("T")
 
 
-class ServiceMemory:
-    """Results of pure functions for each service, used again while the arguments of a service are equal."""
+class ResultMemory:
+    """Results of pure functions by name, such as that of a service, used again while the arguments are equal."""
 
     def __init__(self) -> None:
         self._last: dict[Callable[..., Any], dict[str, tuple[tuple[object, ...], Any]]] = {}
 
     def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
-        """Return the results by name. Raises what the function raises. `arguments`: of each service, by its name."""
+        """Return the results by name. Raises what the function raises.
+
+        Args:
+            function: One of a module. Each has one set of names.
+            arguments: By name. What was there before under another name is forgotten.
+        """
         last = self._last.get(function, {})
         found = dict[str, tuple[tuple[object, ...], T]]()
         for name, given in arguments.items():
             before = last.get(name)
-            found[name] = before if before is not None and before[0] == given else (given, function(*given))
+            # With the newest arguments: the next ones are mostly the very same, which is seen at once.
+            found[name] = given, before[1] if before is not None and before[0] == given else function(*given)
         self._last[function] = found
         return {name: result for name, (_, result) in found.items()}
 
@@ -56,7 +62,7 @@ class ConfigReader:
 
     def __init__(self) -> None:
         self._last: _Read | None = None
-        self._memory = ServiceMemory()
+        self._memory = ResultMemory()
 
     def read(
         self,
@@ -106,8 +112,9 @@ class ConfigReader:
 class ViewReader:
     """Reads one view of the store after the other, and of each only what is new."""
 
-    def __init__(self) -> None:
-        self._config, self._memory = ConfigReader(), ServiceMemory()
+    def __init__(self, config: ConfigReader | None = None) -> None:
+        """Begin without a view. `config`: reads its services; None: one of its own."""
+        self._config, self._memory = config or ConfigReader(), ResultMemory()
 
     def read(
         self,

@@ -7,18 +7,15 @@ No rack has that many, so one DPU or one rack that cannot reach anything decides
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from heapq import nsmallest
-from itertools import chain
 
 from xenoovs.config.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
-from xenoovs.errors import counted
-from xenoovs.fleet.services import ServiceMemory
+from xenoovs.fleet.services import ResultMemory
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.next_hop import mac_of
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
@@ -65,14 +62,14 @@ def _way(health: Health, vips: tuple[str, ...] | None) -> str:
     return f"/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}" if differs else ""
 
 
-def targets_of(balancer: Balancer, memory: ServiceMemory | None = None) -> Targets:
+def targets_of(balancer: Balancer, memory: ResultMemory | None = None) -> Targets:
     """Return the targets of all backends, also of those without a weight: they may get one.
 
     Args:
         memory: Of the config before; without one, all services are read.
     """
     found, services = defaultdict[str, list[BackendName]](list), {each.name: (each,) for each in balancer.services}
-    for named in (memory or ServiceMemory()).each(_targets_of_one, services).values():
+    for named in (memory or ResultMemory()).each(_targets_of_one, services).values():
         for target, name in named:
             found[target].append(name)
     return {target: tuple(names) for target, names in found.items()}
@@ -104,17 +101,6 @@ def quorum(size: int) -> int:
     return size // 2 + 1
 
 
-def tested_by(dpus: list[Dpu], wave: int) -> list[Dpu]:
-    """Return the DPUs that have what only a roll-out has, so that they can probe it: those whose wave has begun.
-
-    Args:
-        dpus: That serve it at the end.
-        wave: Of the roll-out; 0: it is about to begin.
-    """
-    wave = wave or min((dpu.wave for dpu in dpus), default=0)
-    return [dpu for dpu in dpus if dpu.wave <= wave] or dpus
-
-
 def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
     """Return the DPUs of these groups, or of all, that may be witnesses: no operator took them out of service."""
     return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
@@ -125,44 +111,70 @@ def panel_of(dpus: Collection[Dpu]) -> WitnessPanel:
 
     It depends on all members, and not on those that report: after a loss of most, the rest decides nothing.
     """
-    racks = Counter(map(_rack, dpus))
-    for size in range(min(WITNESSES, len(dpus)), 1, -1):
+    return _panel_of(racks_of(dpus).values())
+
+
+def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
+    racks, number = Counter(racks_of_members), len(racks_of_members)
+    for size in range(min(WITNESSES, number), 1, -1):
         panel = WitnessPanel(size, of_rack=size // 2)
-        if sum(min(number, panel.of_rack) for number in racks.values()) >= size:
+        if sum(min(each, panel.of_rack) for each in racks.values()) >= size:
             return panel
-    size = min(WITNESSES, len(dpus))
+    size = min(WITNESSES, number)
     return WitnessPanel(size, size)
 
 
-def choose_witnesses(target: str, dpus: Collection[Dpu], fit: Collection[str], panel: WitnessPanel) -> frozenset[str]:
-    """Return the witnesses of a target by rendezvous hash: each DPU has a rank for it, and the first ones are chosen.
+class Candidates:
+    """The DPUs that may be witnesses of targets.
 
-    So a DPU that leaves is replaced in its own targets, and nothing else changes. DPUs that are not fit come last.
+    Each has a rank for a target, by rendezvous hash, and the first ones are chosen. So a DPU that leaves is replaced in
+    its own targets, and nothing else changes.
+
+    Attributes:
+        panel: The size of panels.
     """
-    seed, chosen, racks = _hash(target), list[str](), Counter[str]()
-    ranked = (_ranked(seed, [dpu for dpu in dpus if (dpu.name in fit) is is_fit]) for is_fit in (True, False))
-    for dpu in chain.from_iterable(ranked):
-        if len(chosen) == panel.size:
-            break
-        if racks[_rack(dpu)] < panel.of_rack:
-            racks[_rack(dpu)] += 1
-            chosen.append(dpu.name)
-    return frozenset(chosen)
+
+    def __init__(self, racks: Mapping[str, str]) -> None:
+        """Begin without ranks. `racks`: as of `racks_of`."""
+        self.panel, self._racks = _panel_of(racks.values()), racks
+        self._hashes = [(_hash(name), name) for name in racks]
+        self._first: dict[str, tuple[str, ...]] = {}
+
+    def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
+        """Return the witnesses of a target. DPUs that are not fit come last."""
+        chosen = self._chosen(name for name in self._first_of(target) if name in fit)
+        if len(chosen) == self.panel.size:
+            return frozenset(chosen)
+        ranked = self._ranked(target, below=_MASK)
+        return frozenset(self._chosen(sorted(ranked, key=lambda name: name not in fit)))
+
+    def _chosen(self, ranked: Iterable[str]) -> list[str]:
+        chosen, racks = list[str](), Counter[str]()
+        for name in ranked:
+            if len(chosen) == self.panel.size:
+                break
+            if racks[self._racks[name]] < self.panel.of_rack:
+                racks[self._racks[name]] += 1
+                chosen.append(name)
+        return chosen
+
+    def _first_of(self, target: str) -> tuple[str, ...]:
+        """Return the DPUs of the lowest ranks. Mostly they are enough, and of 1,000 they are found faster than all."""
+        if target not in self._first:
+            below = _MASK * 3 * _FIRST // max(1, len(self._hashes))
+            self._first[target] = tuple(self._ranked(target, below=below)[:_FIRST])
+        return self._first[target]
+
+    def _ranked(self, target: str, *, below: int) -> list[str]:
+        """Return the DPUs whose rank is at most `below`, by their ranks."""
+        seed = _hash(target)
+        ranked = [(rank, name) for key, name in self._hashes if (rank := (seed ^ key) * _ODD & _MASK) <= below]
+        return [name for _, name in sorted(ranked)]
 
 
-def _ranked(seed: int, dpus: list[Dpu]) -> Iterator[Dpu]:
-    """Yield DPUs by their rank. Mostly the first ones are enough, and of 1,000 DPUs they are found faster than all."""
-
-    def rank(dpu: Dpu) -> int:
-        return (seed ^ _hash(dpu.name)) * _ODD & _MASK
-
-    yield from nsmallest(_FIRST, dpus, key=rank)
-    yield from sorted(dpus, key=rank)[_FIRST:]
-
-
-def _rack(dpu: Dpu) -> str:
-    """Return the rack of a DPU. Those whose rack is not known have one each."""
-    return f"rack {dpu.rack}" if dpu.rack else f"dpu {dpu.name}"
+def racks_of(dpus: Iterable[Dpu]) -> dict[str, str]:
+    """Return the racks of DPUs by their names. Those whose rack is not known have one each."""
+    return {dpu.name: f"rack {dpu.rack}" if dpu.rack else f"dpu {dpu.name}" for dpu in dpus}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -212,13 +224,6 @@ class Votes:
     silent: frozenset[str]
 
     @property
-    def text(self) -> str:
-        """The votes, in words."""
-        down, up, silent = (len(names) for names in (self.down, self.up, self.silent))
-        others = "".join(f", {number} {vote}" for number, vote in ((up, "up"), (silent, "nothing")) if number)
-        return f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down{others}"
-
-    @property
     def result(self) -> VoteResult:
         least = quorum(len(self.down) + len(self.up) + len(self.silent))
         if len(self.down) >= least:
@@ -243,12 +248,10 @@ class FleetTarget:
     Attributes:
         groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
         begins_down: Whether it is new, and down before the first votes.
-        is_staged: Whether only a roll-out has it.
     """
 
     groups: frozenset[str] = frozenset()
     begins_down: bool = False
-    is_staged: bool = False
 
 
 def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
@@ -268,22 +271,23 @@ def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> d
     }
 
 
-def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
-    """Return the targets of the config in use, and of that of a roll-out."""
+def merged(one: Mapping[str, FleetTarget], other: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
+    """Return the targets of two configs."""
     both = {
         target: FleetTarget(
-            _united((in_use[target].groups, staged[target].groups)),
-            in_use[target].begins_down and staged[target].begins_down,
+            _united((one[target].groups, other[target].groups)),
+            one[target].begins_down and other[target].begins_down,
         )
-        for target in in_use.keys() & staged.keys()
+        for target in one.keys() & other.keys()
     }
-    new = {target: replace(facts, is_staged=True) for target, facts in staged.items() if target not in in_use}
-    return {**in_use, **new, **both}
+    return {**one, **other, **both}
 
 
 def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
     """Return the groups of several services; empty: all DPUs."""
     found = tuple(groups)
+    if len(found) == 1:
+        return found[0]
     return frozenset[str]().union(*found) if all(found) else frozenset()
 
 
@@ -302,6 +306,7 @@ def next_watches(
     *,
     now_ms: int,
     may_choose: bool,
+    memory: ResultMemory | None = None,
 ) -> dict[str, Watch | None]:
     """Return the rows that differ from those of the view: new targets, verdicts, other witnesses.
 
@@ -312,22 +317,19 @@ def next_watches(
         now_ms: The time.
         may_choose: Whether witnesses that are not fit are replaced. If less than half of all members are fit, none is:
             then the store of the reports is the more likely fault.
+        memory: Of the candidates before; without one, all are ranked.
     """
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
-    panels = dict[tuple[frozenset[str], bool], tuple[list[Dpu], WitnessPanel]]()
+    groups = {facts.groups: ",".join(sorted(facts.groups)) for facts in targets.values()}
+    racks = {name: (racks_of(members(view.dpus, each)),) for each, name in groups.items()}
+    candidates = (memory or ResultMemory()).each(Candidates, racks)
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
-        key = facts.groups, facts.is_staged
-        if key not in panels:
-            dpus = members(view.dpus, facts.groups)
-            dpus = tested_by(dpus, view.wave) if facts.is_staged else dpus
-            panels[key] = dpus, panel_of(dpus)
-        dpus, panel = panels[key]
         old = view.watches.get(target)
         if old is None:
-            witnesses = choose_witnesses(target, dpus, fit, panel)
+            witnesses = candidates[groups[facts.groups]].witnesses(target, fit)
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
         new = old
@@ -335,7 +337,7 @@ def next_watches(
             result = votes_on(old, statuses or {}, fit).result
             if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
-        if may_choose and (witnesses := choose_witnesses(target, dpus, fit, panel)) != old.witnesses:
+        if may_choose and (witnesses := candidates[groups[facts.groups]].witnesses(target, fit)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:
             found[target] = new
