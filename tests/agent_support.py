@@ -65,14 +65,16 @@ class Scene:
         also: Iterable[ApiListener] = (),
         probe: Probe = all_answer,
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
+        config: ConfigFile | None = None,
+        resync_s: float = 0.3,
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
 
-        also: where else it listens. mounts: what it serves beside the API.
+        also: where else it listens. mounts: what it serves beside the API. config: in place of the file alone.
         """
-        settings = Settings(resync_s=0.3, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
+        settings = Settings(resync_s=resync_s, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         engine = Engine(self.switch)
-        agent = Agent(ConfigFile(self.config), engine, probe=probe, clock=MonotonicClock(), settings=settings)
+        agent = Agent(config or ConfigFile(self.config), engine, probe=probe, clock=MonotonicClock(), settings=settings)
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 
 from immutables import Map
 
@@ -55,7 +54,7 @@ class BackendChanges:
         if before.runtime.overrides is not after.runtime.overrides:
             self._record(_by_operators(before.runtime.overrides, after.runtime.overrides, now_s))
         if before.balancer is not after.balancer:
-            self._record(_by_config(_weights(before.balancer), _weights(after.balancer)))
+            self._record(_by_config(before.balancer, after.balancer))
         if before.ports_down != after.ports_down:
             self._record(_by_ports(after.balancer, before.ports_down, after.ports_down))
 
@@ -80,16 +79,19 @@ def _by_operators(
             yield name, f"{was.state} ended{': its time is over' if is_over else ''}"
 
 
-def _weights(balancer: Balancer) -> dict[BackendName, Fraction]:
-    return {(s.name, b.name): b.weight for s in balancer.services for b in s.backends}
-
-
-def _by_config(
-    before: Mapping[BackendName, Fraction], after: Mapping[BackendName, Fraction]
-) -> Iterator[tuple[BackendName, str]]:
-    for name, weight in after.items():
-        if name in before and before[name] != weight:
-            yield name, f"weight {decimal(weight)} in the config, {decimal(before[name])} before"
+def _by_config(before: Balancer, after: Balancer) -> Iterator[tuple[BackendName, str]]:
+    old = {service.name: service for service in before.services}
+    for service in after.services:
+        was = old.get(service.name)
+        # Of a thousand services mostly one is another.
+        if was is None or was is service:
+            continue
+        weights = {backend.name: backend.weight for backend in was.backends}
+        for backend in service.backends:
+            weight = weights.get(backend.name, backend.weight)
+            if weight != backend.weight:
+                reason = f"weight {decimal(backend.weight)} in the config, {decimal(weight)} before"
+                yield (service.name, backend.name), reason
 
 
 def _by_ports(balancer: Balancer, before: frozenset[str], after: frozenset[str]) -> Iterator[tuple[BackendName, str]]:

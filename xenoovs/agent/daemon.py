@@ -287,6 +287,10 @@ class Agent:
         self._must_round = True
         self._interrupt()
 
+    def request_poll(self) -> None:
+        """Look for a new config soon."""
+        self._interrupt()
+
     def _interrupt(self) -> None:
         """Wake the loop, also where a round waits for the time of its change: news goes first."""
         self._wake.set()
@@ -459,8 +463,7 @@ class Agent:
             if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
                 self._must_round, self._drain_s = False, None
                 is_good = await self._try_round()
-                for listener in self.round_listeners:
-                    listener()
+                self._round_ended()
                 next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
                 if is_good and not self.report.problems:
                     self._readiness.ready()
@@ -483,8 +486,27 @@ class Agent:
         always, self._must_reload = self._must_reload, False
         now_s = self.clock.now_s()
         is_due = self.state.is_due(now_s) or self.state.ramps(now_s) != self.desired.ramps
-        if await self.reloader.poll(always=always) or self.reloader.is_due or is_due:
+        problem, is_accepted = self.config.problem, False
+        if await self.reloader.poll(always=always):
+            is_accepted = self._is_accepted_without_round()
+            self._must_round = self._must_round or not is_accepted
+        if self.reloader.is_due or is_due:
             self._must_round = True
+        if is_accepted or self.config.problem is not problem:
+            self._round_ended()
+
+    def _is_accepted_without_round(self) -> bool:
+        """Accept a generation of a fleet that changes none of the services here. Return whether it is one.
+
+        The round before has compared the flows, and each of a thousand DPUs would compare all of them for nothing.
+        """
+        good, is_right = self.config.good, not (self.report.last_error or self._must_round or self._changing.locked())
+        has_round = self.report.last_round_s is not None
+        return bool(good.stored and is_right and has_round and self.reloader.accept_unchanged())
+
+    def _round_ended(self) -> None:
+        for listener in self.round_listeners:
+            listener()
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""

@@ -115,7 +115,7 @@ class FleetMember:
             return
         self._older = None
         self._config.offer(view)
-        self._agent.request_round()
+        self._agent.request_poll()
 
     def membership(self) -> FleetMembership:
         """Return what `status` shows."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
+from xenoovs.fleet.services import ResultMemory
 from xenoovs.store.rows import DPUS, SERVICES, WATCHES
-from xenoovs.store.view import FORMAT, FleetView
+from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
 """A thousand services of 16 blocks are 1.5 MB."""
@@ -20,6 +22,7 @@ class FleetCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._services, self._watches = ResultMemory(), ResultMemory()
 
     def load(self) -> FleetView | None:
         """Return the view that was saved; None: there is none. Raises FleetCacheUnusable."""
@@ -40,24 +43,30 @@ class FleetCache:
 
     def save(self, view: FleetView) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
-        document = json.dumps(_document(view), separators=(",", ":")).encode()
+        services = self._services.each(_service_json, {name: (each,) for name, each in view.services.items()})
+        watches = self._watches.each(_watch_json, {name: (each,) for name, each in view.watches.items()})
+        document = _document(view, services.values(), watches.values()).encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self.path, sha256(document).hexdigest().encode() + b"\n" + document)
 
 
-def _document(view: FleetView) -> dict[str, object]:
-    services = [{**SERVICES.row(each), "groups": sorted(each.groups)} for each in view.services.values()]
+def _document(view: FleetView, services: Iterable[str], watches: Iterable[str]) -> str:
+    facts = {"format": FORMAT, "name": view.name, "generation": view.generation, "intent": view.intent}
     dpus = [{**DPUS.row(each), "groups": sorted(each.groups)} for each in view.dpus.values()]
-    watches = [{**WATCHES.row(each), "witnesses": sorted(each.witnesses)} for each in view.watches.values()]
-    return {
-        "format": FORMAT,
-        "name": view.name,
-        "generation": view.generation,
-        "intent": view.intent,
-        "services": services,
-        "dpus": dpus,
-        "watches": watches,
-    }
+    lists = f'"dpus":{_json(dpus)},"services":[{",".join(services)}],"watches":[{",".join(watches)}]'
+    return f"{_json(facts)[:-1]},{lists}}}"
+
+
+def _service_json(service: StoredService) -> str:
+    return _json({**SERVICES.row(service), "groups": sorted(service.groups)})
+
+
+def _watch_json(watch: Watch) -> str:
+    return _json({**WATCHES.row(watch), "witnesses": sorted(watch.witnesses)})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _parse(document: dict[str, object]) -> FleetView:

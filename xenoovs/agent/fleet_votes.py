@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from xenoovs.agent.health import Check, Checks, by_check, check_of, shared_health
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import KnownShares
+from xenoovs.fleet.services import ResultMemory
 from xenoovs.fleet.votes import Targets, target_of, targets_of
-from xenoovs.model.balancer import Backend, Balancer, Service
+from xenoovs.model.balancer import Balancer, Health, Service
 from xenoovs.store.view import FleetView
 
 if TYPE_CHECKING:
@@ -49,31 +50,42 @@ class FleetWatches:
         )
 
 
-def fleet_checks(balancer: Balancer, watches: FleetWatches) -> Checks:
-    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom."""
+def fleet_checks(balancer: Balancer, watches: FleetWatches, before: AgentState | None = None) -> Checks:
+    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom.
+
+    Args:
+        before: The state before. The checks of a service that stays are its checks, and all of them if none changes.
+    """
+    old, last = dict[str, Service](), Checks()
+    if before is not None and before.watches is not None and before.watches.witnessed == watches.witnessed:
+        old, last = {service.name: service for service in before.balancer.services}, before.tracker.checks
     checks = dict[BackendName, Check]()
-    for service, backend, target in _backends(balancer):
-        if service.health is not None:
-            health = shared_health(service.health)
-            if target not in watches.witnessed:
-                health = replace(health, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
-            checks[service.name, backend.name] = check_of(service, backend, health)
-    return Checks(by_check(checks), checks)
+    for service in balancer.services:
+        if old.get(service.name) is service:
+            names = ((service.name, backend.name) for backend in service.backends)
+            checks |= {name: last.by_backend[name] for name in names if name in last.by_backend}
+        elif service.health is not None:
+            checks |= _checks_of(service, service.health, watches)
+    return last if checks == last.by_backend else Checks(by_check(checks), checks)
+
+
+def _checks_of(service: Service, health: Health, watches: FleetWatches) -> Iterator[tuple[BackendName, Check]]:
+    often = shared_health(health)
+    seldom = replace(often, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
+    for backend in service.backends:
+        if (target := target_of(service, backend)) is not None:
+            check = check_of(service, backend, often if target in watches.witnessed else seldom)
+            yield (service.name, backend.name), check
 
 
 def fleet_shares(balancer: Balancer, watches: FleetWatches) -> KnownShares:
     """Return the first state of a new check: that of the fleet. So a new witness changes no vote before its results."""
     return {
         (service.name, backend.name): Fraction(target not in watches.down)
-        for service, backend, target in _backends(balancer)
+        for service in balancer.services
+        for backend in service.backends
+        if (target := target_of(service, backend)) is not None
     }
-
-
-def _backends(balancer: Balancer) -> Iterator[tuple[Service, Backend, str]]:
-    for service in balancer.services:
-        for backend in service.backends:
-            if (target := target_of(service, backend)) is not None:
-                yield service, backend, target
 
 
 class FleetVoter:
@@ -81,6 +93,7 @@ class FleetVoter:
 
     def __init__(self) -> None:
         self._last: tuple[Balancer, Targets] | None = None
+        self._memory = ResultMemory()
 
     def down(self, state: AgentState) -> frozenset[str]:
         """Return the targets that this DPU cannot reach, of those whose witness it is."""
@@ -103,5 +116,5 @@ class FleetVoter:
 
     def _targets(self, balancer: Balancer) -> Targets:
         if self._last is None or self._last[0] is not balancer:
-            self._last = balancer, targets_of(balancer)
+            self._last = balancer, targets_of(balancer, self._memory)
         return self._last[1]

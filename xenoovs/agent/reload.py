@@ -143,11 +143,9 @@ class Reloader:
         candidate = self.config.candidate
         if candidate is None:
             return None
-        merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
-        if (candidate.balancer, candidate.stored) == (self.config.balancer, self.config.good.stored):
-            self.was_ready = candidate
-            self._accept(merged)
+        if self.accept_unchanged():
             return None
+        merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
         try:
             self.hold({*self._bridges, candidate.balancer.uplinks.bridge})
             change = await self._try(candidate, merged)
@@ -160,6 +158,15 @@ class Reloader:
             if self.config.refuse(problem):
                 self._warn_refused("the config cannot be applied; the last good one stays", problem)
             return None
+
+    def accept_unchanged(self) -> bool:
+        """Accept a candidate that has the services and blocks of the config in use. Return whether it has."""
+        candidate, good = self.config.candidate, self.config.good
+        if candidate is None or (candidate.balancer, candidate.stored) != (good.balancer, good.stored):
+            return False
+        self.was_ready = candidate
+        self._accept(merge(self._overrides, candidate.balancer, old=good.balancer))
+        return True
 
     @property
     def _bridges(self) -> frozenset[str]:

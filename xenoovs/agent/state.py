@@ -239,13 +239,13 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case WatchesChanged(watches):
             if state.watches is not None and state.watches.witnessed == watches.witnessed:
                 return replace(state, watches=watches), ()
-            return _probing(replace(state, watches=watches), {}, now_s)
+            return _probing(replace(state, watches=watches), {}, now_s, before=state)
         case RuntimeChanged(runtime):
             return _runtime_changed(state, runtime, now_s)
         case ConfigFollowed(balancer, overrides, known, stored):
             followed = replace(state, balancer=balancer, known=known, stored=stored)
             used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
-            probed, probes = _probing(used, known, now_s)
+            probed, probes = _probing(used, known, now_s, before=state)
             return probed, (*probes, *saves)
         case _:
             assert_never(event)
@@ -308,7 +308,7 @@ def _runtime_changed(state: AgentState, runtime: Runtime, now_s: float) -> tuple
     used, saves = _with_runtime(state, runtime)
     changes = ((kind(before), kind(runtime.overrides)) for kind in (raised_by_operators, in_maintenance))
     is_same = all(old == new for old, new in changes)
-    probed, probes = (used, ()) if is_same else _probing(used, {}, now_s)
+    probed, probes = (used, ()) if is_same else _probing(used, {}, now_s, before=state)
     return probed, (*probes, *saves)
 
 
@@ -351,16 +351,19 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tupl
     return _weighted(replace(state, runtime=runtime, refused={})), saves
 
 
-def _probing(state: AgentState, known: KnownShares, now_s: float) -> tuple[AgentState, tuple[ProbeAt, ...]]:
+def _probing(
+    state: AgentState, known: KnownShares, now_s: float, *, before: AgentState
+) -> tuple[AgentState, tuple[ProbeAt, ...]]:
     """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
-    before = state.tracker.health
     if state.watches is None:
         checks = checks_of(state.balancer, state.runtime.overrides)
     else:
-        checks = fleet_checks(state.balancer, state.watches)
+        checks = fleet_checks(state.balancer, state.watches, before)
+        if checks is state.tracker.checks:
+            return state, ()
         known = fleet_shares(state.balancer, state.watches)
     tracker = state.tracker.with_checks(checks, known, now_s)
-    new = (check for check in (*checks.backends, *checks.agents) if check not in before)
+    new = (check for check in (*checks.backends, *checks.agents) if check not in before.tracker.health)
     return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
 
 

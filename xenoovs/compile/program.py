@@ -510,8 +510,9 @@ def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:
 
 def _unconfigured(made: ServiceProgram) -> list[Owner]:
     """Return the owners that the config lacks, sorted, to which packets of clients go all the same."""
-    owners = made.decision.active.owners | {move.old for move in made.moves}
-    return sorted(owners - {backend.name for backend in made.service.backends})
+    names = {backend.name for backend in made.service.backends}
+    owners = [owner for _, owner in made.decision.active.rows] + [move.old for move in made.moves]
+    return sorted({owner for owner in owners if owner not in names})
 
 
 def _path_number(service: Service, owner: Owner) -> tuple[SetField, ...]:

@@ -70,7 +70,7 @@ class Blocks:
 
     @property
     def owners(self) -> frozenset[Owner]:
-        return frozenset(owner for _, owner in self.rows)
+        return frozenset([owner for _, owner in self.rows])
 
     def shares(self) -> dict[Owner, Fraction]:
         """Return each owner's share of the clients, 0 < share <= 1."""
@@ -200,6 +200,8 @@ class ServiceDecision:
     @property
     def ejected(self) -> frozenset[Owner]:
         """Owners that have home blocks and serve no clients now."""
+        if self.home is self.active:
+            return frozenset()
         return self.home.owners - self.active.owners
 
 
@@ -339,7 +341,8 @@ def next_hop_of(owner: Owner, hops: NextHops) -> NextHop | None:
 
 def owner_of(hop: NextHop, owners: Mapping[NextHop, Owner]) -> Owner:
     """Return the backend that has a next hop, or the next hop itself as text. `owners`: inverse of `next_hops`."""
-    return owners.get(hop, str(hop))
+    owner = owners.get(hop)
+    return str(hop) if owner is None else owner
 
 
 def follow(
@@ -355,16 +358,22 @@ def follow(
     configured = every_service(after)
     ids = service_ids(service.claim for service in configured)
     old = {service.claim: service for service in every_service(before)}
-    names = {ids[service.claim]: _names(old[service.claim], service) for service in configured if service.claim in old}
-    services = {
-        i: replace(found, home=found.home.renamed(names.get(i, {})), active=found.active.renamed(names.get(i, {})))
-        for i, found in decision.services
+    # Mostly a service is the very same.
+    names = {
+        ids[service.claim]: _names(was, service)
+        for service in configured
+        if (was := old.get(service.claim)) is not None and was is not service
     }
+    services = {i: _renamed(found, names.get(i, {})) for i, found in decision.services}
     moves = {
         i: tuple(replace(move, old=names.get(i, {}).get(move.old, move.old)) for move in found)
         for i, found in transition.services
     }
     return Decision.of(services, version=decision.version), Transition.of(moves)
+
+
+def _renamed(found: ServiceDecision, names: Mapping[Owner, Owner]) -> ServiceDecision:
+    return replace(found, home=found.home.renamed(names), active=found.active.renamed(names)) if names else found
 
 
 def _names(before: Service, after: Service) -> dict[Owner, Owner]:

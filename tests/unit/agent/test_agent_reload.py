@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import fake_bridge
+from tests.fleet_support import EMPTY, committed, given, settled
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.compile.pipeline import Stage, cookie_of
+from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import CommandTimeout
+from xenoovs.fleet.change import with_override
 from xenoovs.openflow.flow import service_of
 from xenoovs.openflow.text import parse_dump
+from xenoovs.store.view import Changes, FleetView
 
 
 @pytest.fixture
@@ -102,6 +111,35 @@ def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
         scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
         eventually(lambda: agent.config.digest != digest, "the new text")
         assert (agent.rounds, len(scene.switch.applied)) == (1, 1)
+
+
+def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a thousand DPUs compared all of its flows for the drain of another one, and twice for its own."""
+    scene.config.write_text("version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n")
+    view = settled(given(EMPTY, SMALL_CONFIG))
+    config, rounds, make_round = FleetConfig(scene.config, view, "dpu1"), list[DesiredState](), Engine.round
+
+    def counted(engine: Engine, desired: DesiredState, **options: Any) -> Change:
+        rounds.append(desired)
+        return make_round(engine, desired, **options)
+
+    monkeypatch.setattr(Engine, "round", counted)
+    with scene.agent(config=config, resync_s=1e6) as (agent, _):
+        before, flows, heard = len(rounds), scene.flows, list[FleetView | None]()
+        agent.round_listeners.append(lambda: heard.append(config.good.view))
+        later = replace(view, generation=view.generation + 1)
+        config.offer(later)
+        agent.request_poll()
+        eventually(lambda: bool(heard), "the next generation")
+        assert heard[0] is not None
+        assert (heard[0].generation, len(rounds)) == (later.generation, before)
+        override = with_override(later, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
+        config.offer(settled(committed(later, Changes(overrides={("dns", "fips2"): override}))))
+        agent.request_poll()
+        eventually(lambda: scene.flows != flows, "the drain")
+        assert len(rounds) > before
 
 
 def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:

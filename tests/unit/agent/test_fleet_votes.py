@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
 
-from xenoovs.agent.fleet_votes import SELF_CHECK_MS, FleetVoter, FleetWatches
+from xenoovs.agent.fleet_votes import SELF_CHECK_MS, FleetVoter, FleetWatches, fleet_checks
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
 from xenoovs.config.load import parse_config
@@ -46,6 +48,29 @@ def following(seen: FleetView) -> AgentState:
     state = AgentState(BALANCER, BALANCER)
     watched = WatchesChanged(FleetWatches.of(seen, "d1"))
     return after(state, watched, ConfigFollowed(BALANCER, stored=STORED), now_s=0)
+
+
+def test_checks_that_were_made_one_after_the_other_are_those_of_the_last_state() -> None:
+    """They stay where nothing changes, as most generations change none of thousands."""
+    state, (service,) = following(view()), BALANCER.services
+    lighter = replace(service, backends=(replace(service.backends[0], weight=Fraction(9)), service.backends[1]))
+    other = replace(service, name="other", claim=replace(service.claim, ports=()))
+    moved = replace(service, backends=(service.backends[0], replace(service.backends[1], address=IPv4Address(1))))
+    for services in (
+        (lighter,),
+        (lighter, other),
+        (moved, other),
+        (moved,),
+        (replace(moved, health=None),),
+        (service,),
+    ):
+        for seen in (view(), view(witness_of=2), view(down=(0,))):
+            watches, balancer = FleetWatches.of(seen, "d1"), replace(BALANCER, services=services)
+            state = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            assert state.tracker.checks == fleet_checks(balancer, watches)
+            followed = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            assert followed.tracker.checks is state.tracker.checks
+            assert set(state.tracker.health) == set(state.tracker.checks.backends)
 
 
 def failing(state: AgentState, backend: str, *, times: int) -> AgentState:
