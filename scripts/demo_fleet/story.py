@@ -123,8 +123,9 @@ class Story:
         self._step(
             "A canary roll-out: a fourth server",
             "web4 joins; each server gets a quarter. dpu1 is the canary and changes first. If it stays well for "
-            "5 s, the others follow. Watch: a quarter of the clients, 16, move to web4, and no other client. "
-            "Meanwhile they have their old or new server, by the DPU that a packet takes.",
+            "5 s, the others follow, as wave 3; wave 2 is for larger fleets. Watch: a quarter of the clients, 16, move "
+            "to web4, and no other client. Meanwhile they have their old or new server, by the DPU that a packet "
+            "takes.",
         )
         weights = dict.fromkeys(network.SERVERS, 1)
         self._event(

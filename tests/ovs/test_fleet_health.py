@@ -43,11 +43,11 @@ class Backends:
     """TCP servers at the addresses of backends, in a network namespace."""
 
     def __init__(self, netns: str) -> None:
-        self._netns = netns
+        self.netns = netns
         self._sockets = dict[str, socket.socket]()
 
     def open(self, address: str) -> None:
-        server = in_namespace(self._netns, lambda: socket.create_server((address, 8080), backlog=128))
+        server = in_namespace(self.netns, lambda: socket.create_server((address, 8080), backlog=128))
         self._sockets[address] = server
         threading.Thread(target=_accept, args=(server,), daemon=True).start()
 
@@ -171,6 +171,21 @@ def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
     backends.open(ADDRESSES[1])
     eventually(lambda: all_alike(store, served="02:00:5e:10:00:02"), "the return")
     assert store.dpus[0].blocks() == before
+
+
+def test_a_new_backend_that_is_down_takes_its_roll_out_back(
+    store: FleetServers, backends: Backends, netns: str, tmp_path: Path
+) -> None:
+    before = [dpu.blocks() for dpu in store.dpus]
+    run(["ip", "-n", netns, "address", "add", "192.0.2.15/32", "dev", "lo"])
+    config = tmp_path / "more.yaml"
+    config.write_text(CONFIG + "      - {name: five, mac: 02:00:5e:10:00:05, address: 192.0.2.15, weight: 1}\n")
+    # It is refused 10 s after the vote of the canary.
+    said = store.fleet("apply", config, "--yes", "--soak", "10m")
+    assert said.status == 1, said.out + said.err
+    assert "refused: wave 1: web/five (192.0.2.15/tcp/8080" in said.err
+    assert "is down since the roll-out began: of 1 witness 1 say down" in said.err
+    eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "the way back")
 
 
 def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_nothing_moves(

@@ -12,6 +12,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
+from tests.ovs.test_fleet import select, transact
 from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
@@ -109,6 +110,10 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     assert intents(store) == ["refused", "current"]
     said = store.fleet("stop")
     assert (said.status, "no config is rolled out" in said.err) == (1, True)
+
+    # A client of the store that is no xenoovs: all DPUs would have the next config at once.
+    transact(store, {"op": "update", "table": "Fleet", "where": [], "row": {"wave": 3}})
+    eventually(lambda: select(store, "Fleet")[0]["wave"] == 0, "the end of a wave without a roll-out")
 
 
 def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetServers, config: Path) -> None:

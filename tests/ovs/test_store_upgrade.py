@@ -22,10 +22,10 @@ from tests.ovs.stores import (
 )
 from tests.patience import eventually
 from xenoovs.errors import StoreError
-from xenoovs.store.client import CommitOutcome, StoreClient
+from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import RaftServer, ServerFiles, create_databases, files_of, start_server, stop_server
-from xenoovs.store.view import Changes
+from xenoovs.store.view import Changes, DpuStatus
 
 pytestmark = pytest.mark.ovs
 
@@ -118,6 +118,34 @@ def test_after_an_upgrade_dpus_may_write_the_new_columns(
     assert len(json.loads(ask(files, *permissions))["data"]) == 1
     roles = json.loads(ask(files, "dump", "--format=json", "xenoovs_state", "RBAC_Role", "name"))["data"]
     assert sorted(role for (role,) in roles) == ["dpu", "reader"]
+
+
+def test_a_report_that_an_older_schema_allowed_does_not_prevent_an_upgrade(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    """Reports are dropped then. DPUs send theirs again, of which the other ones are as they were."""
+    files = files_of(tmp_path / "store", StoreDatabase.STATES)
+    with monkeypatch.context() as patch:
+
+        def edit(tables: dict[str, Any]) -> None:
+            if statuses := tables.get("Dpu_State"):
+                statuses["columns"]["error"] = {"type": "string"}
+
+        as_written_by(patch, "0.9.0", edit)
+        create_databases(tmp_path / "store", name="test")
+    server = StoreServer(files, StoreDatabase.STATES)
+    server.start()
+    status = DpuStatus("dpu1", applied=7)
+    with DpuStatusClient(files.remote) as dpu1, DpuStatusReader(files.remote) as reader:
+        dpu1.put(status)
+        eventually(lambda: reader.statuses() == {"dpu1": status}, "the report of dpu1")
+        large = {"op": "insert", "table": "Dpu_State", "row": {"name": "dpu2", "error": "e" * 5000}}
+        ask(files, "transact", json.dumps(["xenoovs_state", large]))
+        server.kill()
+        assert start(files) == ""
+        eventually(lambda: reader.statuses() == {"dpu1": status}, "the report of dpu1 alone")
+    version = json.loads(schema_text(StoreDatabase.STATES))["version"]
+    assert ask(files, "get-schema-version", "xenoovs_state") == version
 
 
 def test_a_newer_schema_with_all_that_is_needed_is_used(

@@ -157,6 +157,19 @@ def test_megaflows_and_traces_are_handed_through(way: Way, dummy_ovs: DummyOvs, 
         switch.trace("ovsbr1", "in_port=nosuch")
 
 
+def test_megaflows_of_no_datapath_and_of_several(own_ovs: DummyOvs) -> None:
+    switch = live_switch(own_ovs.ovs)
+    assert switch.dump_megaflows() == ""
+    with own_ovs.bridge() as bridge:
+        switch.apply("ovsbr1", _add(_OURS))
+        bridge.send("p0", [udp_packet("192.0.2.1")])
+        own_ovs.ovs.appctl("dpctl/add-dp", "dummy@other")
+        try:
+            assert "ipv4(src=192.0.2.1/0.0.0.1," in switch.dump_megaflows()
+        finally:
+            own_ovs.ovs.appctl("dpctl/del-dp", "dummy@other")
+
+
 def test_a_missing_bridge_is_named_by_every_way(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     switch = way.switch(dummy_ovs)
     assert bridge.name in [state.name for state in switch.bridges()]

@@ -49,6 +49,7 @@ class FleetWatch:
 
     def _snapshot(self) -> FleetSnapshot:
         now_s, connection = time.time(), self._store.connection
+        is_leader = connection.is_connected and connection.is_leader
         view = self._store.view()
         statuses = self._states.statuses() if self._states.connection.is_connected else None
         self._read_servers()
@@ -57,7 +58,7 @@ class FleetWatch:
             problems.insert(
                 0, f"the store does not answer: {connection.reason or 'not connected'}; what is shown is old"
             )
-        problems += no_controller(self._directory, is_leader=connection.is_leader)
+        problems += no_controller(self._directory, is_leader=is_leader)
         stall = ""
         if view is not None:
             try:
@@ -71,12 +72,12 @@ class FleetWatch:
             view=view,
             rows=() if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s)),
             servers=self._servers,
-            is_active=connection.is_connected and connection.is_leader,
+            is_active=is_leader,
             is_stalled=bool(stall),
             problems=tuple(problems),
             now_s=now_s,
             targets=tuple(targets),
-            roll_out=() if view is None else (*roll_out_lines(view, statuses), *waiting_lines(view)),
+            roll_out=() if view is None else (*roll_out_lines(view, statuses, now_s=now_s), *waiting_lines(view)),
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:

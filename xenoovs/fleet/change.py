@@ -146,6 +146,10 @@ def next_change(
     """
     intent, rolling, memory = newest_intent(view), rolling_intent(view), memory or FleetMemory()
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
+    has_begun = bool(view.staged or view.removed)
+    if view.wave and (rolling is None or not has_begun):
+        # Not by this program. All DPUs up to this wave would get the next config at once.
+        return FleetChange(_without_roll_out(view))
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is no wave to wait for.
         return FleetChange(completion(view, rolling))
@@ -176,11 +180,15 @@ def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
 def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
     """Return the changes that refuse an intent, and take its roll-out back."""
     comment = f"refused: {reason}"[:_MAX_REASON]
-    refused_intent = replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
+    refused_intent = intent.ended(IntentState.REFUSED, comment)
     changes = Changes(intents={intent.number: refused_intent})
     if not view.wave or intent.state is not IntentState.ROLLING:
         return changes
-    return replace(changes, staged=dict.fromkeys(view.staged), removed=frozenset(), wave=0)
+    return replace(_without_roll_out(view), intents=changes.intents)
+
+
+def _without_roll_out(view: FleetView) -> Changes:
+    return Changes(staged=dict.fromkeys(view.staged), removed=frozenset(), wave=0)
 
 
 def completion(view: FleetView, intent: Intent) -> Changes:
@@ -437,7 +445,7 @@ def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
     current = {n: each for n, each in view.intents.items() if each.state is IntentState.CURRENT and n != intent.number}
     past: dict[int, Intent | None] = {n: replace(each, state=IntentState.PAST) for n, each in current.items()}
     oldest = sorted({*view.intents, intent.number})[:-MAX_INTENTS]
-    return {**past, intent.number: replace(intent, state=IntentState.CURRENT, hw_before={}), **dict.fromkeys(oldest)}
+    return {**past, intent.number: intent.ended(IntentState.CURRENT), **dict.fromkeys(oldest)}
 
 
 def _merged(

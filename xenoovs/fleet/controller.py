@@ -11,8 +11,8 @@ from typing import Protocol
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.availability import FleetAvailability
+from xenoovs.fleet.baseline import with_baseline
 from xenoovs.fleet.change import FleetChange, next_change, refused
-from xenoovs.fleet.hardware import with_hw_before
 from xenoovs.fleet.health import FleetHealth, HealthStep
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.schedule import begun
@@ -172,7 +172,7 @@ class FleetController:
             if statuses is None:
                 reason = f"{self._states.connection.reason or 'no reports yet'}; the wave begins when there are reports"
                 raise StoreUnreachable(remotes="the database of states", reason=reason)
-            changes = with_hw_before(view, changes, statuses)
+            changes = with_baseline(view, changes, statuses)
         changes = self._timed(view, changes)
         outcome = self._store.commit(view.generation, changes)
         if outcome is not CommitOutcome.COMMITTED:

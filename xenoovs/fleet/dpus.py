@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 
 from xenoovs.display import duration
-from xenoovs.errors import counted, first_names
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
@@ -69,9 +69,9 @@ class DpuRow:
     @property
     def note(self) -> str:
         """What is wrong, in words."""
-        drift = f"{counted(len(self.status.drift), 'service')} differ on the bridge: " + first_names(
-            sorted(self.status.drift), most=3
-        )
+        count = len(self.status.drift)
+        drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
+        drift += first_names(sorted(self.status.drift), most=3)
         drifts = drift if self.status.drift else ""
         reasons = (self._service, self._wrong_clock, self.status.error, drifts, self._late)
         return "; ".join(filter(None, reasons))
@@ -166,16 +166,22 @@ def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None
     return problems
 
 
-def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> list[str]:
-    """Return what a roll-out does, and which DPUs it waits for, in words."""
+def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[str]:
+    """Return what a roll-out does, and which DPUs it waits for, in words.
+
+    Args:
+        now_s: Since 1970. The time at which DPUs switched to the wave is that of its begin; the store may not have it.
+    """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return []
     waits = [f"{name}: {reason}" for name, (reason, _) in waits_for(view, statuses).items()]
     concerned = view.concerned
     begun = sum(dpu.wave <= view.wave for dpu in concerned.values())
+    soak = duration(intent.soak_s)
+    watched = f"for {duration(now_s - view.switch_at_ms / 1000)} of {soak}" if view.switch_at_ms else f"for {soak}"
     return [
-        f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, each "
-        f"watched for {duration(intent.soak_s)}; `xenoovs fleet stop` takes it back",
+        f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "
+        f"watched {watched}; `xenoovs fleet stop` takes it back",
         *([f"the roll-out waits for {first_names(waits, most=3)}"] if waits else []),
     ]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
-from xenoovs.fleet.change import rolling_intent
-from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.store.view import DpuStatus
 
 TOLERANCE = Fraction(1, 100)
 """A share that differs by no more is the same: megaflows come and go with the traffic."""
@@ -30,23 +28,10 @@ def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
     return Fraction(in_hardware, judged) if judged else None
 
 
-def with_hw_before(view: FleetView, changes: Changes, statuses: Mapping[str, DpuStatus]) -> Changes:
-    """Return the changes that begin a wave, with the share in hardware that each of its DPUs has before.
-
-    It is stored beside the roll-out, so that another controller compares with the same.
-    """
-    intent = rolling_intent(view)
-    if intent is None or not changes.wave:
-        return changes
-    shares = {
-        name: hw_share(statuses[name].verdicts)
-        for name, dpu in view.dpus.items()
-        if view.wave < dpu.wave <= changes.wave and name in statuses
-    }
-    known = {name: int(share * _SCALE) for name, share in shares.items() if share is not None}
-    changed = changes.intents.get(intent.number) or intent
-    changed = replace(changed, hw_before={**changed.hw_before, **known})
-    return replace(changes, intents={**changes.intents, intent.number: changed})
+def shares_before(names: Iterable[str], statuses: Mapping[str, DpuStatus]) -> dict[str, int]:
+    """Return the share of each of these DPUs in thousandths, as `Intent.hw_before` has it; without unknown ones."""
+    shares = {name: hw_share(statuses[name].verdicts) for name in names if name in statuses}
+    return {name: int(share * _SCALE) for name, share in shares.items() if share is not None}
 
 
 def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:

@@ -12,7 +12,6 @@ from xenoovs.fleet.fitness import next_unfit
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ResultMemory
 from xenoovs.fleet.votes import (
-    FleetTarget,
     Targets,
     down_backends,
     fit_dpus,
@@ -95,10 +94,8 @@ class FleetHealth:
         if self._rolled_out is not None and configs[1] is None:
             # What was staged is now in use or removed; the store shows which.
             self._in_use = AvailabilityHistory()
-        targets = dict[str, FleetTarget]()
-        for config in configs:
-            if config is not None:
-                targets = merged(targets, fleet_targets(*config, view))
+        in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
+        targets = merged(in_use, staged)
         watches = next_watches(
             view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memory=self._candidates
         )
@@ -149,7 +146,7 @@ class FleetHealth:
 
 def _choice(view: FleetView, fit: frozenset[str]) -> object:
     """Return what witnesses are chosen by."""
-    return fit, view.dpus
+    return fit, view.dpus, view.wave
 
 
 def _is_same(one: _Seen, other: _Seen) -> bool:

@@ -62,7 +62,7 @@ def _ended(intent: Intent) -> Intent:
         return intent
     was = "its roll-out was running" if intent.state is IntentState.ROLLING else "it waited for its time"
     comment = f"refused: {was} when the fleet was exported"
-    return replace(intent, state=IntentState.REFUSED, comment=comment, hw_before={})
+    return intent.ended(IntentState.REFUSED, comment)
 
 
 def services_to_move(view: FleetView) -> list[str]:

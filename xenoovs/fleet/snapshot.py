@@ -58,6 +58,8 @@ class FleetSnapshot:
         differing = len(self.rows) - counts[DpuState.APPLIED]
         if self.view is None or self.problems:
             return "has problems", "bad"
+        if not differing and self.view.wave:
+            return f"wave {self.view.wave} of a roll-out", "warn"
         if not differing:
             return "all DPUs have the newest generation", "good"
         if set(counts) <= {DpuState.APPLIED, DpuState.BEHIND}:

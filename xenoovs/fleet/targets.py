@@ -46,14 +46,12 @@ class TargetRow:
     def problem(self) -> str:
         """What is wrong, in words; an empty text: nothing is."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
-        down, up, silent = (len(names) for names in (self.votes.down, self.votes.up, self.votes.silent))
-        votes = f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down, {up} up, {silent} nothing"
         if self.state is TargetState.UP:
             return ""
         if self.state is TargetState.NO_QUORUM:
-            return f"no quorum about {name}, which stays up: {votes}"
+            return f"no quorum about {name}, which stays up: {self.votes.text}"
         held = "; it keeps clients, by `max_down` or because all are down" if self.is_held else ""
-        return f"{name} has been down for {duration(self.since_s)}: {votes}{held}"
+        return f"{name} has been down for {duration(self.since_s)}: {self.votes.text}{held}"
 
 
 def target_rows(

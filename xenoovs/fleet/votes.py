@@ -15,6 +15,7 @@ from hashlib import blake2b, sha256
 
 from xenoovs.config.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
+from xenoovs.errors import counted
 from xenoovs.fleet.services import ResultMemory
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.next_hop import mac_of
@@ -99,6 +100,17 @@ class WitnessPanel:
 def quorum(size: int) -> int:
     """Return how many votes of so many witnesses decide."""
     return size // 2 + 1
+
+
+def tested_by(dpus: list[Dpu], wave: int) -> list[Dpu]:
+    """Return the DPUs that have what only a roll-out has, so that they can probe it: those whose wave has begun.
+
+    Args:
+        dpus: That serve it at the end.
+        wave: Of the roll-out; 0: it is about to begin.
+    """
+    wave = wave or min((dpu.wave for dpu in dpus), default=0)
+    return [dpu for dpu in dpus if dpu.wave <= wave] or dpus
 
 
 def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
@@ -224,6 +236,13 @@ class Votes:
     silent: frozenset[str]
 
     @property
+    def text(self) -> str:
+        """The votes, in words."""
+        down, up, silent = (len(names) for names in (self.down, self.up, self.silent))
+        others = "".join(f", {number} {vote}" for number, vote in ((up, "up"), (silent, "nothing")) if number)
+        return f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down{others}"
+
+    @property
     def result(self) -> VoteResult:
         least = quorum(len(self.down) + len(self.up) + len(self.silent))
         if len(self.down) >= least:
@@ -248,10 +267,12 @@ class FleetTarget:
     Attributes:
         groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
         begins_down: Whether it is new, and down before the first votes.
+        is_staged: Whether only a roll-out has it.
     """
 
     groups: frozenset[str] = frozenset()
     begins_down: bool = False
+    is_staged: bool = False
 
 
 def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
@@ -271,16 +292,17 @@ def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> d
     }
 
 
-def merged(one: Mapping[str, FleetTarget], other: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
-    """Return the targets of two configs."""
+def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
+    """Return the targets of the config in use, and of that of a roll-out."""
     both = {
         target: FleetTarget(
-            _united((one[target].groups, other[target].groups)),
-            one[target].begins_down and other[target].begins_down,
+            _united((in_use[target].groups, staged[target].groups)),
+            in_use[target].begins_down and staged[target].begins_down,
         )
-        for target in one.keys() & other.keys()
+        for target in in_use.keys() & staged.keys()
     }
-    return {**one, **other, **both}
+    new = {target: replace(facts, is_staged=True) for target, facts in staged.items() if target not in in_use}
+    return {**in_use, **new, **both}
 
 
 def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -322,14 +344,15 @@ def next_watches(
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
-    groups = {facts.groups: ",".join(sorted(facts.groups)) for facts in targets.values()}
-    racks = {name: (racks_of(members(view.dpus, each)),) for each, name in groups.items()}
+    kinds = {(facts.groups, facts.is_staged) for facts in targets.values()}
+    names = {kind: f"{','.join(sorted(kind[0]))} {kind[1]}" for kind in kinds}
+    racks = {name: (racks_of(_voters(view, kind[0], is_staged=kind[1])),) for kind, name in names.items()}
     candidates = (memory or ResultMemory()).each(Candidates, racks)
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
-        old = view.watches.get(target)
+        old, kind = view.watches.get(target), (facts.groups, facts.is_staged)
         if old is None:
-            witnesses = candidates[groups[facts.groups]].witnesses(target, fit)
+            witnesses = candidates[names[kind]].witnesses(target, fit)
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
         new = old
@@ -337,11 +360,20 @@ def next_watches(
             result = votes_on(old, statuses or {}, fit).result
             if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
-        if may_choose and (witnesses := candidates[groups[facts.groups]].witnesses(target, fit)) != old.witnesses:
+        if (
+            may_choose
+            and (witnesses := candidates[names[facts.groups, facts.is_staged]].witnesses(target, fit)) != old.witnesses
+        ):
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:
             found[target] = new
     return found
+
+
+def _voters(view: FleetView, groups: frozenset[str], *, is_staged: bool) -> list[Dpu]:
+    """Return the DPUs that may be witnesses of the targets of such services."""
+    dpus = members(view.dpus, groups)
+    return tested_by(dpus, view.wave) if is_staged else dpus
 
 
 def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict[str, bool]:

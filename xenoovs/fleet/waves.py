@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import ceil
 
 from xenoovs.errors import counted, first_names
+from xenoovs.fleet.baseline import is_unfit, lost_targets
 from xenoovs.fleet.change import completion, next_wave, refusal, rolling_intent
 from xenoovs.fleet.hardware import hw_problem
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
@@ -43,8 +44,8 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     """Return what follows from the reports of the DPUs whose wave has begun.
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
-    drift, and with as many megaflows in hardware as before; at most 5 % may lack it in the end, without an error. A
-    problem that is there after 10 s ends the roll-out.
+    drift, fit, and with as many megaflows in hardware as before; at most 5 % may lack it in the end, without an error.
+    Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out.
 
     Args:
         view: What `change.next_change` has nothing to add to.
@@ -55,11 +56,14 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     if intent is None or not view.wave:
         return WaveStep()
     waits = waits_for(view, statuses)
-    members = sum(dpu.wave <= view.wave and not dpu.is_out for dpu in view.concerned.values())
+    members = len(_members(view, statuses))
     failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
     if failed and watched_s >= min(intent.soak_s, _GRACE_S):
         name, reason = next(iter(failed.items()))
         return _refused(view, f"{name}: {reason}" + _others(failed))
+    lost = lost_targets(view, statuses)
+    if lost and watched_s >= min(intent.soak_s, _GRACE_S):
+        return _refused(view, next(iter(lost.values())) + _others(lost, "other target"))
     if watched_s < intent.soak_s:
         return WaveStep()
     if waits:
@@ -78,21 +82,22 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
     """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure.
 
-    DPUs that serve nothing of the roll-out, or that an operator took out of service, do not count.
+    DPUs that serve nothing of the roll-out, that an operator took out of service, or that have not been fit since
+    before their wave, do not count.
     """
     found = dict[str, tuple[str, bool]]()
     intent = rolling_intent(view)
     before = {} if intent is None else intent.hw_before
-    for name, dpu in sorted(view.concerned.items()):
+    for name, dpu in sorted(_members(view, statuses).items()):
         status = (statuses or {}).get(name)
-        if dpu.wave > view.wave or dpu.is_out:
-            continue
         if status is None:
             found[name] = ("has not reported yet", False)
         elif status.error:
             found[name] = (status.error, True)
         elif status.drift:
             found[name] = (f"its bridge has other blocks of {first_names(sorted(status.drift), most=3)}", True)
+        elif is_unfit(dpu, statuses):
+            found[name] = ("has become unfit: it is cut off from most backends, or its bridge is not right", True)
         elif status.applied < view.ack:
             found[name] = (f"has generation {status.applied}", False)
         elif problem := hw_problem(before.get(name), status, ack=view.ack):
@@ -100,16 +105,27 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
     return found
 
 
+def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
+    """Return the DPUs whose wave has begun, by name, without those that show nothing."""
+    intent = rolling_intent(view)
+    before = frozenset[str]() if intent is None else intent.unfit_before
+    return {
+        name: dpu
+        for name, dpu in view.concerned.items()
+        if dpu.wave <= view.wave and not dpu.is_out and not (name in before and is_unfit(dpu, statuses))
+    }
+
+
 def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
     """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
 
-    DPUs that are out of service show nothing, so they do not count.
+    DPUs that are out of service or not fit show nothing, so they do not count.
 
     Args:
         canaries: How many are to be in wave 1; None: 1 of 100 DPUs, at least one.
         second: How many are to be in wave 2; None: 1 of 10 DPUs, and none of fewer than 10.
     """
-    dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out}
+    dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
     wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
     early = _moved_to(CANARY, dpus, wanted)
     wanted = int(len(dpus) * _SECOND) if second is None else second
@@ -129,5 +145,5 @@ def _refused(view: FleetView, reason: str) -> WaveStep:
     return WaveStep(refusal(view, intent, f"wave {view.wave}: {reason}"), reason)
 
 
-def _others(dpus: Mapping[str, object]) -> str:
-    return f", and {counted(len(dpus) - 1, 'other DPU')}" if len(dpus) > 1 else ""
+def _others(found: Mapping[str, object], noun: str = "other DPU") -> str:
+    return f", and {counted(len(found) - 1, noun)}" if len(found) > 1 else ""

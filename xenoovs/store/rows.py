@@ -242,10 +242,18 @@ WATCHES: StoreTable[Watch] = StoreTable(
 )
 INTENTS: StoreTable[Intent] = StoreTable(
     "Intent",
-    (*_INTENT, "state"),
+    (*_INTENT, "down_before", "unfit_before", "state"),
     lambda row: row["number"],
-    lambda row: Intent(**{column: row[column] for column in _INTENT}, state=row.parsed("state", IntentState)),
-    lambda intent: {**_plain_row(_INTENT)(intent), "state": intent.state.value},
+    lambda row: Intent(
+        **{column: row[column] for column in _INTENT},
+        state=row.parsed("state", IntentState),
+        down_before=frozenset(row["down_before"]),
+        unfit_before=frozenset(row["unfit_before"]),
+    ),
+    lambda intent: {
+        **_plain_row((*_INTENT, "down_before", "unfit_before"))(intent),
+        "state": intent.state.value,
+    },
 )
 STATUSES: StoreTable[DpuStatus] = StoreTable(
     "Dpu_State",

@@ -160,6 +160,8 @@ class Intent:
         soak_s: How long each wave of its roll-out is watched, in seconds.
         hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
             thousandths; without DPUs of which it was not known.
+        down_before: During its roll-out: the targets of health checks that were down when it began.
+        unfit_before: During its roll-out: the DPUs that were not fit when their wave began.
         at_ms: When it takes effect, in milliseconds since 1970; 0: it was not given for later.
         in_waves: Whether it then goes out in waves, for one that waits.
     """
@@ -175,6 +177,14 @@ class Intent:
     hw_before: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
     in_waves: bool = False
+    down_before: frozenset[str] = frozenset()
+    unfit_before: frozenset[str] = frozenset()
+
+    def ended(self, state: IntentState, comment: str | None = None) -> Intent:
+        """Return the intent in another state, without what its roll-out stored. `comment`: None: as it is."""
+        comment = self.comment if comment is None else comment
+        nothing = frozenset[str]()
+        return replace(self, state=state, comment=comment, hw_before={}, down_before=nothing, unfit_before=nothing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ class Netns:
         """The command as it is run here, by nsenter(1) where it has to be."""
         return [*(["nsenter", f"--net={self.netns}"] if self.netns else []), *argv]
 
-    def ask(self, *argv: str) -> Fact[str]:
+    def ask(self, *argv: str, stdin: str = "") -> Fact[str]:
         """What the command prints."""
         try:
-            return run(self.argv(*argv), timeout_s=_TIMEOUT_S).stdout
+            return run(self.argv(*argv), stdin=stdin, timeout_s=_TIMEOUT_S).stdout
         except CommandMissing as missing:
             return Unknown(f"{missing.program} is not installed")
         except CommandTimeout:

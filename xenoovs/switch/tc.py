@@ -14,7 +14,7 @@ from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.devices import QDISCS, parse_blocks
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.netns import Netns
+from xenoovs.switch.netns import Netns, understood
 from xenoovs.switch.process import run
 
 
@@ -51,12 +51,13 @@ def dump_filters(devices: Iterable[str]) -> FilterDump:
         blocks = parse_blocks(run(QDISCS).stdout)
     except ParseError:
         raise SwitchError("`tc -j qdisc show` printed no JSON; iproute2 4.19 or newer does") from None
-    places = dict.fromkeys(("block", blocks[name]) if name in blocks else ("dev", name) for name in devices)
+    places = dict.fromkeys(f"block {blocks[name]}" if name in blocks else _ingress_of(name) for name in devices)
+    texts = _show_at_once(Netns(), places)
     filters, unread, by_device = list[TcFilter](), list[tuple[str, str]](), list[tuple[str, TcFilter]]()
-    for kind, name in places:
+    for where in places:
+        kind, name, *_ = where.split()
         try:
-            words = [kind, name, *(["ingress"] if kind == "dev" else [])]
-            found = parse_tc_json(run(["tc", "-j", "-s", "filter", "show", *words]).stdout)
+            found = parse_tc_json(texts[where] if where in texts else run(_show(where)).stdout)
             filters += found
             by_device += ((name, one) for one in found if kind == "dev")
         except CommandFailed as failed:
@@ -69,6 +70,31 @@ def dump_filters(devices: Iterable[str]) -> FilterDump:
     return FilterDump(known, tuple(unread), tuple(by_device))
 
 
+_SHOW = ("tc", "-j", "-s")
+
+
+def _ingress_of(port: str) -> str:
+    return f"dev {port} ingress"
+
+
+def _show(where: str) -> list[str]:
+    return [*_SHOW, "filter", "show", *where.split()]
+
+
+def _show_at_once(place: Netns, places: Iterable[str]) -> dict[str, str]:
+    """Return what tc(8) prints for each place, by one process; nothing where that fails for one of them.
+
+    An eSwitch may have hundreds of ports, and to start a program takes longer than to read most of them.
+    """
+    wanted = list(places)
+    if len(wanted) < 2:
+        return {}
+    said = place.ask(*_SHOW, "-batch", "-", stdin="".join(f"filter show {where}\n" for where in wanted))
+    # One line each, unless an old release prints other text inside JSON.
+    lines = [] if isinstance(said, Unknown) else said.splitlines()
+    return dict(zip(wanted, lines, strict=True)) if len(lines) == len(wanted) else {}
+
+
 # Whose rules hang at a device: every one of Open vSwitch's carries the ufid of a megaflow as its cookie (lib/tc.c).
 
 
@@ -78,13 +104,14 @@ _UFID = re.compile(r"^ufid:([0-9a-f-]{36}),", re.MULTILINE)
 def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:
     """The rules of each port, before and after one dump of all megaflows: what comes or goes meanwhile is no fault."""
     names = tuple(ports)
-    before = {port: _filters(place, port) for port in names}
+    before = _filters(place, names)
     try:
         dump = Appctl(endpoint).dump_megaflows() if names else ""
     except SwitchError as error:
         return dict.fromkeys(names, Unknown(str(error)))
     alive = {cookie for ufid in _UFID.findall(dump) if (cookie := cookie_of_ufid(ufid)) is not None}
-    return {port: _judge(before[port], _filters(place, port), alive) for port in names}
+    after = _filters(place, names)
+    return {port: _judge(before[port], after[port], alive) for port in names}
 
 
 def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: Iterable[str]) -> TcRules:
@@ -99,8 +126,11 @@ def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: It
     )
 
 
-def _filters(place: Netns, port: str) -> Fact[tuple[TcFilter, ...]]:
-    return place.read(("tc", "-j", "-s", "filter", "show", "dev", port, "ingress"), parse_tc_json)
+def _filters(place: Netns, ports: Iterable[str]) -> dict[str, Fact[tuple[TcFilter, ...]]]:
+    places = {port: _ingress_of(port) for port in ports}
+    texts = _show_at_once(place, places.values())
+    said = {port: texts[where] if where in texts else place.ask(*_show(where)) for port, where in places.items()}
+    return {port: text if isinstance(text, Unknown) else understood(text, parse_tc_json) for port, text in said.items()}
 
 
 def _judge(before: Fact[tuple[TcFilter, ...]], after: Fact[tuple[TcFilter, ...]], alive: set[str]) -> Fact[TcRules]:

@@ -51,6 +51,16 @@ def test_clocks_and_notes_fit_and_groups_need_a_wide_terminal() -> None:
     assert wide[5].split()[:3] == ["dpu007", "edge", "applied"]
 
 
+def test_a_note_that_is_cut_off_is_below_the_table_where_there_is_room() -> None:
+    made = fleet(501)
+    made = replace(made, rows=made.rows[498:])
+    shown = lines(made)
+    assert (len(shown), max(map(len, shown)) <= 80) == (24, True)
+    assert shown[4].endswith("…")
+    assert (shown[7], shown[8].startswith("dpu500: port p9 is not on bridge ovsbr1 port p9")) == ("", True)
+    assert shown[-1].startswith("1-3 of 3 ")
+
+
 def test_keys_scroll_to_the_end_and_no_further() -> None:
     snapshot, page = fleet(), 24 - head_height(fleet())
     screen = FleetScreen()
@@ -67,7 +77,7 @@ def test_a_filter_shows_one_state_and_returns_to_all() -> None:
     screen = FleetScreen(first=300).after("f", fleet(), page=19)
     assert screen == FleetScreen(DpuState.FAILED)
     shown = lines(fleet(), screen)
-    assert [line for line in shown if line.startswith("dpu")] == shown[4:5]
+    assert [line for line in shown if line.startswith("dpu500 ") or line.startswith("dpu0")] == shown[4:5]
     screen = screen.after("f", fleet(), page=19)
     assert screen == FleetScreen(DpuState.APPLIED)
     assert screen.after("f", fleet(), page=19) == FleetScreen()
@@ -81,6 +91,8 @@ def test_many_problems_leave_room_for_dpus() -> None:
 
 
 def test_a_roll_out_is_above_the_dpus() -> None:
+    rolling = FleetView("production", 1, 41, 7, 0, wave=1)
+    assert replace(fleet(), rows=(), view=rolling).headline == ("wave 1 of a roll-out", "warn")
     shown = lines(replace(fleet(), roll_out=("config 8 is rolled out: wave 1, 2 of 1000 DPUs",)))
     assert shown[3] == "config 8 is rolled out: wave 1, 2 of 1000 DPUs"
     assert shown[5].startswith("dpu500")

@@ -34,7 +34,7 @@ def test_a_target_that_is_down_names_its_backend_and_counts_the_votes() -> None:
     assert rows[0].backends == ("web/b1",)
     (problem,) = target_problems(rows)
     assert problem == (
-        "web/b1 (192.0.2.1/tcp/80) has been down for 1m: of 5 witnesses 3 say down, 2 up, 0 nothing; it keeps "
+        "web/b1 (192.0.2.1/tcp/80) has been down for 1m: of 5 witnesses 3 say down, 2 up; it keeps "
         "clients, by `max_down` or because all are down"
     )
 

@@ -9,8 +9,10 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.fleet.baseline import with_baseline
 from xenoovs.fleet.change import next_change, with_override
-from xenoovs.fleet.hardware import hw_share, with_hw_before
+from xenoovs.fleet.dpus import roll_out_lines
+from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
@@ -169,7 +171,7 @@ def in_hardware(view: FleetView, **verdicts: dict[str, int]) -> dict[str, DpuSta
 def watched(**verdicts: dict[str, int]) -> FleetView:
     """The first wave of dpu1, which had these verdicts before it."""
     view = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S)
-    return settled(committed(view, with_hw_before(view, next_change(view).changes, in_hardware(view, **verdicts))))
+    return settled(committed(view, with_baseline(view, next_change(view).changes, in_hardware(view, **verdicts))))
 
 
 def test_megaflows_that_leave_hardware_take_the_roll_out_back() -> None:
@@ -224,7 +226,7 @@ def test_another_controller_compares_with_the_same_share_and_each_wave_with_its_
     found = in_hardware(view, dpu1={"HW": 5}, dpu2={"HW": 1, "SW": 1})
     changes = next_step(view, found, watched_s=SOAK_S).changes
     assert changes is not None
-    later = settled(committed(view, with_hw_before(view, changes, found)))
+    later = settled(committed(view, with_baseline(view, changes, found)))
     assert (later.wave, later.intents[2].hw_before) == (3, {"dpu1": 1000, "dpu2": 500})
     worse = in_hardware(later, dpu1={"HW": 1, "SW": 1}, dpu2={"HW": 1, "SW": 1})
     assert next_step(later, worse, watched_s=10).reason.startswith("dpu1: 50% of its megaflows are in hardware, 100%")
@@ -258,6 +260,16 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
     progress = FleetProgress()
     times = [now_s for now_s in range(0, 400, 5) if progress.stall(view, found, now_s=now_s)]
     assert times[0] == SOAK_S + PATIENCE_S + 15 + SOAK_S + PATIENCE_S
+
+
+def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_it() -> None:
+    view = replace(rolling(fleet(1, 3)), switch_at_ms=1_000_000)
+    [line] = roll_out_lines(view, reports(view), now_s=1012.0)
+    assert line == (
+        "config 2 is rolled out: wave 1, 1 of 2 DPUs, watched for 12s of 1m; `xenoovs fleet stop` takes it back"
+    )
+    [line] = roll_out_lines(replace(view, switch_at_ms=0), reports(view), now_s=1012.0)
+    assert "1 of 2 DPUs, watched for 1m;" in line
 
 
 def test_one_look_finds_a_wave_that_no_controller_ends() -> None:
@@ -308,3 +320,19 @@ def test_a_fleet_that_is_wholly_out_of_service_gets_a_config_in_waves() -> None:
     view = fleet(1, 3)
     view = committed(view, Changes(dpus={name: replace(dpu, is_out=True) for name, dpu in view.dpus.items()}))
     assert state(passed(passed(rolling(view))))[0] == "current"
+
+
+@pytest.mark.parametrize("wave", [1, 3])
+def test_a_wave_without_a_roll_out_ends_and_does_not_give_the_next_config_to_all_at_once(wave: int) -> None:
+    """As a mistaken or hostile client of the store may leave it."""
+    before = fleet(1, 3)
+    hostile = replace(before, wave=wave)
+    assert settled(hostile) == replace(before, generation=before.generation + 1)
+    # So too if no controller runs before the next roll-out, or if something is staged.
+    begun = settled(committed(given(hostile, MORE, IntentState.ROLLING, soak_s=SOAK_S), Changes(wave=0)))
+    assert begun.wave == 1
+    cleaned = next_change(given(hostile, MORE, IntentState.ROLLING, soak_s=SOAK_S)).changes
+    assert (cleaned.wave, cleaned.services, cleaned.intents) == (0, {}, {})
+    staged = replace(hostile, staged=begun.staged, removed=frozenset({"dns"}))
+    after = settled(staged)
+    assert (after.wave, after.staged, after.removed, after.services) == (0, {}, frozenset(), before.services)

@@ -30,6 +30,23 @@ def test_filters_of_devices_by_cookie(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (list(dump.by_cookie), dump.unread) == ([COOKIE], (("gone", "Cannot find device"),))
 
 
+def test_filters_of_several_devices_are_read_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = f"[]\n{json.dumps([FILTER])}"
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=both)
+    dump = dump_filters(["p0", "p1"])
+    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
+
+
+def test_where_one_process_leaves_out_a_device_each_is_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filters = json.dumps([FILTER])
+    alone = {f"_j__s_filter_show_dev_{name}_ingress": text for name, text in (("p0", "[]"), ("p1", filters))}
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=filters, **alone)
+    dump = dump_filters(["p0", "p1"])
+    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
+
+
 def test_devices_of_a_bond_share_a_block_that_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     qdiscs = [{"kind": "ingress", "dev": name, "ingress_block": 22} for name in ("bond0", "p0", "p1")]
     _answer(tmp_path, monkeypatch, _j_qdisc_show=json.dumps(qdiscs), _j__s_filter_show_block_22=json.dumps([FILTER]))

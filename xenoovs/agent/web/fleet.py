@@ -57,7 +57,7 @@ def _key(state: DpuState) -> str:
 
 def _head(snapshot: FleetSnapshot) -> Markup:
     view, (headline, how) = snapshot.view, snapshot.headline
-    role = "controller active" if snapshot.is_active else "controller passive: another server leads"
+    role = "controller active" if snapshot.is_active else "controller passive: its server does not lead"
     return element(
         "header",
         element("h1", "xenoovs fleet", element("span", "" if view is None else view.name, class_="bridge")),

@@ -11,7 +11,7 @@ import click
 from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_table
+from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.display import decimal, duration, moment, percent, printable, quantity
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.active import no_controller
@@ -57,17 +57,17 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
     problems += fleet_problems(change, statuses, stall=_stall(view, change))
     problems += [*target_problems(targets), *all_problems(servers)]
-    problems += roll_out_lines(view, statuses)
+    roll_out = roll_out_lines(view, statuses, now_s=time.time())
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     output.show(
         lambda: {
-            **_document(store, view, rows, servers, problems),
+            **_document(store, view, rows, servers, [*problems, *roll_out]),
             "targets": [*map(_target_document, targets)],
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
-        lambda: _show(store, view, rows, servers, problems, drains),
+        lambda: _show(store, view, rows, servers, problems, roll_out, drains),
     )
-    is_well = not problems and all(row.state is DpuState.APPLIED for row in rows)
+    is_well = not (problems or roll_out) and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
 
 
@@ -214,6 +214,7 @@ def _show(
     rows: list[DpuRow],
     servers: Sequence[ServerFacts],
     problems: list[str],
+    roll_out: list[str],
     drains: Mapping[str, float],
 ) -> None:
     connection = store.fleet.connection
@@ -221,7 +222,7 @@ def _show(
     counts = Counter(row.state for row in rows)
     echo(
         f"{view.name}: generation {view.generation}, config {view.intent or 'none'}, "
-        f"{counted(len(view.services), 'service')}; server {connection.remote} {role}"
+        f"{counted(len(view.services), 'service')}; the server of this host {role}"
     )
     if counts:
         echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
@@ -259,21 +260,21 @@ def _show(
     echo()
     _show_servers(servers)
     waiting = waiting_lines(view)
-    if problems or waiting or view.overrides or drains:
+    if problems or roll_out or waiting or view.overrides or drains:
         echo()
     for problem in problems:
-        echo(click.style(printable(problem), fg="red"))
-    for line in waiting:
-        echo(click.style(line, fg="yellow"))
+        print_text(printable(problem), fg="red")
+    for line in (*roll_out, *waiting):
+        print_text(printable(line), fg="yellow")
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
         since = duration(time.time() - one.since_ms / 1000)
-        echo(
+        print_text(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
             f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
         )
     for name, left_s in sorted(drains.items()):
-        echo(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
+        print_text(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
 
 
 def _show_servers(servers: Sequence[ServerFacts]) -> None:

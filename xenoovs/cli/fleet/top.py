@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 import click
 
@@ -26,6 +27,8 @@ _GENERATION, _HW, _SEEN, _CLOCK = 10, 8, 9, 9
 _NUMBERS = _GENERATION + _HW + _SEEN + _CLOCK
 _MAX_NAME, _MAX_GROUPS = 32, 24
 _WIDTH_FOR_GROUPS = 100
+_MAX_NOTES = 24
+"""So many DPUs have their notes below the table, where there is room."""
 _MAX_PROBLEMS = 4
 _STYLES = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
 
@@ -63,7 +66,9 @@ def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> tup
     room = max(0, size.height - len(head) - 1)
     first = min(screen.first, max(0, len(rows) - room))
     above = [*head, *map(columns.line, rows[first : first + room])][: size.height - 1]
-    blanks: list[Line] = [()] * (size.height - 1 - len(above))
+    left = size.height - 1 - len(above)
+    notes = columns.cut_notes(rows, size.width)[:left]
+    blanks: list[Line] = [*notes, *[()] * (left - len(notes))]
     shown = "all" if screen.only is None else screen.only.value
     last = min(first + room, len(rows))
     foot = f"{first + 1 if rows else 0}-{last} of {len(rows)}   ↑ ↓ scroll   f filter: {shown}   q quit"
@@ -87,7 +92,7 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[Line]:
     leads = ", ".join(f"{each.database.value} {each.role.value}" for each in snapshot.servers)
     lines: list[Line] = [
         ((left, "bold"), (state, style)),
-        ((f"generation {generation}   {'active' if snapshot.is_active else 'passive'} server   {leads}", "plain"),),
+        ((f"generation {generation}   server {'leads' if snapshot.is_active else 'follows'}   {leads}", "plain"),),
         (
             (
                 "   ".join(f"{counts[each]} {each.value}" for each in WORST_FIRST if counts[each])
@@ -125,6 +130,15 @@ class _Columns:
         numbers = "GENERATION".rjust(_GENERATION) + "HW".rjust(_HW) + "SEEN".rjust(_SEEN) + "CLOCK".rjust(_CLOCK)
         return ((f"{left}{numbers}  NOTE", "head"),)
 
+    def cut_notes(self, rows: Sequence[DpuRow], width: int) -> list[Line]:
+        """Return the notes that the column cuts off, as paragraphs for below the table."""
+        lines = list[Line]()
+        for row in rows[:_MAX_NOTES]:
+            note = one_column(row.note)
+            if len(note) > self.note:
+                lines += [(), *(((text, "plain"),) for text in wrap(f"{one_column(row.name)}: {note}", width))]
+        return lines
+
     def line(self, row: DpuRow) -> Line:
         groups = fit(_groups(row), self.groups - 1).ljust(self.groups) if self.groups else ""
         numbers = str(row.status.applied or "-").rjust(_GENERATION) + percent(row.hw_share).rjust(_HW)
@@ -156,7 +170,8 @@ def _groups(row: DpuRow) -> str:
 def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     """Show the DPUs live, those in trouble first, with the servers of this host and their problems.
 
-    Columns are those of `fleet status`; GROUPS needs a terminal of 100 columns.
+    Columns are those of `fleet status`; GROUPS needs a terminal of 100 columns. Notes that the column cuts off are
+    below the table, if there is room.
 
     Keys: arrows and page keys scroll, f goes through the states that there are, q quits.
     """

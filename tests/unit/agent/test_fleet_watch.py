@@ -1,0 +1,98 @@
+"""What the page of a fleet finds out by watching, which one look at the store does not show."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, given, settled
+from xenoovs.agent import fleet_watch
+from xenoovs.agent.fleet_watch import FleetWatch
+from xenoovs.fleet.active import ActiveSign
+from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
+
+CONNECTED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+
+
+class Store:
+    """Stands for both clients of a store, and for the clock."""
+
+    def __init__(self, view: FleetView) -> None:
+        self.newest, self.connection, self.now_s = view, CONNECTED, 0.0
+
+    def view(self) -> FleetView:
+        return self.newest
+
+    def statuses(self) -> dict[str, DpuStatus]:
+        return {name: DpuStatus(name, applied=self.newest.generation) for name in self.newest.dpus}
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    dpus = {"dpu1": Dpu("dpu1", frozenset(), wave=1), "dpu2": Dpu("dpu2", frozenset())}
+    made = Store(settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG)))
+    monkeypatch.setattr(fleet_watch, "time", SimpleNamespace(time=time.time, monotonic=made.monotonic))
+    monkeypatch.setattr(fleet_watch, "host_facts", lambda _directory: ())
+    return made
+
+
+def watch_of(store: Store, directory: Path) -> FleetWatch:
+    return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), directory)
+
+
+def stalls(watch: FleetWatch, store: Store, times: range) -> list[int]:
+    found = []
+    for store.now_s in times:
+        if watch.snapshot().is_stalled:
+            found.append(int(store.now_s))
+    return found
+
+
+def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
+    store: Store, tmp_path: Path
+) -> None:
+    watch = watch_of(store, tmp_path)
+    store.newest = given(store.newest, MORE)
+    assert stalls(watch, store, range(0, 25, 5)) == [20]
+    assert watch.snapshot().problems == (
+        "no controller has decided about the newest change: is `xenoovs fleet serve` running?",
+    )
+    store.newest = settled(store.newest)
+    snapshot = watch.snapshot()
+    assert (snapshot.is_stalled, snapshot.problems) == (False, ())
+
+
+def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_begins_anew(store: Store, tmp_path: Path) -> None:
+    watch = watch_of(store, tmp_path)
+    store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
+    assert store.newest.wave == 1
+    # Due at 10 s; a controller that took over then has watched for 10 s at 35 s.
+    assert stalls(watch, store, range(0, 40, 5)) == [35]
+    assert "no controller has written the next step of wave 1" in watch.snapshot().problems[0]
+    store.connection = replace(CONNECTED, is_connected=False, reason="gone")
+    assert stalls(watch, store, range(40, 45, 5)) == []
+    store.connection = CONNECTED
+    assert stalls(watch, store, range(45, 85, 5)) == [80]
+
+
+def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: Store, tmp_path: Path) -> None:
+    watch, sign = watch_of(store, tmp_path), ActiveSign(tmp_path)
+    store.connection = replace(CONNECTED, is_leader=True)
+    assert "no controller is active on this host" in watch.snapshot().problems[0]
+    sign.show(is_active=True)
+    assert watch.snapshot().problems == ()
+    sign.show(is_active=False)
+    # What the server was before the connection was lost says nothing.
+    store.connection = replace(CONNECTED, is_connected=False, is_leader=True, reason="gone")
+    assert [problem for problem in watch.snapshot().problems if "no controller" in problem] == []
