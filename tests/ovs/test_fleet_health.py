@@ -189,7 +189,7 @@ def test_a_new_backend_that_is_down_takes_its_roll_out_back(
 
 
 def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_nothing_moves(
-    store: FleetServers, backends: Backends, nowhere: str
+    store: FleetServers, backends: Backends, nowhere: str, tmp_path: Path
 ) -> None:
     before, three = store.dpus[0].blocks(), store.dpus[2]
     three.stop()
@@ -204,6 +204,16 @@ def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_not
     assert [ready(dpu) for dpu in store.dpus[:2]] == [(200, ""), (200, "")]
     assert down(store) == []
     assert all(dpu.blocks() == before for dpu in store.dpus)
+    # It was unfit before the roll-out, so it does not hold it up.
+    config = tmp_path / "heavier.yaml"
+    config.write_text(CONFIG.replace("192.0.2.14, weight: 1", "192.0.2.14, weight: 2"))
+    said = store.fleet("apply", config, "--yes", "--soak", "1s")
+    assert said.status == 0, said.out + said.err
+    assert all_alike(store)
+    assert ready(three)[0] == 503
+    after = store.dpus[0].blocks()
+    assert after != before
+    before = after
 
     assert store.fleet("drain-dpu", "dpu1").status == 0
     eventually(lambda: ready(store.dpus[0])[0] == 503, "a DPU that an operator took out")
