@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from xenoovs.model.balancer import Balancer
 
 
-def is_dpu_file(root: object) -> bool:
-    """Return whether a file has a bridge and no services, as that of a DPU of a fleet has."""
-    return isinstance(root, dict) and "switch" in root and "services" not in root
-
-
 def has_fleet_ports(root: object) -> bool:
     """Return whether only the file of a DPU of a fleet can be meant."""
     switch = root.get("switch") if isinstance(root, dict) else None

@@ -252,7 +252,6 @@ def load_bridges(config: Path, *, of_dpu: bool = False) -> LoadedConfig:
 
 
 def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, of_dpu: bool) -> LoadedConfig:
-    from xenoovs.cli.dpu_file import dpu_config, has_fleet_ports, is_dpu_file, refusal
     from xenoovs.config.bridges import choose_bridge
     from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
     from xenoovs.config.load import check_bridges, read_config, split_config
@@ -266,9 +265,14 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
     else:
         file, data, sources = str(config), read_config(config), ConfigSources(config)
     trees = split_config(data, file=file, sources=sources)
-    is_of_dpu = is_dpu_file(trees[0].joined.root)
-    if is_of_dpu and not of_dpu and has_fleet_ports(trees[0].joined.root):
-        raise refusal(file)
+    root = trees[0].joined.root
+    is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
+    if is_of_dpu and not of_dpu:
+        # Imported here, as most commands have another config.
+        from xenoovs.cli.dpu_file import has_fleet_ports, refusal
+
+        if has_fleet_ports(root):
+            raise refusal(file)
     is_listed = trees[0].is_listed
     name = chosen_bridge() or (bridge if is_listed else None)
     if lab and is_listed and name is None:
@@ -282,6 +286,8 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
             raise click.UsageError(f"{error}.") from None
         name_bridge(trees[0].label if is_listed else None)
     if is_of_dpu and of_dpu:
+        from xenoovs.cli.dpu_file import dpu_config
+
         balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
     else:
         balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
