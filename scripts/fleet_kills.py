@@ -7,6 +7,7 @@ light: they report what they would have installed, without a bridge.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -42,17 +43,20 @@ _MOST_S = 0.1
 
 
 def main() -> int:
-    """Print what was killed and what came of it. Arguments: numbers of kills, 50 and 20."""
-    times = [int(word) for word in sys.argv[1:]] or [50, 20]
+    """Print the results of both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("roll_outs", type=int, nargs="?", default=50, help="controllers to kill in a roll-out")
+    parser.add_argument("takeovers", type=int, nargs="?", default=20, help="leading servers to kill with theirs")
+    wanted = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as work:
-        killed = killed_roll_outs(Path(work), times[0])
-        print(f"{times[0]} controllers killed in a roll-out: {dict(killed)}; load {load:.0f}")
-    if len(times) > 1 and times[1]:
+        killed = killed_roll_outs(Path(work), wanted.roll_outs)
+        print(f"{wanted.roll_outs} controllers killed in a roll-out: {dict(killed)}; load {load:.0f}")
+    if wanted.takeovers:
         with tempfile.TemporaryDirectory() as work:
-            delays = takeovers(Path(work), times[1])
+            delays = takeovers(Path(work), wanted.takeovers)
         middle, worst = statistics.median(delays), max(delays)
-        print(f"{times[1]} leaders killed: another decides after {middle:.2f} s (p50), {worst:.2f} s at most")
+        print(f"{wanted.takeovers} leaders killed: another decides after {middle:.2f} s (p50), {worst:.2f} s at most")
     return 0
 
 
