@@ -303,13 +303,18 @@ class FleetMember:
 
         A round compares the flows of the bridge with what it decided. So after a new generation its decision counts,
         and the flows themselves are read with each periodic report, and while something differs: with 16,000 flows
-        this takes half a second.
+        this takes more than a second.
         """
-        good, now_s = self._config.good, time.monotonic()
+        good, report, now_s = self._config.good, agent.report, time.monotonic()
         before = dict(self._status.drift)
-        is_quiet = not (before or agent.report.held) and bool(self._status.seen_ms)
+        if report.last_round_s is None and not (report.last_error or report.held):
+            # The first round compares them, and begins at once.
+            return before
+        # The first round has compared them too.
+        is_first = self._drift_generation < 0
+        is_quiet = not (before or report.held) and (is_first or bool(self._status.seen_ms))
         if self._drift_generation == self._generation and (
-            is_quiet or (before and agent.report.held and now_s < self._drift_s)
+            is_quiet or (before and report.held and now_s < self._drift_s)
         ):
             return before
         decision = agent.engine.decided if is_quiet and self._is_right else None
