@@ -83,7 +83,7 @@ def _by_config(before: Balancer, after: Balancer) -> Iterator[tuple[BackendName,
     old = {service.name: service for service in before.services}
     for service in after.services:
         was = old.get(service.name)
-        # Of a thousand services mostly one is another.
+        # Mostly one of a thousand services differs.
         if was is None or was is service:
             continue
         weights = {backend.name: backend.weight for backend in was.backends}

@@ -83,7 +83,7 @@ class FleetWatch:
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
         """Return what no controller has written though it was due, in words."""
         if not self._store.connection.is_connected:
-            # The controller of a store that is back watches anew.
+            # The controller of a store that is back watches the wave from its beginning.
             self._progress = FleetProgress()
             return ""
         stall = self._progress.stall(view, statuses, now_s=time.monotonic())

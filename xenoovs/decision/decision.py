@@ -311,7 +311,7 @@ def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) ->
 
 
 def service_with_weights(service: Service, weights: Mapping[BackendName, Fraction]) -> Service:
-    """Return a service with these weights; the very same where none changes."""
+    """Return a service with these weights; the same object if none changes."""
     named = ((backend, weights.get((service.name, backend.name), backend.weight)) for backend in service.backends)
     backends = tuple(b if weight == b.weight else replace(b, weight=weight) for b, weight in named)
     return service if backends == service.backends else replace(service, backends=backends)
@@ -358,7 +358,7 @@ def follow(
     configured = every_service(after)
     ids = service_ids(service.claim for service in configured)
     old = {service.claim: service for service in every_service(before)}
-    # Mostly a service is the very same.
+    # Mostly a service is the same object.
     names = {
         ids[service.claim]: _names(was, service)
         for service in configured

@@ -76,7 +76,7 @@ def _differing(before: SlowStarts, balancer: Balancer, ejected: Ejected) -> set[
         for service in balancer.services
         if service.name in starting
         or service.name not in old
-        # Mostly it is the very same.
+        # Mostly it is the same object.
         or (old[service.name] is not service and old[service.name] != service)
         or before.ejected.get(service.name) != ejected.get(service.name)
     }

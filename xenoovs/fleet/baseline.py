@@ -1,4 +1,4 @@
-"""What was wrong before a wave. It is stored when the wave begins: the roll-out is blamed for the rest alone."""
+"""What was wrong before a wave. It is stored when the wave begins: only what becomes wrong later ends the roll-out."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
     """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`.
 
     A drain begins with an override, or with the last planned change, which has the time at which DPUs switch. It may
-    end earlier on each DPU: nobody else knows when its connections are idle.
+    end earlier on each DPU: only the DPU knows when its connections are idle.
 
     Raises XenoovsError: A config of the store cannot be read.
     """

@@ -20,11 +20,11 @@ def overdue_step(view: FleetView) -> str:
 
 
 def is_overdue(view: FleetView, *, now_ms: int) -> bool:
-    """Return whether a wave lasts longer than a controller lets it, from one look at the store.
+    """Return whether a wave lasts longer than a controller lets it, from one reading of the store.
 
     A controller ends a wave after the soak time and `PATIENCE_S`, also one that took over at the last moment. The time
-    at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none; then
-    the answer is False.
+    at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none, and
+    no change has one with `--switch-after 0`; then the answer is False.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave or not view.switch_at_ms:

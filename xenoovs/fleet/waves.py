@@ -44,7 +44,7 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     """Return what follows from the reports of the DPUs whose wave has begun.
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
-    drift, fit, and with as many megaflows in hardware as before; at most 5 % may lack it in the end, without an error.
+    drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
     Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out.
 
     Args:

@@ -138,7 +138,7 @@ class Watch:
 
 
 class IntentState(Enum):
-    """What became of an intent. Waiting: given for later. Staged: given to all DPUs at once. Rolling: in waves."""
+    """What became of an intent. Waiting: for its time. Staged: given to all DPUs at once. Rolling: in waves."""
 
     WAITING = "waiting"
     STAGED = "staged"

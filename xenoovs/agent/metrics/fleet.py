@@ -145,13 +145,13 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
     ),
     _of_fleet(
         "xenoovs_fleet_stalled",
-        "1 while no controller writes what is due: the newest change, the next step of a roll-out, or a config.",
+        "1 while no controller writes what is due: the newest change, a step of a roll-out, or a config that waited.",
         _STORE,
         lambda s: None if s.view is None else s.is_stalled,
     ),
     _of_fleet(
         "xenoovs_fleet_config_waits_until_seconds",
-        "When the config takes effect that was given for later, in seconds since 1970; absent without one.",
+        "When the waiting config takes effect, in seconds since 1970; absent if none waits.",
         "`xenoovs fleet apply --at`",
         _waits_until_s,
     ),
@@ -205,7 +205,7 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
     ),
     _of_dpu(
         "xenoovs_fleet_dpu_late",
-        "1 if a DPU was not ready when the DPUs switched to what it has; it followed later.",
+        "1 if a DPU was not ready when the DPUs switched to its generation; it followed later.",
         lambda row: row.is_late,
     ),
     (

@@ -137,7 +137,7 @@ def apply_command(
     generation, or says which have not.
 
     With --at the config waits in the store, and the command ends. At TIME the canaries switch to it; with --now, all
-    DPUs do. `fleet stop` takes it back before, and another `apply` replaces it.
+    DPUs do. Before that, `fleet stop` takes it back, and another `apply` replaces it.
 
     Exit status 0: all DPUs have it, 1: refused, 2: some have not yet, or no controller goes on; they follow by
     themselves when they can, and when a controller runs again.
@@ -151,7 +151,7 @@ def apply_command(
 @click.command("stop")
 @on_fleet
 def stop_command(*, store: FleetStore) -> None:
-    """End a roll-out: the DPUs that have the new config go back to the one in use. Take back one that waits."""
+    """End a roll-out: DPUs that have the new config go back to the one in use. Or take back a config that waits."""
     done = ""
 
     def compute(view: FleetView) -> Changes:
@@ -181,7 +181,7 @@ def rollback_command(
     """Give an earlier config to the fleet again: that of entry NUMBER of `fleet history`, or the one before.
 
     It becomes a new entry, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
-    Overrides stay. --at as of `fleet apply`.
+    Overrides stay. --at is that of `fleet apply`.
     """
     view = store.view()
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]

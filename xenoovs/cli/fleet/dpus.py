@@ -150,7 +150,7 @@ def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
 @_now_option
 @on_fleet
 def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
-    """Return the DPU NAME to service. As `drain-dpu`, it first waits for drains of services."""
+    """Return the DPU NAME to service. Like `drain-dpu`, it first waits for drains of services."""
     _set_out(store, name, is_out=False, now=now)
     echo(f"{name} is in service")
 

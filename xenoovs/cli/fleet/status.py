@@ -46,8 +46,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     Problems are in red at the end: no controller is active, or none goes on with a roll-out; a backend is down by the
     votes of its witnesses, or they have no quorum. JSON has all votes in `targets`.
 
-    Exit status 0: every DPU has the newest generation, no backend is down, and no server has a problem, 2: something
-    differs.
+    Exit status 0: every DPU has the newest generation, no roll-out runs, and there is no problem, 2: otherwise.
     """
     view, statuses, now_s = store.view(), store.statuses(), time.time()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=now_s)
