@@ -130,8 +130,9 @@ def apply_command(
     FILE is a config as for one DPU. Of its `switch` only the names of ports count: `egress` is the port `egress` of
     each DPU. Shows the plan, asks for confirmation (unless --yes), and writes FILE to the store. The controller
     decides about blocks, and DPUs install them: first the canaries, then waves 2 and 3. A wave passes if after the soak
-    time its DPUs have the blocks, without an error or drift, and no backend of the services that change has gone down.
-    At the first problem the controller takes all back.
+    time its DPUs have the blocks, without an error or drift, are fit, and have as large a part of their megaflows in
+    hardware as before. No backend of the services that change may have gone down. At the first problem the controller
+    takes all back.
 
     Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
     generation, or says which have not.
