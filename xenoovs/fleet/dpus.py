@@ -178,8 +178,8 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
     waits = [f"{name}: {reason}" for name, (reason, _) in waits_for(view, statuses).items()]
     concerned = view.concerned
     begun = sum(dpu.wave <= view.wave for dpu in concerned.values())
-    soak = duration(intent.soak_s)
-    watched = f"for {duration(now_s - view.switch_at_ms / 1000)} of {soak}" if view.switch_at_ms else f"for {soak}"
+    soak, begun_s = duration(intent.soak_s), view.switch_at_ms / 1000
+    watched = f"for {duration(now_s - begun_s)} of {soak}" if begun_s else f"for {soak} in all"
     return [
         f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "
         f"watched {watched}; `xenoovs fleet stop` takes it back",

@@ -269,7 +269,7 @@ def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_i
         "config 2 is rolled out: wave 1, 1 of 2 DPUs, watched for 12s of 1m; `xenoovs fleet stop` takes it back"
     )
     [line] = roll_out_lines(replace(view, switch_at_ms=0), reports(view), now_s=1012.0)
-    assert "1 of 2 DPUs, watched for 1m;" in line
+    assert "1 of 2 DPUs, watched for 1m in all;" in line
 
 
 def test_one_look_finds_a_wave_that_no_controller_ends() -> None:
