@@ -78,6 +78,7 @@ def test_while_one_machine_records_a_long_part_the_other_records_all_others(
             yield json.dumps({"scenario": scenario})
 
     monkeypatch.setattr(vm, "_lines", lines)
+    monkeypatch.setattr(vm, "_MACHINES", 2)
     recordings.append(vm.Recording(PARTS, tmp_path / "records"))
     with recordings[0]:
         assert [recordings[0].record(part)["scenario"] for part in PARTS] == list(PARTS)
