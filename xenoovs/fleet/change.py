@@ -179,12 +179,9 @@ def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
 
 def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
     """Return the changes that refuse an intent, and take its roll-out back."""
-    comment = f"refused: {reason}"[:_MAX_REASON]
-    refused_intent = intent.ended(IntentState.REFUSED, comment)
-    changes = Changes(intents={intent.number: refused_intent})
-    if not view.wave or intent.state is not IntentState.ROLLING:
-        return changes
-    return replace(_without_roll_out(view), intents=changes.intents)
+    is_rolling = view.wave and intent.state is IntentState.ROLLING
+    ended = intent.ended(IntentState.REFUSED, f"refused: {reason}"[:_MAX_REASON])
+    return replace(_without_roll_out(view) if is_rolling else Changes(), intents={intent.number: ended})
 
 
 def _without_roll_out(view: FleetView) -> Changes:
