@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,15 @@ def stored(out: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/samples.jsonl"))
 
 
-def generators(lab: Lab) -> list[int]:
-    found = processes_in(lab.topology.clients.namespace)
-    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text().strip() == "tcpreplay"]
+def kill_generators(lab: Lab) -> int:
+    """Kill those that run now, and return how many; one that ends by itself meanwhile does not count."""
+    killed = 0
+    for pid in processes_in(lab.topology.clients.namespace):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "tcpreplay":
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 @pytest.mark.parametrize("experiment", ["rate", "latency", "designs", "paths"])
@@ -82,16 +89,18 @@ def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     before = flows(lab)
     out = ("--lab", lab.name, "--out", tmp_path, "--quick")
     process = start("measure", experiment, config, *out, *EXPERIMENTS[experiment])
-    killed: list[int] = []
+    killed = 0
 
     def kill() -> bool:
         # Where other loads count, such as those that teach the switch, it may take some.
-        for pid in generators(lab):
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+        nonlocal killed
+        killed += kill_generators(lab)
         return process.poll() is not None
 
-    eventually(kill, "the run ends")
+    try:
+        eventually(kill, "the run ends")
+    finally:
+        process.kill()
     _, errors = process.communicate()
     assert killed
     assert process.returncode == 1
