@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from xenoovs import __version__
 from xenoovs.agent.clock import clock_error_us
 from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.fleet_checks import FleetWatches
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.fleet_verdicts import VerdictReports
-from xenoovs.agent.fleet_votes import FleetVoter, FleetWatches
+from xenoovs.agent.fleet_votes import FleetVoter
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.offload import OffloadSample

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xenoovs.agent.fleet_votes import FleetWatches, fleet_checks, fleet_shares
+from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks, fleet_shares
 from xenoovs.agent.health import (
     AdvertisedChange,
     Check,
@@ -358,7 +358,9 @@ def _probing(
     if state.watches is None:
         checks = checks_of(state.balancer, state.runtime.overrides)
     else:
-        checks = fleet_checks(state.balancer, state.watches, before)
+        is_same_witness = before.watches is not None and before.watches.witnessed == state.watches.witnessed
+        last = (before.balancer, before.tracker.checks) if is_same_witness else None
+        checks = fleet_checks(state.balancer, state.watches, last)
         if checks is state.tracker.checks:
             return state, ()
         known = fleet_shares(state.balancer, state.watches)

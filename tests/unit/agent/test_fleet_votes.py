@@ -6,7 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from xenoovs.agent.fleet_votes import SELF_CHECK_MS, FleetVoter, FleetWatches, fleet_checks
+from xenoovs.agent.fleet_checks import SELF_CHECK_MS, FleetWatches, fleet_checks
+from xenoovs.agent.fleet_votes import FleetVoter
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
 from xenoovs.config.load import parse_config

@@ -8,7 +8,7 @@ import pytest
 
 from tests import fleet_support
 from tests.fleet_support import EMPTY
-from xenoovs.agent.fleet_votes import FleetWatches, fleet_checks
+from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
 from xenoovs.agent.health import Checks
 from xenoovs.config.fleet import NEUTRAL, join
 from xenoovs.errors import ConfigError
