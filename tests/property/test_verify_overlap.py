@@ -13,7 +13,7 @@ from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.openflow.flow import Masked
 from xenoovs.verify import foreign
 from xenoovs.verify.expected import ExpectedBlock, ServiceEntry, expected_services, index_blocks
-from xenoovs.verify.foreign import OverlapIndex
+from xenoovs.verify.overlap import OverlapIndex
 
 SERVICE = expected_services(two_services())[0]
 TEMPLATE = SERVICE.blocks[0]

@@ -25,7 +25,7 @@ from xenoovs.store.view import FleetView
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
-    from xenoovs.cli.agent import Options
+    from xenoovs.cli.agent_options import Options
 
 _PATIENCE_S = 2.0
 """How long the store may take before the log says that the agent waits for it."""

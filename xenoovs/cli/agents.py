@@ -39,7 +39,7 @@ from xenoovs.agent.snapshot import PortView
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import TaskFactory
 from xenoovs.agent.telemetry import Telemetry
-from xenoovs.cli.agent import Options
+from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.lab.config import FollowedConfig
 from xenoovs.cli.options import chosen_bridge, connect, listen_address, target_options

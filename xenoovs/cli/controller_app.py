@@ -21,7 +21,8 @@ from typing import Any
 from xenoovs.agent.bridges import run_together
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, info, start_logging, warn
-from xenoovs.cli.agent import Options, agent_command
+from xenoovs.cli.agent import agent_command
+from xenoovs.cli.agent_options import Options
 from xenoovs.cli.agents import configured_bridges, local_places, make_agents, open_sockets, serve_together
 from xenoovs.cli.options import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by

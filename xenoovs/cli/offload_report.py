@@ -219,7 +219,7 @@ def _sentence(findings: OffloadFindings) -> str:
 
 
 def _show_tree(findings: OffloadFindings) -> None:
-    from xenoovs.verify.tree import offload_tree
+    from xenoovs.verify.offload_tree import offload_tree
 
     _print_tree(offload_tree(findings))
 

@@ -242,7 +242,7 @@ def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
     selection = {"services": list(shown.services), "verdicts": [verdict.value for verdict in shown.verdicts]}
     document["selection"] = selection if any(selection.values()) else None
     if shown.tree:
-        from xenoovs.verify.tree import tree_to_json
+        from xenoovs.verify.offload_tree import tree_to_json
 
         document["tree"] = tree_to_json(judged if part is None else part)
     return document

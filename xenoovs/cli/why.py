@@ -70,7 +70,8 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.foreign import OverlapIndex, OverrideCounter
+from xenoovs.verify.foreign import OverrideCounter
+from xenoovs.verify.overlap import OverlapIndex
 from xenoovs.verify.why.diagnose import (
     Attribution,
     DiagnosisGroup,

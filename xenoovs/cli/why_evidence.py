@@ -41,7 +41,8 @@ from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import CheckContext, UnparsedLines
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.foreign import OverlapIndex, OverrideCounter
+from xenoovs.verify.foreign import OverrideCounter
+from xenoovs.verify.overlap import OverlapIndex
 from xenoovs.verify.why.case import BlockOverride, Evidence
 from xenoovs.verify.why.diagnose import (
     Attribution,

@@ -10,7 +10,7 @@ from xenoovs.datapath.outer import parse_outer
 from xenoovs.openflow.flow import Field, Match
 from xenoovs.verify.expected import ANY, ExpectedService, Fields
 from xenoovs.verify.findings import outside_kind_of
-from xenoovs.verify.foreign import OverlapIndex
+from xenoovs.verify.overlap import OverlapIndex
 
 _MIRRORED = {"nw_src": "nw_dst", "ipv6_src": "ipv6_dst", "tp_src": "tp_dst"}
 """The field of an answer -> the field of a request that has the same value."""

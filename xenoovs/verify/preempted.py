@@ -10,7 +10,7 @@ from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tc_foreign import ForeignRule
 from xenoovs.errors import counted, first_names
 from xenoovs.verify.expected import ANY, ExpectedBlock, ExpectedService, index_blocks
-from xenoovs.verify.foreign import OverlapIndex
+from xenoovs.verify.overlap import OverlapIndex
 
 _FAMILIES = (0x0800, 0x86DD)
 _LISTED = 3

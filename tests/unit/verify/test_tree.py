@@ -13,7 +13,8 @@ from xenoovs.datapath.tc import parse_tc_json, with_known_counters
 from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import OffloadFindings, carry_over, part_of
-from xenoovs.verify.tree import offload_tree, tree_lines, tree_to_json
+from xenoovs.verify.offload_tree import offload_tree, tree_to_json
+from xenoovs.verify.tree import tree_lines
 
 HERE = Path(__file__).parents[2] / "golden" / "verify"
 SERVICES = expected_services(compiled(load_config(HERE / "dns.yaml")))
