@@ -1,8 +1,11 @@
-"""Kills controllers of a fleet with SIGKILL: 50 in the midst of a roll-out, 20 together with the leading server.
+"""Kills processes of a fleet with SIGKILL.
+
+50 controllers in the midst of a roll-out, 20 leading servers together with their controllers, and 50 leading servers
+under two writers.
 
 A roll-out has to end as current or refused and never between, without a gap in the generations. Where the leading
 server and its controller are gone, it prints how long after its server leads another controller decides. DPUs are
-light: they report what they would have installed, without a bridge.
+light: they report what they would have installed, without a bridge. No write may be lost, half there, or there twice.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -26,8 +31,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.ovs.stores import StoreServer, leader_of, running_cluster
+from tests.ovs.stores import StoreServer, leader_of, running_cluster, service, wait_generation
 from tests.patience import eventually
+from xenoovs.errors import StoreUnreachable
 from xenoovs.fleet.change import next_change, parse_intent, with_intent, with_override
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
@@ -47,24 +53,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("roll_outs", type=int, nargs="?", default=50, help="controllers to kill in a roll-out")
     parser.add_argument("takeovers", type=int, nargs="?", default=20, help="leading servers to kill with theirs")
+    parser.add_argument("leaders", type=int, nargs="?", default=50, help="leading servers to kill under writes")
     wanted = parser.parse_args()
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as work:
-        killed = killed_roll_outs(Path(work), wanted.roll_outs)
-        print(f"{wanted.roll_outs} controllers killed in a roll-out: {dict(killed)}; load {load:.0f}")
+    print(f"load {os.getloadavg()[0]:.0f}")
+    if wanted.roll_outs:
+        with tempfile.TemporaryDirectory() as work:
+            killed = killed_roll_outs(Path(work), wanted.roll_outs)
+        print(f"{wanted.roll_outs} controllers killed in a roll-out: {dict(killed)}")
     if wanted.takeovers:
         with tempfile.TemporaryDirectory() as work:
             delays = takeovers(Path(work), wanted.takeovers)
         middle, worst = statistics.median(delays), max(delays)
         print(f"{wanted.takeovers} leaders killed: another decides after {middle:.2f} s (p50), {worst:.2f} s at most")
+    if wanted.leaders:
+        with tempfile.TemporaryDirectory() as work:
+            writes = killed_leaders(Path(work), wanted.leaders)
+        middle, worst = statistics.median(writes.delays), max(writes.delays)
+        print(
+            f"{wanted.leaders} leaders killed under writes: written again after {middle:.1f} s (p50), {worst:.1f} s at "
+            f"most; {writes.committed} writes, {writes.unknown} of unknown outcome"
+        )
+    print(f"load {os.getloadavg()[0]:.0f}")
     return 0
 
 
 def config(number: int) -> str:
     """The config of a fleet; the next one has other weights, one service less and one more."""
     lines = ["version: 1", "switch: {ingress: [in], egress: out}", "services:"]
-    for service in (0, 1 + number % 2, 3 + number % 3):
-        lines.append(f"  - name: s{service}\n    vip: 10.0.0.{service + 1}\n    protocol: udp\n    ports: [53]")
+    for index in (0, 1 + number % 2, 3 + number % 3):
+        lines.append(f"  - name: s{index}\n    vip: 10.0.0.{index + 1}\n    protocol: udp\n    ports: [53]")
         lines.append("    backends:")
         lines += [
             f"      - {{name: b{each}, mac: 02:00:00:00:00:0{each}, weight: {1 + (number + each) % 3}}}"
@@ -198,6 +215,121 @@ def takeovers(work: Path, times: int) -> list[float]:
         generation = _view(client).generation
         assert generation >= 2 + 2 * times
     return delays
+
+
+@dataclass(frozen=True, slots=True)
+class KilledLeaders:
+    """What two writers met while leading servers were killed.
+
+    Attributes:
+        delays: For each kill, the time until a write that began after it is in the store, in seconds.
+        committed: Writes that were answered.
+        unknown: Writes whose answer was lost with the server.
+    """
+
+    delays: list[float]
+    committed: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A write of a generation: the name that it gives to the owner of two services."""
+
+    mark: str
+    outcome: CommitOutcome
+    began_s: float
+    ended_s: float
+
+
+def killed_leaders(work: Path, times: int) -> KilledLeaders:
+    """Kill so many leading servers while two clients race to write each generation.
+
+    Each write changes two services, so that half of one would show.
+
+    Raises AssertionError: A write is lost, half there, or there twice, or the servers differ.
+    """
+    attempts, is_over, kills = dict[int, list[_Attempt]](), threading.Event(), list[float]()
+    with ExitStack() as stack:
+        servers = stack.enter_context(running_cluster(work))
+        remotes = ",".join(each.files.remote for each in servers)
+        reader = stack.enter_context(StoreClient(remotes))
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        stack.callback(is_over.set)
+        writers = [pool.submit(_write_on, remotes, name, attempts, is_over) for name in ("one", "two")]
+        for number in range(times):
+            # Writes go on before the next leader dies, and so after the last one died.
+            wait_generation(reader, _view(reader).generation + 5)
+            leader = _leader(servers)
+            leader.kill()
+            kills.append(time.monotonic())
+            _wait(reader, lambda _: _is_written_since(attempts, kills[-1]), f"a write after kill {number + 1}")
+            leader.start(wait=False)
+            eventually(leader.serves, "the killed server is back")
+        is_over.set()
+        for each in writers:
+            each.result()
+        _check_writes(servers, attempts)
+    found = [each for tries in attempts.values() for each in tries]
+    return KilledLeaders(
+        delays=[_first_written_s(found, kill) - kill for kill in kills],
+        committed=sum(each.outcome is CommitOutcome.COMMITTED for each in found),
+        unknown=sum(each.outcome is CommitOutcome.UNKNOWN for each in found),
+    )
+
+
+def _write_on(remotes: str, name: str, attempts: dict[int, list[_Attempt]], is_over: threading.Event) -> None:
+    """Write the next generation again and again."""
+    with StoreClient(remotes, with_intents=True) as writer:
+        while not is_over.is_set():
+            generation = _view(writer).generation
+            mark, began_s = f"{name}{generation}", time.monotonic()
+            with suppress(StoreUnreachable):
+                changes = Changes({each: service(each, mark) for each in ("dns", "web")})
+                outcome = writer.commit(generation, changes, timeout_s=3)
+                attempt = _Attempt(mark, outcome, began_s, time.monotonic())
+                attempts.setdefault(generation, []).append(attempt)
+
+
+def _is_written_since(attempts: Mapping[int, list[_Attempt]], kill_s: float) -> bool:
+    # A copy: the writers go on.
+    return any(
+        each.began_s > kill_s and each.outcome is CommitOutcome.COMMITTED
+        for tries in [*attempts.values()]
+        for each in [*tries]
+    )
+
+
+def _first_written_s(attempts: Sequence[_Attempt], kill_s: float) -> float:
+    committed = (each for each in attempts if each.began_s > kill_s and each.outcome is CommitOutcome.COMMITTED)
+    return min(each.ended_s for each in committed)
+
+
+def _check_writes(servers: Sequence[StoreServer], attempts: Mapping[int, Sequence[_Attempt]]) -> None:
+    """Check that each generation was written once, and that all servers have the last one."""
+    newest, views = 0, list[FleetView]()
+    for server in servers:
+        with StoreClient(server.files.remote, with_intents=True) as each:
+            newest = max(newest, _view(each).generation)
+            views.append(wait_generation(each, newest))
+    for generation in range(newest):
+        won, perhaps = _marks(attempts, generation)
+        assert len(won) == 1 or (not won and perhaps), f"generation {generation + 1} was written {len(won)} times"
+    assert not any(_marks(attempts, each)[0] for each in attempts if each >= newest), "a write is lost"
+    marks = {next(iter(views[-1].services[name].active.owners)) for name in ("dns", "web")}
+    assert len(marks) == 1, "a write is half there"
+    won, perhaps = _marks(attempts, newest - 1)
+    assert marks <= {*(won or perhaps)}
+    assert all(view == views[-1] for view in views)
+
+
+def _marks(attempts: Mapping[int, Sequence[_Attempt]], generation: int) -> tuple[list[str], list[str]]:
+    """Return the marks of the writes of a generation that were answered, and of those with an unknown outcome."""
+    tries = attempts.get(generation, ())
+    return (
+        [each.mark for each in tries if each.outcome is CommitOutcome.COMMITTED],
+        [each.mark for each in tries if each.outcome is CommitOutcome.UNKNOWN],
+    )
 
 
 def after_intent(view: FleetView, text: str) -> FleetView:

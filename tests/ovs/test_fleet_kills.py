@@ -1,4 +1,4 @@
-"""A few kills of controllers; `scripts/fleet_kills.py` makes as many as one likes."""
+"""A few kills of controllers and of leading servers; `scripts/fleet_kills.py` makes as many as one likes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.fleet_kills import killed_roll_outs, takeovers
+from scripts.fleet_kills import killed_leaders, killed_roll_outs, takeovers
 
 pytestmark = pytest.mark.ovs
 
@@ -20,3 +20,8 @@ def test_a_roll_out_whose_controller_is_killed_ends_current_or_refused_without_a
 
 def test_another_controller_decides_when_the_leading_server_and_its_controller_are_killed(tmp_path: Path) -> None:
     assert len(takeovers(tmp_path, 1)) == 1
+
+
+def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(tmp_path: Path) -> None:
+    """It checks that itself."""
+    assert len(killed_leaders(tmp_path, 5).delays) == 5

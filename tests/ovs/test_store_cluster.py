@@ -5,10 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,8 +28,6 @@ from xenoovs.store.view import Changes
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs
-
-KILLS = 5
 
 
 @pytest.fixture
@@ -63,62 +58,6 @@ def test_one_server_leads_and_every_client_sees_all(cluster: list[StoreServer]) 
         with StoreClient(server.files.remote) as reader:
             assert set(wait_generation(reader, 1).services) == {"dns"}
             eventually(lambda: reader.connection.is_leader == (server is leader_of(cluster)), "who leads")  # noqa: B023
-
-
-def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(cluster: list[StoreServer]) -> None:
-    """Each transaction changes two services, so that half of one would show."""
-    outcomes = dict[int, list[tuple[str, CommitOutcome]]]()
-    is_over = threading.Event()
-
-    def write(name: str) -> None:
-        with StoreClient(remotes(cluster), with_intents=True) as writer:
-            first_view(writer)
-            while not is_over.is_set():
-                generation = first_view(writer).generation
-                mark = f"{name}{generation}"
-                changes = Changes({each: service(each, mark) for each in ("dns", "web")})
-                with suppress(StoreUnreachable):
-                    outcome = writer.commit(generation, changes, timeout_s=3)
-                    outcomes.setdefault(generation, []).append((mark, outcome))
-
-    with ThreadPoolExecutor(2) as pool, StoreClient(remotes(cluster)) as reader:
-        first_view(reader)
-        writers = [pool.submit(write, name) for name in ("one", "two")]
-        try:
-            for _ in range(KILLS):
-                # Writes go on before the next leader dies, and so after the last one died.
-                seen = first_view(reader).generation
-                wait_generation(reader, seen + 5)
-                killed = leader(cluster)
-                killed.kill()
-                wait_generation(reader, first_view(reader).generation + 1)
-                killed.start(wait=False)
-                eventually(killed.serves, "the killed server is back")
-        finally:
-            is_over.set()
-        for written in writers:
-            written.result()
-    views = list[object]()
-    newest = 0
-    for server in cluster:
-        with StoreClient(server.files.remote, with_intents=True) as each:
-            view = first_view(each)
-            newest = max(newest, view.generation)
-            view = wait_generation(each, newest)
-            views.append(view)
-    committed = {g: [m for m, o in found if o is CommitOutcome.COMMITTED] for g, found in outcomes.items()}
-    unknown = {g: [m for m, o in found if o is CommitOutcome.UNKNOWN] for g, found in outcomes.items()}
-    for generation in range(newest):
-        won, perhaps = committed.get(generation, []), unknown.get(generation, [])
-        assert len(won) == 1 or (not won and perhaps), f"generation {generation + 1} was made once"
-    assert not any(found for generation, found in committed.items() if generation >= newest), "none lost"
-    with StoreClient(remotes(cluster)) as reader:
-        final = wait_generation(reader, newest)
-    marks = {name: next(iter(final.services[name].active.owners)) for name in ("dns", "web")}
-    assert marks["dns"] == marks["web"], "none half"
-    last = committed.get(newest - 1) or unknown[newest - 1]
-    assert marks["dns"] in last
-    assert all(view == views[0] for view in views)
 
 
 def test_without_a_majority_nothing_is_written_and_readers_are_told(cluster: list[StoreServer]) -> None:

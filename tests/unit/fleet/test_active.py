@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from xenoovs.fleet.active import ActiveSign, is_shown, no_controller
 
 HOLD = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xenoovs.fleet.active import ActiveSign
 sign = ActiveSign(Path(sys.argv[1]))
@@ -51,3 +53,16 @@ def test_a_directory_that_is_not_there_has_no_sign(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     sign.show(is_active=True)
     assert is_shown(tmp_path / "none")
+
+
+def test_of_many_that_ask_at_once_none_sees_a_controller_that_is_not_there(tmp_path: Path) -> None:
+    """Each took an exclusive lock for a moment, which was the sign of a controller to the others."""
+    sign = ActiveSign(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(lambda _: is_shown(tmp_path), range(2000)))
+        # One that starts meanwhile is not in the way of those who ask, nor they in its way.
+        seen = [pool.submit(is_shown, tmp_path) for _ in range(200)]
+        sign.show(is_active=True)
+        assert is_shown(tmp_path)
+        assert all(pool.map(lambda _: is_shown(tmp_path), range(200)))
+        assert {each.result() for each in seen} <= {True, False}
