@@ -119,6 +119,22 @@ def add_tunnel(dpu: FleetDpu, name: str, local: str) -> None:
     run(["sh", "-c", shown.out])
 
 
+def test_suggested_commands_work_with_the_file_of_a_dpu(store: FleetServers) -> None:
+    """`verify-offload` suggested `xenoovs plan`, which refuses this file."""
+    one, xenoovs = store.dpus[0], store.xenoovs
+    one.stop()
+    one.bridge.add_flows("delete\n")
+    named = ("--db", one.bridge.ovs.db)
+    for command in ("verify-offload", "why"):
+        shown = xenoovs(command, one.config, *named)
+        assert "of the config are missing on the bridge; see `xenoovs status --db" in shown.out + shown.err
+        assert "xenoovs plan" not in shown.out + shown.err
+    shown = xenoovs("status", one.config, *named)
+    assert (shown.status, "; its agent installs them" in shown.out) == (2, True), shown.out + shown.err
+    shown = xenoovs("lint", one.config)
+    assert shown.status == 0, shown.out + shown.err
+
+
 def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> None:
     one, two = store.dpus
     add_tunnel(one, "gnv0", "192.168.77.1")

@@ -17,7 +17,7 @@ from xenoovs.cli.agent_client import Where, agent_of, agent_options
 from xenoovs.cli.completion import complete_server
 from xenoovs.cli.control import backend_request
 from xenoovs.cli.defaults import find_config
-from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach
+from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach, where_of
 from xenoovs.cli.output import echo, print_json, print_text
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.snapshot import BackendView, BlockView, Event, Override, ServiceView, Snapshot
     from xenoovs.model.balancer import Backend, Balancer
     from xenoovs.switch.management import ManagementSwitch
+    from xenoovs.verify.commands import CommandTarget
 
 _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
 
@@ -81,8 +82,11 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     if client is not None:
         described = tuple(_from_agent(client, request))
     else:
-        balancer = balancer or load_resolved(find_config(where.lab, instead="--config FILE"), of_dpu=True)
-        described, remarks = _from_bridge(balancer, reach(where.db, where.lab), request)
+        config = config or find_config(where.lab, instead="--config FILE")
+        balancer = balancer or load_resolved(config, of_dpu=True)
+        switch = reach(where.db, where.lab)
+        target = where_of(switch.endpoint, config=config, lab=where.lab)
+        described, remarks = _from_bridge(balancer, switch, request, target)
     if output is OutputFormat.JSON:
         print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})
         return
@@ -182,7 +186,7 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
 
 
 def _from_bridge(
-    balancer: Balancer, switch: ManagementSwitch, request: dict[str, object]
+    balancer: Balancer, switch: ManagementSwitch, request: dict[str, object], target: CommandTarget
 ) -> tuple[tuple[Described, ...], tuple[str, ...]]:
     """Return what flows and megaflows say, and what could not be read."""
     from xenoovs.agent.servers import backends_of
@@ -193,7 +197,7 @@ def _from_bridge(
     from xenoovs.compile.read import drain_ports, read
 
     chosen = _chosen(backends_of(balancer), request)
-    checker = datapath_checker(balancer, switch)
+    checker = datapath_checker(balancer, switch, target=target)
     # Not as the config says, but as the bridge is: an agent that was killed may have drained a backend.
     observed = switch.dump_flows(balancer.uplinks.bridge)
     decision, transition = read(observed, balancer)

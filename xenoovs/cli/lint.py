@@ -197,7 +197,9 @@ def lint_command(
 
     if config is None:
         context.exit(check(None))
-    context.exit(for_each_bridge(load_bridges(config), output, check, needs_one="" if flows is None else "--flows"))
+    context.exit(
+        for_each_bridge(load_bridges(config, of_dpu=True), output, check, needs_one="" if flows is None else "--flows")
+    )
 
 
 def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...]) -> tuple[CostFinding, ...]:

@@ -32,6 +32,7 @@ from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.verify.check import BridgePorts, CheckContext, check_dump
+from xenoovs.verify.commands import THIS_HOST, CommandTarget
 from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import Anomaly, OffloadFindings
 from xenoovs.verify.foreign import OwnMask, attribute
@@ -181,14 +182,19 @@ def lines_of_bridge(dump: str, bridge: str, states: Iterable[BridgeState]) -> It
 
 
 def datapath_checker(
-    balancer: Balancer, switch: ManagementSwitch, sampler: DatapathSampler | None = None, *, is_listing: bool = False
+    balancer: Balancer,
+    switch: ManagementSwitch,
+    sampler: DatapathSampler | None = None,
+    *,
+    is_listing: bool = False,
+    target: CommandTarget = THIS_HOST,
 ) -> DatapathChecker:
     """Read the flows of the bridge and compile the config. Raises SwitchError, CompileError."""
     sampler = sampler or DatapathSampler(switch)
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
-    remarks = missing_remarks(program, observed)
+    remarks = missing_remarks(program, observed, target)
     return DatapathChecker(
         switch,
         bridge,
@@ -202,11 +208,12 @@ def datapath_checker(
     )
 
 
-def missing_remarks(program: Program, observed: Iterable[ObservedFlow]) -> tuple[str, ...]:
+def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: CommandTarget) -> tuple[str, ...]:
     """Return a remark if flows are missing on the bridge, as then traffic does not lead to the expected megaflows."""
     missing = missing_flows(program, observed)
     flows = counted(len(program.flows), "flow")
-    return (f"{missing} of {flows} of the config are missing on the bridge; see `xenoovs plan`",) if missing else ()
+    remark = f"{missing} of {flows} of the config are missing on the bridge; see `xenoovs plan`"
+    return (target.message(remark, ("xenoovs plan",)),) if missing else ()
 
 
 def check_recorded_dump(
@@ -234,7 +241,7 @@ def check_recorded_dump(
     findings = attribute(findings, foreign)
     is_filtered = hints.all_offloaded and bool(findings.absent) and not lines.is_complete
     findings = replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports)
-    remarks = missing_remarks(program, observed) if flows is not None else ()
+    remarks = missing_remarks(program, observed, THIS_HOST) if flows is not None else ()
     remarks = (*remarks, *lines.remarks(), *hints.reason_summary(), *hints.remarks(is_filtered=findings.is_filtered))
     remarks = (*remarks, *_recorded_remarks(hints))
     return DatapathCheck(findings, remarks)

@@ -288,6 +288,8 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
     if is_of_dpu and of_dpu:
         from xenoovs.cli.dpu_file import dpu_config
 
+        if context is not None:
+            context.meta[_OF_FLEET] = True
         balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
     else:
         balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
@@ -299,7 +301,7 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
     return LoadedConfig(file, balancers, is_listed=is_listed and not is_for_one and name is None)
 
 
-_CHOSEN, _NAMED = "xenoovs.chosen_bridge", "xenoovs.named_bridge"
+_CHOSEN, _NAMED, _OF_FLEET = "xenoovs.chosen_bridge", "xenoovs.named_bridge", "xenoovs.file_of_fleet_dpu"
 
 
 def _choose_bridge(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
@@ -398,10 +400,11 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
     file = None if config is None or str(config) == "-" else str(config)
     context = click.get_current_context(silent=True)
     bridge = None if context is None or file is None else context.meta.get(_NAMED)
+    is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
     rundir, place = endpoint.rundir, netns_of(endpoint)
     enter = () if isinstance(place, Unknown) else tuple(place.argv())
     if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
-        return CommandTarget(config=file, bridge=bridge, enter=enter)
+        return CommandTarget(config=file, bridge=bridge, enter=enter, is_of_fleet=is_of_fleet)
     return CommandTarget(
         db=endpoint.db,
         rundir=None if rundir is None else str(rundir),
@@ -410,6 +413,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
         config=file,
         bridge=bridge,
         machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and _is_forwarded() else (),
+        is_of_fleet=is_of_fleet,
     )
 
 

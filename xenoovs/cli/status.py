@@ -259,11 +259,12 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         dead = _dead_ports(switch, balancer)
         _show(report, before, options, apart_s=apart_s, dead=dead)
         if options.output is OutputFormat.TEXT and not report.is_as_configured:
-            plan = where_of(switch.endpoint, config=config, lab=options.where.lab).text("xenoovs plan FILE")
             missing = counted(report.missing, "flow")
             text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
+            target = where_of(switch.endpoint, config=config, lab=options.where.lab)
+            see = "its agent installs them" if target.is_of_fleet else f"see `{target.text('xenoovs plan FILE')}`"
             echo()
-            print_text(f"{text}; see `{plan}`", fg="yellow")
+            print_text(f"{text}; {see}", fg="yellow")
         if not options.watch:
             break
     return EXIT_OK if report is not None and report.is_as_configured and not dead else EXIT_DIFFERS

@@ -190,7 +190,8 @@ def verify_offload_command(
         else:
             balancer, switch = resolved(balancer), reach(db, lab)
             target = where_of(switch.endpoint, config=config, lab=lab)
-            checker = datapath_checker(balancer, switch, sampler_of(switch, balancer.uplinks.label), is_listing=tree)
+            sampler = sampler_of(switch, balancer.uplinks.label)
+            checker = datapath_checker(balancer, switch, sampler, is_listing=tree, target=target)
             check = _check(checker, shown, wait_s=wait_s or 0)
         output.show(lambda: _document(check, shown), lambda: show(check, replace(shown, target=target)))
         return int(shown.judged(check.findings).conclusion_for(required))

@@ -306,7 +306,7 @@ def _examine(subject: _Subject, switch: ManagementSwitch, selected: MegaflowFilt
     def foreign() -> tuple[Flow, ...]:
         return tuple(observed.flow for observed in switch.dump_foreign_flows(bridge))
 
-    missing = () if program is None else missing_remarks(program, subject.observed)
+    missing = () if program is None else missing_remarks(program, subject.observed, inquiry.target)
     notes = (*finish_leftovers(inquiry.endpoint), *missing)
     selection, sampled = select()
     if not selection.candidates:

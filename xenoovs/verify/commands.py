@@ -10,6 +10,12 @@ _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))
 _OFFLINE = ("lint",)
 """The commands of xenoovs, among the suggested ones, that have neither --db nor --lab."""
+_OF_FLEET = {
+    "plan": "# a changed config: xenoovs fleet plan CONFIG, on a host of its store",
+    "apply": "# the agent installs the flows; a changed config: xenoovs fleet apply CONFIG, on a host of its store",
+}
+"""In place of commands that refuse the file of a DPU of a fleet. In a list they come after a change of the config or of
+the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class CommandTarget:
         config: the config file for commands of xenoovs; None: `FILE` stands for it.
         bridge: the bridge of this config, where it has several.
         machine: prefix that runs a command in the virtual machine of a lab; empty: there is none.
+        is_of_fleet: whether the config is the file of a DPU of a fleet.
     """
 
     db: str | None = None
@@ -33,6 +40,7 @@ class CommandTarget:
     config: str | None = None
     bridge: str | None = None
     machine: tuple[str, ...] = ()
+    is_of_fleet: bool = False
 
     def argv(self, command: Iterable[str]) -> tuple[str, ...]:
         """Return the words of a command for this target."""
@@ -57,6 +65,8 @@ class CommandTarget:
         program, *rest = command
         if program == "systemctl" and self.rundir is not None:
             return f"# {rest[0]} the ovs-vswitchd of {self.rundir} yourself: it is no service of this host"
+        if self.is_of_fleet and program == "xenoovs" and rest[0] in _OF_FLEET:
+            return _OF_FLEET[rest[0]]
         return join(self.argv((program, *rest)))
 
     def text(self, command: str) -> str:
@@ -73,6 +83,10 @@ class CommandTarget:
         program, *rest = split(command)
         if program == "systemctl" and self.rundir is not None:
             return f"{rest[0]} it yourself (the Open vSwitch of {self.rundir} is no service of this host)"
+        if self.is_of_fleet and (program, rest[0]) == ("xenoovs", "plan"):
+            return f"`{self.shell((program, 'status', *rest[1:]))}`"
+        if self.is_of_fleet and (program, rest[0]) == ("xenoovs", "apply"):
+            return "the agent"
         return f"`{self.text(command)}`"
 
     @property

@@ -82,3 +82,18 @@ def test_a_config_of_several_bridges_is_named_with_the_bridge() -> None:
     target = CommandTarget(options=("--lab", "demo"), config="my.yaml", bridge="ovsbr2")
     assert target.text("xenoovs why FILE --offline") == "xenoovs why my.yaml --bridge ovsbr2 --offline --lab demo"
     assert target.text("ovs-vsctl show") == "ovs-vsctl show"
+
+
+def test_on_a_dpu_of_a_fleet_no_command_refuses_its_file() -> None:
+    """`verify-offload` named `xenoovs plan`, which refuses the file of a DPU."""
+    dpu = CommandTarget(options=("--db", "unix:/x"), config="dpu.yaml", is_of_fleet=True)
+    seen = dpu.message("2 flows are missing; see `xenoovs plan`", ("xenoovs plan",))
+    assert seen == "2 flows are missing; see `xenoovs status --db unix:/x`"
+    assert (
+        dpu.message("see `xenoovs plan FILE`", ("xenoovs plan FILE",)) == "see `xenoovs status dpu.yaml --db unix:/x`"
+    )
+    assert dpu.message("`xenoovs apply FILE` restores them", ("xenoovs apply FILE",)) == "the agent restores them"
+    assert "xenoovs fleet plan CONFIG" in dpu.text("xenoovs plan FILE")
+    assert "xenoovs fleet apply CONFIG" in dpu.text("xenoovs apply FILE")
+    assert all(dpu.text(f"xenoovs {command} FILE").startswith("# ") for command in ("plan", "apply"))
+    assert dpu.text("xenoovs why FILE --reinstall") == "xenoovs why dpu.yaml --reinstall --db unix:/x"
