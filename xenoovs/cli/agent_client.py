@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.completion import complete_agent_bridge
-from xenoovs.cli.options import OutputFormat, connect, control_option, output_option, switch_options, target_options
+from xenoovs.cli.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.cli.output import echo
+from xenoovs.cli.reach import connect, target_options
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.lab.config import FollowedConfig
-from xenoovs.cli.options import chosen_bridge, connect, listen_address, target_options
+from xenoovs.cli.options import chosen_bridge, listen_address
+from xenoovs.cli.reach import connect, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching, wake
 from xenoovs.config.bridges import choose_bridge

@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.defaults import find_config
+from xenoovs.cli.load import check_service, load
 from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
     FILE,
     OutputFormat,
     bridge_option,
-    check_service,
-    load,
     optional_config_argument,
     output_option,
     service_option,

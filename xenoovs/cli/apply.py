@@ -17,6 +17,7 @@ from xenoovs.cli.agent_client import INSTEAD, Where, check_agent, find_places, r
 from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.each_bridge import error_document, report, show_heading
 from xenoovs.cli.history import History, history_of
+from xenoovs.cli.load import is_plan, load_bridges, resolved
 from xenoovs.cli.main import EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
@@ -24,19 +25,14 @@ from xenoovs.cli.options import (
     chosen_bridge,
     duration,
     hinting_partial,
-    is_plan,
-    load_bridges,
-    name_bridge,
     no_drain_option,
     partial_option,
-    reach,
     rebalance_option,
-    resolved,
-    where_of,
     yes_option,
 )
 from xenoovs.cli.output import confirm, echo, print_json
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
+from xenoovs.cli.reach import name_bridge, reach, where_of
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.decision.decision import Decision, compare
 from xenoovs.display import span

@@ -9,8 +9,9 @@ import click
 
 from xenoovs.cli.completion import complete_template
 from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.load import load_bridges, load_resolved
 from xenoovs.cli.main import EXIT_OK
-from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, load_bridges, load_resolved, output_option
+from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, output_option
 from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.offloadable.check import check_program, describe
 from xenoovs.compile.offloadable.cost import check_clients

@@ -24,7 +24,7 @@ from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.cli.agent import agent_command
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.agents import configured_bridges, local_places, make_agents, open_sockets, serve_together
-from xenoovs.cli.options import connect
+from xenoovs.cli.reach import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry

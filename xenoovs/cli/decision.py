@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from xenoovs.cli.load import load, load_resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, bridge_command, load, load_resolved, reach
+from xenoovs.cli.options import OutputFormat, bridge_command
 from xenoovs.cli.output import echo, print_table
+from xenoovs.cli.reach import reach
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare

@@ -17,8 +17,10 @@ from xenoovs.cli.agent_client import Where, agent_of, agent_options
 from xenoovs.cli.completion import complete_server
 from xenoovs.cli.control import backend_request
 from xenoovs.cli.defaults import find_config
-from xenoovs.cli.options import OutputFormat, load_resolved, output_option, reach, where_of
+from xenoovs.cli.load import load_resolved
+from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_json, print_text
+from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
 

@@ -12,19 +12,11 @@ import click
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.load import load_bridges, resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import (
-    OutputFormat,
-    bridge_option,
-    connect,
-    load_bridges,
-    optional_config_argument,
-    output_option,
-    resolved,
-    switch_options,
-    where_of,
-)
+from xenoovs.cli.options import OutputFormat, bridge_option, optional_config_argument, output_option, switch_options
 from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
+from xenoovs.cli.reach import connect, where_of
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
 from xenoovs.model.balancer import Balancer

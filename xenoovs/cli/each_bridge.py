@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
+from xenoovs.cli.load import LoadedConfig
 from xenoovs.cli.main import EXIT_FAILED, fail
-from xenoovs.cli.options import LoadedConfig, OutputFormat, address_commands, name_bridge
+from xenoovs.cli.options import OutputFormat
 from xenoovs.cli.output import collecting_json, echo, print_json
+from xenoovs.cli.reach import address_commands, name_bridge
 from xenoovs.errors import XenoovsError
 from xenoovs.model.balancer import Balancer
 

@@ -19,8 +19,9 @@ from xenoovs.cli.agent_client import Where, find_places
 from xenoovs.cli.completion import complete_history_bridge, complete_history_number
 from xenoovs.cli.each_bridge import answer_each
 from xenoovs.cli.main import EXIT_OK
-from xenoovs.cli.options import OutputFormat, output_option, reach, switch_options
+from xenoovs.cli.options import OutputFormat, output_option, switch_options
 from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.cli.reach import reach
 from xenoovs.compile.read import is_of_drain
 from xenoovs.decision.decision import Decision, compare
 from xenoovs.engine.change import Change

@@ -12,12 +12,12 @@ import click
 from xenoovs.cli.defaults import find_config
 from xenoovs.cli.doctor_case import foreign_flows
 from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.load import load_bridges
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import (
     FILE,
     OutputFormat,
     bridge_option,
-    load_bridges,
     optional_config_argument,
     output_option,
     version_of_option,

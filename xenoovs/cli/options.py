@@ -1,15 +1,11 @@
-"""Options and arguments that several commands share, and what they name: a config, an Open vSwitch, a time."""
+"""Options and arguments that several commands share, and the units of their values."""
 
 from __future__ import annotations
 
 import functools
-import os
 import re
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from ipaddress import ip_address
@@ -21,24 +17,14 @@ import click
 from xenoovs.cli.completion import complete_config_bridge, complete_lab, complete_service
 from xenoovs.cli.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.cli.output import print_json
-from xenoovs.datapath.fact import Unknown
+from xenoovs.cli.reach import address_commands
 from xenoovs.errors import (
-    BridgeNotChosen,
     FlowConflict,
-    LabError,
-    MacUnknown,
     PortsMissing,
-    SwitchError,
     UnusablePorts,
     XenoovsError,
-    did_you_mean,
 )
 from xenoovs.model.address import IPAddress
-from xenoovs.model.balancer import Balancer, sought
-from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
-from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vswitchd import netns_of
-from xenoovs.verify.commands import CommandTarget
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
@@ -204,104 +190,7 @@ def hinting_partial() -> Iterator[None]:
         raise
 
 
-_PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
-_START_BYTES = 64
-
-
-def is_plan(path: Path) -> bool:
-    """Return whether a file is a saved plan (cli/saved.py), by its start; False for what is no regular file."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return _PLAN_START.match(file.read(_START_BYTES)) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """What a config says about its bridges, or about the one that --bridge names.
-
-    Attributes:
-        is_listed: Whether the file has `bridges` and none is chosen, so that a command answers for each of them.
-    """
-
-    file: str
-    balancers: tuple[Balancer, ...]
-    is_listed: bool
-
-
-def load(config: Path, *, for_lab: bool = False, bridge: str | None = None, of_dpu: bool = False) -> Balancer:
-    """Return what a config says about one bridge: that of --bridge or --lab, else the only one.
-
-    Args:
-        config: The file; `-`: standard input.
-        for_lab: Whether the config is for a lab that is not up yet.
-        bridge: Its name, where the config has several and the user names none.
-        of_dpu: Whether the file of a DPU of a fleet will do, with the services that its agent has saved.
-
-    Raises:
-        ConfigError, ConfigUnreadable, LabError.
-        click.UsageError: The config has several bridges and none is chosen, or has no bridge of that name.
-    """
-    (balancer,) = _load(config, for_lab=for_lab, bridge=bridge, is_for_one=True, of_dpu=of_dpu).balancers
-    return balancer
-
-
-def load_bridges(config: Path, *, of_dpu: bool = False) -> LoadedConfig:
-    """Return what a config says about all of its bridges, or about the chosen one. `of_dpu`, and raises, as `load`."""
-    return _load(config, for_lab=False, bridge=None, is_for_one=False, of_dpu=of_dpu)
-
-
-def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, of_dpu: bool) -> LoadedConfig:
-    from xenoovs.config.bridges import choose_bridge
-    from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
-    from xenoovs.config.load import check_bridges, read_config, split_config
-
-    context = click.get_current_context(silent=True)
-    lab = None if context is None else context.params.get("lab")
-    if is_plan(config):
-        raise click.UsageError(f"{config} is a saved plan, no config: `xenoovs apply {config}` makes its change.")
-    if str(config) == "-":
-        file, data, sources = "<stdin>", sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), None
-    else:
-        file, data, sources = str(config), read_config(config), ConfigSources(config)
-    trees = split_config(data, file=file, sources=sources)
-    root = trees[0].joined.root
-    is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
-    if is_of_dpu and not of_dpu:
-        # Imported here, as most commands have another config.
-        from xenoovs.cli.dpu_file import has_fleet_ports, refusal
-
-        if has_fleet_ports(root):
-            raise refusal(file)
-    is_listed = trees[0].is_listed
-    name = chosen_bridge() or (bridge if is_listed else None)
-    if lab and is_listed and name is None:
-        from xenoovs.lab.lab import open_lab
-
-        name = open_lab(lab).topology.bridge
-    if is_for_one or name is not None:
-        try:
-            trees = (choose_bridge(trees, name, file=file),)
-        except BridgeNotChosen as error:
-            raise click.UsageError(f"{error}.") from None
-        name_bridge(trees[0].label if is_listed else None)
-    if is_of_dpu and of_dpu:
-        from xenoovs.cli.dpu_file import dpu_config
-
-        if context is not None:
-            context.meta[_OF_FLEET] = True
-        balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
-    else:
-        balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
-    if lab:
-        from xenoovs.lab.lab import open_lab
-        from xenoovs.lab.probing import in_lab
-
-        balancers = tuple(in_lab(balancer, open_lab(lab).topology) for balancer in balancers)
-    return LoadedConfig(file, balancers, is_listed=is_listed and not is_for_one and name is None)
-
-
-_CHOSEN, _NAMED, _OF_FLEET = "xenoovs.chosen_bridge", "xenoovs.named_bridge", "xenoovs.file_of_fleet_dpu"
+_CHOSEN = "xenoovs.chosen_bridge"
 
 
 def _choose_bridge(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
@@ -326,111 +215,6 @@ def chosen_bridge() -> str | None:
         return None
     found: str | None = context.meta.get(_CHOSEN) or context.params.get("bridge")
     return found
-
-
-def name_bridge(label: str | None) -> None:
-    """Let suggested commands name this bridge of the config; None: they need not."""
-    if (context := click.get_current_context(silent=True)) is not None:
-        context.meta[_NAMED] = label
-
-
-def check_service(balancer: Balancer, name: str | None) -> None:
-    """Raise click.UsageError where the config has no service of this name."""
-    names = [service.name for service in balancer.services]
-    if name is not None and name not in names:
-        raise click.UsageError(f"--service {name}: the config has {', '.join(names)}.{did_you_mean(name, names)}")
-
-
-def load_resolved(config: Path, *, of_dpu: bool = False) -> Balancer:
-    """Load a config, and resolve the MACs of backends that have only an address. `of_dpu`: as of `load`.
-
-    Raises ConfigError, MacUnknown.
-    """
-    return resolved(load(config, of_dpu=of_dpu))
-
-
-def resolved(balancer: Balancer) -> Balancer:
-    """Return the balancer with the MACs of backends that have only an address. Raises MacUnknown."""
-    if not sought(balancer):
-        return balancer
-    from xenoovs.agent.neighbour import resolve_now
-
-    return resolve_now(balancer)
-
-
-def load_recorded(config: Path) -> Balancer:
-    """Load a config for a recorded dump: no MACs are resolved. Raises ConfigError, MacUnknown."""
-    return recorded(load(config))
-
-
-def recorded(balancer: Balancer) -> Balancer:
-    """Return the balancer for a recorded dump, for which no MACs are resolved. Raises MacUnknown."""
-    if unknown := sought(balancer):
-        raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
-    return balancer
-
-
-def connect(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
-    if db and lab:
-        raise click.UsageError("--db and --lab exclude each other.")
-    if lab:
-        from xenoovs.lab.lab import open_lab
-
-        ovs = open_lab(lab).ovs
-        return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
-    return ManagementSwitch(find_endpoint(db=db, env=os.environ))
-
-
-def target_options(db: str | None, lab: str | None) -> str:
-    """Return --db or --lab as a command needs it, after a space; empty: for the Open vSwitch of the host."""
-    given = ("--lab", lab) if lab else ("--db", db) if db else ()
-    return "".join(f" {shlex.quote(str(word))}" for word in given)
-
-
-def reach(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchUnresponsive after some seconds."""
-    switch = connect(db, lab)
-    require_answers(switch.endpoint)
-    return switch
-
-
-def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
-    """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
-    file = None if config is None or str(config) == "-" else str(config)
-    context = click.get_current_context(silent=True)
-    bridge = None if context is None or file is None else context.meta.get(_NAMED)
-    is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
-    rundir, place = endpoint.rundir, netns_of(endpoint)
-    enter = () if isinstance(place, Unknown) else tuple(place.argv())
-    if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
-        return CommandTarget(config=file, bridge=bridge, enter=enter, is_of_fleet=is_of_fleet)
-    return CommandTarget(
-        db=endpoint.db,
-        rundir=None if rundir is None else str(rundir),
-        options=("--lab", lab) if lab else ("--db", endpoint.db),
-        enter=enter,
-        config=file,
-        bridge=bridge,
-        machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and _is_forwarded() else (),
-        is_of_fleet=is_of_fleet,
-    )
-
-
-def _is_forwarded() -> bool:
-    from xenoovs.cli.lab.vm import is_forwarded
-
-    return is_forwarded()
-
-
-def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
-    """Complete the commands in the text of an error, so that they reach the Open vSwitch that the options name."""
-    try:
-        endpoint = connect(db, lab).endpoint
-    except (SwitchError, LabError):
-        # The error is about the same problem.
-        return
-    error.args = (where_of(endpoint, config=config, lab=lab).message(str(error), error.commands),)
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

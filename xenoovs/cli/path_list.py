@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from xenoovs.cli.options import OutputFormat, connect
+from xenoovs.cli.options import OutputFormat
 from xenoovs.cli.output import echo
+from xenoovs.cli.reach import connect
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
 from xenoovs.errors import MeasureError, first_names

@@ -15,21 +15,19 @@ from xenoovs.cli.agent_client import Where
 from xenoovs.cli.change_summary import SIGN_COLOURS, headline, moved_text, summarise, summary_document
 from xenoovs.cli.each_bridge import for_each_bridge
 from xenoovs.cli.history import History, history_of
+from xenoovs.cli.load import load_bridges, resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.cli.options import (
     OutputFormat,
     bridge_command,
     chosen_bridge,
     hinting_partial,
-    load_bridges,
     no_drain_option,
     partial_option,
-    reach,
     rebalance_option,
-    resolved,
-    where_of,
 )
 from xenoovs.cli.output import echo, print_json, print_table, print_text
+from xenoovs.cli.reach import reach, where_of
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.program import broken_returns

@@ -8,17 +8,17 @@ import click
 
 from xenoovs.cli.agent_client import Where, check_agent
 from xenoovs.cli.defaults import find_config
+from xenoovs.cli.load import load_bridges
 from xenoovs.cli.options import (
     OutputFormat,
     bridge_option,
-    load_bridges,
     optional_config_argument,
     output_option,
-    reach,
     switch_options,
     yes_option,
 )
 from xenoovs.cli.output import confirm, echo, print_json
+from xenoovs.cli.reach import reach
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.errors import counted
 from xenoovs.openflow.flow import Flow

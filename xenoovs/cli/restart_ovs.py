@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import OutputFormat, connect, output_option, switch_options, yes_option
+from xenoovs.cli.options import OutputFormat, output_option, switch_options, yes_option
 from xenoovs.cli.output import confirm, echo
+from xenoovs.cli.reach import connect
 from xenoovs.display import span
 from xenoovs.errors import counted, worded
 from xenoovs.lab.lab import Lab, open_lab

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from xenoovs import __version__
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.cli.change_summary import headline, moved_text, summarise, summary_document
-from xenoovs.cli.options import resolved
+from xenoovs.cli.load import resolved
 from xenoovs.cli.recorded import MAX_TEXT_BYTES, read_text
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config

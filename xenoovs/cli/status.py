@@ -17,17 +17,10 @@ from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.each_bridge import answer_each, for_each_bridge
-from xenoovs.cli.options import (
-    OutputFormat,
-    duration_or_zero,
-    load_bridges,
-    optional_config_argument,
-    output_option,
-    reach,
-    resolved,
-    where_of,
-)
+from xenoovs.cli.load import load_bridges, resolved
+from xenoovs.cli.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
 from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
+from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from xenoovs.cli.load import load_resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, address, bridge_command, load_resolved, reach
+from xenoovs.cli.options import OutputFormat, address, bridge_command
 from xenoovs.cli.output import echo, print_json
+from xenoovs.cli.reach import reach
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.errors import SwitchError, did_you_mean, first_names

@@ -7,17 +7,10 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.options import (
-    OutputFormat,
-    bridge_command,
-    bridge_option,
-    config_argument,
-    connect,
-    load_resolved,
-    output_option,
-    where_of,
-)
+from xenoovs.cli.load import load_resolved
+from xenoovs.cli.options import OutputFormat, bridge_command, bridge_option, config_argument, output_option
 from xenoovs.cli.output import echo
+from xenoovs.cli.reach import connect, where_of
 from xenoovs.compile.program import sorted_flows
 from xenoovs.compile.receive import Receiver, receiver_of
 from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports

@@ -12,6 +12,7 @@ import click
 from xenoovs.cli.completion import complete_config_bridge, complete_service
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.each_bridge import for_each_bridge
+from xenoovs.cli.load import LoadedConfig, load_bridges, recorded, resolved
 from xenoovs.cli.offload import (
     DatapathCheck,
     DatapathChecker,
@@ -24,24 +25,18 @@ from xenoovs.cli.offload import (
 from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
 from xenoovs.cli.options import (
     INTERVAL_S,
-    LoadedConfig,
     OutputFormat,
-    address_commands,
     duration,
     from_dump_option,
     from_flows_option,
     interval_option,
-    load_bridges,
     optional_config_argument,
     output_option,
-    reach,
-    recorded,
-    resolved,
     share,
     switch_options,
-    where_of,
 )
 from xenoovs.cli.output import clear_terminal, echo, print_json
+from xenoovs.cli.reach import address_commands, reach, where_of
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
 from xenoovs.model.balancer import Balancer

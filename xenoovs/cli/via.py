@@ -14,7 +14,7 @@ import click
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.options import connect, where_of
+from xenoovs.cli.reach import connect, where_of
 from xenoovs.cli.tls import certificates
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address

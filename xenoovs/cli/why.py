@@ -14,6 +14,7 @@ import click
 
 from xenoovs.cli.completion import complete_config_bridge
 from xenoovs.cli.defaults import environment_config, find_config
+from xenoovs.cli.load import check_service, load_recorded, load_resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.cli.offload import (
     DatapathSampler,
@@ -31,22 +32,18 @@ from xenoovs.cli.options import (
     INTERVAL_S,
     OutputFormat,
     address,
-    check_service,
     duration_or_zero,
     from_dump_option,
     from_flows_option,
     interval_option,
-    load_recorded,
-    load_resolved,
     optional_config_argument,
     output_option,
-    reach,
     service_option,
     switch_options,
     version_of_option,
-    where_of,
 )
 from xenoovs.cli.output import echo, print_text
+from xenoovs.cli.reach import reach, where_of
 from xenoovs.cli.why_evidence import (
     Inquiry,
     Recorded,

@@ -20,21 +20,20 @@ from xenoovs.cli.lab import nic_guest
 from xenoovs.cli.lab import servers as lab_servers
 from xenoovs.cli.lab.config import link_config, write_config
 from xenoovs.cli.lab.vm import forward_to_vm, run_in_vm, vm_of
+from xenoovs.cli.load import load, resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import (
     Command,
     OutputFormat,
     bridge_option,
-    connect,
     duration,
     lab_option,
-    load,
     optional_config_argument,
     output_option,
     renamed_option,
-    resolved,
 )
 from xenoovs.cli.output import echo, print_json, print_table
+from xenoovs.cli.reach import connect
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.config.templates import read_template
 from xenoovs.display import percent, span

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import bridge_option, config_argument, load
+from xenoovs.cli.load import load
+from xenoovs.cli.options import bridge_option, config_argument
 from xenoovs.cli.output import echo
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, used_addresses
 from xenoovs.measure.trex_profile import trex_profile

@@ -1,0 +1,93 @@
+"""The Open vSwitch that a command reaches, and how suggested commands name it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from xenoovs.datapath.fact import Unknown
+from xenoovs.errors import LabError, SwitchError, XenoovsError
+from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vswitchd import netns_of
+from xenoovs.verify.commands import CommandTarget
+
+_NAMED, _OF_FLEET = "xenoovs.named_bridge", "xenoovs.file_of_fleet_dpu"
+
+
+def name_bridge(label: str | None) -> None:
+    """Let suggested commands name this bridge of the config; None: they need not."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_NAMED] = label
+
+
+def name_fleet() -> None:
+    """Let suggested commands be some that take the file of a DPU of a fleet."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_OF_FLEET] = True
+
+
+def connect(db: str | None, lab: str | None) -> ManagementSwitch:
+    """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
+    if db and lab:
+        raise click.UsageError("--db and --lab exclude each other.")
+    if lab:
+        from xenoovs.lab.lab import open_lab
+
+        ovs = open_lab(lab).ovs
+        return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
+    return ManagementSwitch(find_endpoint(db=db, env=os.environ))
+
+
+def target_options(db: str | None, lab: str | None) -> str:
+    """Return --db or --lab as a command needs it, after a space; empty: for the Open vSwitch of the host."""
+    given = ("--lab", lab) if lab else ("--db", db) if db else ()
+    return "".join(f" {shlex.quote(str(word))}" for word in given)
+
+
+def reach(db: str | None, lab: str | None) -> ManagementSwitch:
+    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchUnresponsive after some seconds."""
+    switch = connect(db, lab)
+    require_answers(switch.endpoint)
+    return switch
+
+
+def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
+    """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
+    file = None if config is None or str(config) == "-" else str(config)
+    context = click.get_current_context(silent=True)
+    bridge = None if context is None or file is None else context.meta.get(_NAMED)
+    is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
+    rundir, place = endpoint.rundir, netns_of(endpoint)
+    enter = () if isinstance(place, Unknown) else tuple(place.argv())
+    if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
+        return CommandTarget(config=file, bridge=bridge, enter=enter, is_of_fleet=is_of_fleet)
+    return CommandTarget(
+        db=endpoint.db,
+        rundir=None if rundir is None else str(rundir),
+        options=("--lab", lab) if lab else ("--db", endpoint.db),
+        enter=enter,
+        config=file,
+        bridge=bridge,
+        machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and _is_forwarded() else (),
+        is_of_fleet=is_of_fleet,
+    )
+
+
+def _is_forwarded() -> bool:
+    from xenoovs.cli.lab.vm import is_forwarded
+
+    return is_forwarded()
+
+
+def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
+    """Complete the commands in the text of an error, so that they reach the Open vSwitch that the options name."""
+    try:
+        endpoint = connect(db, lab).endpoint
+    except (SwitchError, LabError):
+        # The error is about the same problem.
+        return
+    error.args = (where_of(endpoint, config=config, lab=lab).message(str(error), error.commands),)
