@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
@@ -29,6 +30,8 @@ from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0
 """How old the facts about servers may be: they take four processes."""
+_FILES_S = 60.0
+"""How old may be what is known of their files: it takes 0.02 s of processor time for each MB."""
 
 
 class FleetWatch:
@@ -39,7 +42,7 @@ class FleetWatch:
         self._lock = threading.Lock()
         self._servers = tuple[ServerFacts, ...]()
         self._servers_problem = ""
-        self._servers_due_s = 0.0
+        self._servers_due_s = self._files_due_s = 0.0
         self._progress = FleetProgress()
 
     def snapshot(self) -> FleetSnapshot:
@@ -91,10 +94,18 @@ class FleetWatch:
         return stall or (overdue_step(view) if is_overdue(view, now_ms=now_ms) else overdue_config(view, now_ms=now_ms))
 
     def _read_servers(self) -> None:
-        if time.monotonic() < self._servers_due_s:
+        now_s = time.monotonic()
+        if now_s < self._servers_due_s:
             return
+        reads_files = now_s >= self._files_due_s
         try:
-            self._servers, self._servers_problem = host_facts(self._directory), ""
+            found = host_facts(self._directory, reads_files=reads_files)
+            if reads_files:
+                self._files_due_s = time.monotonic() + _FILES_S
+            else:
+                gaps = {each.database: each.gap for each in self._servers}
+                found = tuple(replace(each, gap=gaps.get(each.database, "")) for each in found)
+            self._servers, self._servers_problem = found, ""
         except XenoovsError as problem:
             self._servers_problem = str(problem)
         self._servers_due_s = time.monotonic() + _SERVERS_S

@@ -25,9 +25,9 @@ SNAPSHOT = FleetSnapshot(
             3.0,
             groups=frozenset({"edge"}),
         ),
-        DpuRow('dpu"2', DpuState.UNKNOWN, DpuStatus('dpu"2'), None),
+        DpuRow('dpu"2', DpuState.UNKNOWN, DpuStatus('dpu"2'), None, is_unfit=True),
     ),
-    (facts(LEADER),),
+    (facts(LEADER, gap="record 3 is missing"),),
     is_active=True,
     is_stalled=True,
     problems=("one",),
@@ -61,6 +61,10 @@ def test_a_fleet_has_numbers_of_all_kinds() -> None:
     assert found[("xenoovs_fleet_dpu_clock_error_seconds", "dpu1")] == 0.08
     assert ("xenoovs_fleet_dpu_clock_error_seconds", 'dpu"2') not in found
     assert (found[("xenoovs_fleet_dpu_late", "dpu1")], found[("xenoovs_fleet_dpu_late", 'dpu"2')]) == (1, 0)
+    assert found[("xenoovs_fleet_dpu_unready", 'dpu"2', "unfit")] == 1
+    assert found[("xenoovs_fleet_dpu_unready", 'dpu"2', "operator")] == 0
+    assert found[("xenoovs_fleet_dpu_unready", "dpu1", "unfit")] == 0
+    assert found[("xenoovs_store_gap", "xenoovs")] == 1
     assert found[("xenoovs_fleet_dpu_group", "dpu1", "edge")] == 1
     assert found[("xenoovs_fleet_targets", "down")] == found[("xenoovs_fleet_targets", "up")] == 1
     assert found[("xenoovs_fleet_target_votes", "192.0.2.1/tcp/80", "down", "down")] == 2

@@ -12,10 +12,12 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, given, settled
+from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent import fleet_watch
 from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.fleet.active import ActiveSign
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
+from xenoovs.store.cluster import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
 
 CONNECTED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
@@ -43,7 +45,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     dpus = {"dpu1": Dpu("dpu1", frozenset(), wave=1), "dpu2": Dpu("dpu2", frozenset())}
     made = Store(settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG)))
     monkeypatch.setattr(fleet_watch, "time", SimpleNamespace(time=time.time, monotonic=made.monotonic))
-    monkeypatch.setattr(fleet_watch, "host_facts", lambda _directory: ())
+    monkeypatch.setattr(fleet_watch, "host_facts", lambda _directory, *, reads_files: ())
     return made
 
 
@@ -96,3 +98,23 @@ def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: St
     # What the server was before the connection was lost says nothing.
     store.connection = replace(CONNECTED, is_connected=False, is_leader=True, reason="gone")
     assert [problem for problem in watch.snapshot().problems if "no controller" in problem] == []
+
+
+def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_minute(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only `fleet status` read the files."""
+    read, gap = list[int](), "record 3 is missing"
+
+    def host_facts(_directory: Path, *, reads_files: bool) -> tuple[ServerFacts, ...]:
+        read.extend([int(store.now_s)] * reads_files)
+        return (facts(LEADER, gap=gap if reads_files else ""),)
+
+    monkeypatch.setattr(fleet_watch, "host_facts", host_facts)
+    watch = watch_of(store, tmp_path)
+    for store.now_s in range(0, 60, 5):
+        assert any("has a gap, as after a full disk" in problem for problem in watch.snapshot().problems)
+    gap = ""
+    store.now_s = 60
+    assert not any("has a gap" in problem for problem in watch.snapshot().problems)
+    assert read == [0, 60]

@@ -80,6 +80,12 @@ def _dpu_states(snapshot: FleetSnapshot) -> Iterator[Sample]:
         yield (row.name, row.state.name.lower()), 1.0
 
 
+def _dpu_unready(snapshot: FleetSnapshot) -> Iterator[Sample]:
+    for row in snapshot.rows:
+        yield (row.name, "operator"), float(row.is_out)
+        yield (row.name, "unfit"), float(row.is_unfit)
+
+
 def _dpu_groups(snapshot: FleetSnapshot) -> Iterator[Sample]:
     for row in snapshot.rows:
         for group in sorted(row.groups):
@@ -177,10 +183,15 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         ),
         _target_votes,
     ),
-    _of_dpu(
-        "xenoovs_fleet_dpu_unready",
-        "1 while routers should send no clients to a DPU: by an operator, or because it is not fit.",
-        lambda row: row.is_out or row.is_unfit,
+    (
+        Metric(
+            "xenoovs_fleet_dpu_unready",
+            _G,
+            "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
+            _REPORTS,
+            ("dpu", "reason"),
+        ),
+        _dpu_unready,
     ),
     _of_dpu(
         "xenoovs_fleet_dpu_generation",
@@ -261,6 +272,13 @@ FLEET_METRICS: tuple[tuple[Metric, FleetReader], ...] = (
         "statvfs",
         lambda server: server.free_bytes,
         unit="B",
+    ),
+    _of_server(
+        "xenoovs_store_gap",
+        _G,
+        "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
+        "`ovsdb-tool check-cluster`",
+        lambda server: None if server.cluster is None else bool(server.gap),
     ),
     _of_member(
         "xenoovs_store_member_lag",
