@@ -12,7 +12,7 @@ from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
-from xenoovs.fleet.waves import waits_for
+from xenoovs.fleet.waves import uncompared, waits_for
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 SILENT_S = 180.0
@@ -184,4 +184,5 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
         f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "
         f"watched {watched}; `xenoovs fleet stop` takes it back",
         *([f"the roll-out waits for {first_names(waits, most=3)}"] if waits else []),
+        *uncompared(view),
     ]

@@ -105,6 +105,19 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
     return found
 
 
+def uncompared(view: FleetView) -> tuple[str, ...]:
+    """Return the sentence about DPUs whose share in hardware was not known when their wave began, if there are any."""
+    intent = rolling_intent(view)
+    begun = sorted(name for name, dpu in view.concerned.items() if dpu.wave <= view.wave and not dpu.is_out)
+    unknown = [name for name in begun if intent is not None and name not in intent.hw_before]
+    if not unknown:
+        return ()
+    return (
+        f"the roll-out does not compare megaflows in hardware on {first_names(unknown, most=3)}: the share before the "
+        "wave is not known, as without traffic",
+    )
+
+
 def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
     """Return the DPUs whose wave has begun, by name, without those that show nothing."""
     intent = rolling_intent(view)

@@ -14,7 +14,7 @@ from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.dpus import roll_out_lines
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
-from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step
+from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step, uncompared
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
@@ -264,12 +264,27 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
 
 def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_it() -> None:
     view = replace(rolling(fleet(1, 3)), switch_at_ms=1_000_000)
-    [line] = roll_out_lines(view, reports(view), now_s=1012.0)
+    line, _ = roll_out_lines(view, reports(view), now_s=1012.0)
     assert line == (
         "config 2 is rolled out: wave 1, 1 of 2 DPUs, watched for 12s of 1m; `xenoovs fleet stop` takes it back"
     )
-    [line] = roll_out_lines(replace(view, switch_at_ms=0), reports(view), now_s=1012.0)
+    line, _ = roll_out_lines(replace(view, switch_at_ms=0), reports(view), now_s=1012.0)
     assert "1 of 2 DPUs, watched for 1m in all;" in line
+
+
+def test_a_roll_out_says_on_which_dpus_it_cannot_compare_what_is_in_hardware() -> None:
+    """It was silent: a NIC that takes nothing passed where the share before was not known."""
+    view = watched(dpu1={"HW": 5})
+    assert len(roll_out_lines(view, in_hardware(view, dpu1={"HW": 5}), now_s=0.0)) == 1
+    unknown = watched(dpu1={"ABSENT": 5})
+    assert roll_out_lines(unknown, in_hardware(unknown), now_s=0.0)[1:] == [
+        "the roll-out does not compare megaflows in hardware on dpu1: the share before the wave is not known, as "
+        "without traffic"
+    ]
+    # Not before a wave, and not on a DPU that an operator took out of service.
+    assert uncompared(settled(given(fleet(1, 3), MORE))) == ()
+    out = replace(unknown, dpus={**unknown.dpus, "dpu1": replace(unknown.dpus["dpu1"], is_out=True)})
+    assert uncompared(out) == ()
 
 
 def test_one_look_finds_a_wave_that_no_controller_ends() -> None:

@@ -35,7 +35,7 @@ from xenoovs.fleet.change import (
 )
 from xenoovs.fleet.progress import SETTLE_S, FleetProgress
 from xenoovs.fleet.schedule import MAX_AHEAD_S, waiting_intent
-from xenoovs.fleet.waves import SOAK_S, early_dpus
+from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
@@ -343,6 +343,8 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
                 wave = view.wave
                 names = sorted(name for name, dpu in view.concerned.items() if dpu.wave == wave)
                 echo(f"wave {wave}: {first_names(names)}; watched for {duration(intent.soak_s)}")
+                for line in uncompared(view):
+                    echo(line)
             if stall := _stall(store, view, progress):
                 raise FleetUndecided(
                     f"{stall}; the roll-out of config {number} goes on when a controller runs again (`xenoovs fleet "
