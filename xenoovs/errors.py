@@ -886,6 +886,17 @@ class StoreMalformed(StoreError):
         )
 
 
+class StoreNewer(StoreError):
+    """A row of the store has a value of a newer version, so that its view is not used."""
+
+    def __init__(self, *, table: str, row: str, column: str, value: str) -> None:
+        self.table, self.row, self.column, self.value = table, row, column, value
+        super().__init__(
+            f"the fleet's store is that of a newer version: table {table}, row {row}, column {column} has {value}, "
+            "which this version does not know; upgrade xenoovs on this host; until then the last good view stays in use"
+        )
+
+
 class LabError(XenoovsError):
     """The lab could not be built, used or removed."""
 

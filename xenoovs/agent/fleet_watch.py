@@ -61,6 +61,8 @@ class FleetWatch:
             problems.insert(
                 0, f"the store does not answer: {connection.reason or 'not connected'}; what is shown is old"
             )
+        elif connection.problem:
+            problems.insert(0, f"{connection.problem}; what is shown is old")
         problems += no_controller(self._directory, is_leader=is_leader)
         stall = ""
         if view is not None:

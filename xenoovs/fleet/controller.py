@@ -79,6 +79,10 @@ class FleetController:
             self._watch_connection()
             if not self._is_active:
                 continue
+            if problem := self._store.connection.problem:
+                # What the view has is old, and nothing can be written until it is new.
+                self._warn_once(problem)
+                continue
             if is_news:
                 time.sleep(_COALESCE_S)
             try:
@@ -220,7 +224,7 @@ class FleetController:
             else:
                 self._log.info("passive", reason=connection.reason or "another server leads")
 
-    def _warn_once(self, problem: XenoovsError) -> None:
+    def _warn_once(self, problem: XenoovsError | str) -> None:
         if str(problem) != self._shown:
             self._shown = str(problem)
             self._log.warn("cannot decide", reason=self._shown)

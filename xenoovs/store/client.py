@@ -327,7 +327,7 @@ class _Reading(_Threaded):
 
     @abstractmethod
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Make the view of values, by table and key. Raises StoreMalformed."""
+        """Make the view of values, by table and key. Raises StoreMalformed, StoreNewer."""
 
 
 @dataclass(eq=False)
@@ -387,9 +387,16 @@ class StoreClient(_Reading):
         return self._view
 
     def wait_changed(self, seen: FleetView | None, *, timeout_s: float) -> FleetView | None:
-        """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself."""
+        """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself.
+
+        The first view is waited for no longer once it is clear that rows cannot be read.
+        """
+
+        def is_over() -> bool:
+            return self._view is not seen or self._is_ending or (seen is None and self._connection.problem != "")
+
         with self._changed:
-            self._changed.wait_for(lambda: self._view is not seen or self._is_ending, timeout_s)
+            self._changed.wait_for(is_over, timeout_s)
             return self._view
 
     def commit(
@@ -411,7 +418,7 @@ class StoreClient(_Reading):
             StoreUnreachable: There was no connection within the timeout; nothing was sent.
             StoreRejected: The store refuses the rows, such as two services with one claim, or this client may not
                 write. Nothing was written.
-            StoreMalformed: The store has rows that are no values.
+            StoreMalformed, StoreNewer: The store has rows that are no values, or those of a newer version.
         """
         if not self._can_commit:
             raise ValueError("a client that commits needs with_intents=True")

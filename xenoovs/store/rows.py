@@ -14,7 +14,7 @@ from fractions import Fraction
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
-from xenoovs.errors import StoreMalformed, StoreRejected
+from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,
@@ -39,6 +39,7 @@ Operation = dict[str, Any]
 
 _Value = TypeVar("_Value")
 _Part = TypeVar("_Part")
+_Known = TypeVar("_Known", bound=Enum)
 
 _FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
 _WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
@@ -94,14 +95,26 @@ def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, .
     """Return the schema of a database with these tables and columns alone, in this order.
 
     The order decides the order in a monitor request, so that the requests of all clients are equal, byte for byte.
+    Types have no constraints: those of the server may be of a newer version, and `ovs.db.idl` takes the default of a
+    column whose value it does not accept.
     """
     schema: dict[str, Any] = json.loads(schema_text(database))
     tables = schema["tables"]
     schema["tables"] = {
-        table: {**tables[table], "columns": {name: tables[table]["columns"][name] for name in names}}
+        table: {**tables[table], "columns": {name: _unconstrained(tables[table]["columns"][name]) for name in names}}
         for table, names in columns.items()
     }
     return schema
+
+
+_CONSTRAINTS = frozenset(("enum", "minInteger", "maxInteger", "minReal", "maxReal", "minLength", "maxLength"))
+"""Of a <base-type> (RFC 7047, 3.2)."""
+
+
+def _unconstrained(declared: Any) -> Any:
+    if not isinstance(declared, dict):
+        return declared
+    return {name: _unconstrained(each) for name, each in declared.items() if name not in _CONSTRAINTS}
 
 
 class _RowReader:
@@ -119,6 +132,14 @@ class _RowReader:
             return parse(self._row[column])
         except ValueError as error:
             raise StoreMalformed(table=self._table, row=self._name, column=column, reason=str(error)) from None
+
+    def known(self, column: str, kind: type[_Known]) -> _Known:
+        """Return the value of a column that has one of some texts. Raises StoreNewer for another one."""
+        try:
+            return kind(self._row[column])
+        except ValueError:
+            value = repr(self._row[column])
+            raise StoreNewer(table=self._table, row=self._name, column=column, value=value) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +161,7 @@ class StoreTable(Generic[_Value]):
     row: Callable[[_Value], Row]
 
     def value(self, row: Row) -> _Value:
-        """Return the value of a row. Raises StoreMalformed."""
+        """Return the value of a row. Raises StoreMalformed, StoreNewer."""
         key = self.key(row)
         return self.parse(_RowReader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
 
@@ -246,7 +267,7 @@ INTENTS: StoreTable[Intent] = StoreTable(
     lambda row: row["number"],
     lambda row: Intent(
         **{column: row[column] for column in _INTENT},
-        state=row.parsed("state", IntentState),
+        state=row.known("state", IntentState),
         down_before=frozenset(row["down_before"]),
         unfit_before=frozenset(row["unfit_before"]),
     ),
@@ -287,14 +308,14 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> Fl
     """Return the view of a row of `Fleet`, and of the values of other tables by name of the table and key.
 
     Raises:
-        StoreMalformed: There is no row, or it needs a newer version.
+        StoreMalformed: There is no row.
+        StoreNewer: It needs a newer version.
     """
     if fleet is None:
         reason = "there is no row; create the database with `xenoovs fleet init`"
         raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
     if fleet["format"] > FORMAT:
-        reason = f"readers must know format {fleet['format']}, and this version knows {FORMAT}; update xenoovs"
-        raise StoreMalformed(table=FLEET, row=fleet["name"], column="format", reason=reason)
+        raise StoreNewer(table=FLEET, row=fleet["name"], column="format", value=str(fleet["format"]))
     return FleetView(
         **{column: fleet[column] for column in _FLEET_COLUMNS if column != "removed"},
         removed=frozenset(fleet["removed"]),

@@ -15,7 +15,7 @@ import click
 from xenoovs.cli.main import EXIT_DIFFERS
 from xenoovs.cli.options import duration
 from xenoovs.cli.output import echo
-from xenoovs.errors import FleetRefused, FleetUndecided, StoreUnreachable
+from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
 from xenoovs.fleet.change import next_change
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.progress import SETTLE_S
@@ -68,11 +68,12 @@ class FleetStore:
     memory: FleetMemory = field(default_factory=FleetMemory)
 
     def view(self) -> FleetView:
-        """Return the newest view. Raises StoreUnreachable."""
-        view = self.fleet.wait_changed(None, timeout_s=CONNECT_S)
-        if view is None or not self.fleet.connection.is_connected:
-            connection = self.fleet.connection
-            raise StoreUnreachable(remotes=self.remote, reason=connection.reason or connection.problem or "no answer")
+        """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
+        view, connection = self.fleet.wait_changed(None, timeout_s=CONNECT_S), self.fleet.connection
+        if connection.is_connected and connection.problem:
+            raise StoreError(connection.problem)
+        if view is None or not connection.is_connected:
+            raise StoreUnreachable(remotes=self.remote, reason=connection.reason or "no answer")
         return view
 
     @property
