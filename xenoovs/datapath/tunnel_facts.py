@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from xenoovs.datapath.certificate import CertificateFiles
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Fact
+from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
@@ -141,6 +142,7 @@ class TunnelFacts:
         ipsec: policies and SAs.
         programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
         files: certificates and the private key that Open vSwitch names for IPsec.
+        ike_failures: why the IKE daemon made no SA, by the address of the remote or by the port.
     """
 
     ends: tuple[TunnelEnd, ...]
@@ -151,3 +153,8 @@ class TunnelFacts:
     ipsec: Fact[IpsecState] = field(default_factory=IpsecState, hash=False)
     programs: frozenset[str] = frozenset()
     files: CertificateFiles = field(default_factory=CertificateFiles, hash=False)
+    ike_failures: Mapping[str, IkeFailure] = field(default_factory=dict, hash=False)
+
+    def ike_failure(self, end: TunnelEnd) -> IkeFailure | None:
+        """Return why there is no SA, as the log of the IKE daemon has it; None: it has nothing about this remote."""
+        return self.ike_failures.get(end.remote) or self.ike_failures.get(end.port)

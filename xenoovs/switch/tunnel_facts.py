@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.ike_log import READ_LOG, IkeFailure, parse_ike_log
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
-from xenoovs.errors import ParseError, SwitchError
+from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SwitchError, SystemFailure
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
+from xenoovs.switch.process import try_run
 from xenoovs.switch.routes import read_route
 from xenoovs.switch.xfrm import read_ipsec
 
@@ -21,6 +23,7 @@ _MAX_ENDS = 256
 """Remotes that are checked, some milliseconds each."""
 
 _CACHED = re.compile(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", re.MULTILINE | re.ASCII)
+_LOG_TIMEOUT_S = 10.0
 _MONITOR = "ovs-monitor-ipsec"
 _DAEMONS = ("charon", "charon-systemd", "pluto")
 
@@ -38,7 +41,16 @@ def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd
         cached=_cached(endpoint) if any(end.is_userspace for end in listed) else {},
         ipsec=read_ipsec(place, (end.outer for end in listed)),
         programs=running_programs(),
+        ike_failures=_ike_failures() if any(end.is_encrypted for end in listed) else {},
     )
+
+
+def _ike_failures() -> dict[str, IkeFailure]:
+    """Return why the IKE daemon made no SAs; nothing if its log is not in the journal of this host."""
+    try:
+        return parse_ike_log(try_run(READ_LOG, timeout_s=_LOG_TIMEOUT_S).stdout)
+    except (CommandMissing, CommandTimeout, SystemFailure):
+        return {}
 
 
 def _cached(endpoint: Endpoint) -> dict[str, str]:

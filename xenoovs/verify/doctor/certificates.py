@@ -123,9 +123,10 @@ def _own(host: _Host, path: str, *, by_authority: bool) -> CheckResult:
 def _unlike_authority(host: _Host, found: Certificate) -> str | None:
     if host.files.is_signed is False:
         return f"{host.authority} did not sign it"
-    if host.is_strongswan and found.name not in found.names:
-        # It identifies itself by its whole subject then (strongSwan, "not confirmed by certificate").
-        return f"has no subjectAltName DNS:{found.name}, so strongSwan at the other end does not accept that name"
+    if found.name not in found.names:
+        # strongSwan identifies itself by its whole subject then ("not confirmed by certificate"); Libreswan refuses it
+        # ("contains no subjectAltName extension to match ID_FQDN").
+        return f"has no subjectAltName DNS:{found.name}, so the other end does not accept that name"
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
 from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
 from xenoovs.verify.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck
@@ -209,22 +210,28 @@ def _check_ipsec(
     policy = state.policy("out", end.outer, local, route.device)
     if policy is None:
         if end.is_encrypted:
-            yield _POLICY.wrong("none covers packets to this remote, so they leave unencrypted", subject)
+            seen = "none covers packets to this remote, so they leave unencrypted"
+            failure = facts.ike_failure(end)
+            yield _POLICY.wrong(seen if failure is None else f"{seen}; the last SA failed: {failure}", subject)
         return
     yield _POLICY.ok(policy.text, subject)
     if end.is_userspace:
         yield _OFFLOAD.wrong("a userspace datapath bypasses the kernel's IPsec: unencrypted", subject)
         return
-    yield _check_associations(state, end, local, subject)
+    yield _check_associations(state, end, local, subject, facts.ike_failure(end))
     yield _check_offload(case, state, end, route, local, subject)
 
 
-def _check_associations(state: IpsecState, end: TunnelEnd, local: int, subject: str) -> CheckResult:
+def _check_associations(
+    state: IpsecState, end: TunnelEnd, local: int, subject: str, failure: IkeFailure | None
+) -> CheckResult:
     outgoing = state.outgoing(end.outer, local)
     incoming = [each for each in state.associations if (each.source, each.destination) == (end.outer.remote, local)]
     here = address_text(local, is_ipv6=end.is_ipv6)
     if not outgoing or not incoming:
         way = f"from {here}" if not outgoing else f"to {here}"
+        if failure is not None:
+            return _KEYS.wrong(f"none {way}: {failure}", subject)
         fix = Fix((("ovs-appctl", "-t", _MONITOR, "tunnels/show"),))
         return _KEYS.wrong(
             f"none {way}; the IKE daemon makes it with the first packet that the CPU sends", subject, fix

@@ -101,7 +101,7 @@ def test_without_a_certificate_of_our_own() -> None:
         (replace(OWN, ends=NOW + 3.5 * DAY), "ends in 3 days, on 2027-01-18"),
         (replace(OWN, begins=NOW + DAY), "not valid before 2027-01-16: is the clock of this host right?"),
         (replace(OWN, subject="CN=dpu1"), "ovs-monitor-ipsec finds no common name in CN=dpu1: the subject needs"),
-        (replace(OWN, names=()), "has no subjectAltName DNS:dpu1, so strongSwan at the other end does not accept"),
+        (replace(OWN, names=()), "has no subjectAltName DNS:dpu1, so the other end does not accept that name"),
     ],
 )
 def test_our_certificate(found: Fact[Certificate], seen: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, OffloadState
+from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo, SecurityAssociation, parse_policies
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts, tunnel_ends
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Requirements
@@ -50,6 +51,7 @@ def _rows(
     devices: Mapping[str, Device] = DEVICES,
     is_on: bool = True,
     datapath: str = "system",
+    failures: Mapping[str, IkeFailure] | None = None,
 ) -> dict[tuple[str, str | None], CheckResult]:
     facts = TunnelFacts(
         (end,),
@@ -59,6 +61,7 @@ def _rows(
         cached=cached or {},
         ipsec=ipsec,
         programs=programs,
+        ike_failures=failures or {},
     )
     bridges = (BridgeState("br-ul", (UPLINK,)), BridgeState("ovsbr1", (TUNNEL,), datapath_type=datapath))
     daemon = Daemon(OffloadState(is_on, "the log"), OffloadHistory(), 200_000)
@@ -204,6 +207,19 @@ def test_a_tunnel_whose_ipsec_does_not_work(name: str, facts: dict[str, object],
     row = _row(name, "gnv0 192.0.2.12", end=ENCRYPTED, **facts)
     assert row.state is CheckState.WRONG
     assert row.seen.startswith(seen)
+
+
+@pytest.mark.parametrize("whose", ["192.0.2.12", "gnv0"])
+def test_the_ike_daemon_has_the_cause(whose: str) -> None:
+    """strongSwan has policies before SAs, and logs by address; Libreswan has both together, and logs by port."""
+    failures = {whose: IkeFailure("2026-11-24T13:42:36+0000", "its pre-shared key is another one")}
+    row = _row("IPsec SA", end=ENCRYPTED, ipsec=IpsecState(parse_policies(POLICY)), failures=failures)
+    assert (row.state, row.seen) == (
+        CheckState.WRONG,
+        "none from 192.0.2.1: its pre-shared key is another one (at 13:42:36)",
+    )
+    row = _row("IPsec policy", end=ENCRYPTED, ipsec=IpsecState(), failures=failures)
+    assert row.seen.endswith("; the last SA failed: its pre-shared key is another one (at 13:42:36)")
 
 
 def test_ipsec_without_its_programs() -> None:

@@ -1,0 +1,195 @@
+"""The log of the IKE daemon: why two ends make no SA, as charon (strongSwan) and pluto (Libreswan) write it.
+
+Texts: strongSwan 5.9 (src/libcharon, src/libstrongswan), Libreswan 4.10 (programs/pluto), at their default levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from xenoovs.display import printable
+
+READ_LOG = (
+    *("journalctl", "--quiet", "--no-pager", "--output=short-iso", "--since=-1h", "--lines=5000"),
+    *("-t", "charon", "-t", "pluto"),
+)
+"""What both programs have written to syslog(3) lately."""
+
+_LINE = re.compile(r"(?P<at>\S+) \S+ (?P<program>charon|pluto)(?:\[\d+\])?: (?P<text>.*)")
+_OF_THREAD = re.compile(r"(?P<thread>\d+)\[[A-Z]{3}\] (?P<text>.*)", re.ASCII)
+"""charon: its worker threads handle a packet each; lines do not name the peer, but their thread."""
+_RECEIVED = re.compile(r"received packet: from (?P<peer>[0-9a-f.:]+)\[")
+_SENT = re.compile(r"sending packet: from \S+ to (?P<peer>[0-9a-f.:]+)\[")
+_IDENTITIES = re.compile(r"looking for peer configs matching \S+\[(?P<here>.*?)\]\.\.\.\S+\[(?P<there>.*?)\]$")
+_OF_CONNECTION = re.compile(r'(?:ERROR: )?"(?P<port>.+?)(?:-in|-out)?-\d+"(?: #\d+)?: (?P<text>.*)', re.ASCII)
+"""pluto: connections are named after ports (transp_tmpl of ipsec/ovs-monitor-ipsec.in of Open vSwitch)."""
+_RESENT = re.compile(r"retransmit (?:[2-9]|\d\d) of request", re.ASCII)
+_DONE = re.compile(r"CHILD_SA \S+ established|(?:initiator|responder) established Child SA", re.ASCII)
+_WEAK_S = 300.0
+_LONGEST = 300
+"""Characters of a log that are shown: names in it come from the other end."""
+
+_NO_ESP = "the kernel of this host takes no SA: does it have ESP (esp4) and AES-GCM (gcm, seqiv, drbg)?"
+_NO_CHILD = "it makes no SA: its kernel takes none, or both ends have no algorithm in common; see its log"
+_NO_CONNECTION = "it knows no such tunnel, or both ends have no algorithm in common: run doctor there"
+_REFUSED = (
+    "it refuses the certificate, key or name of this host, or the name that remote_name gives it; only its own log has "
+    "the reason (`journalctl -t charon -t pluto` there)"
+)
+_SILENT = "it does not answer: do UDP ports 500 and 4500 pass, and does an IKE daemon run there?"
+_OTHER_KEY = "its pre-shared key is another one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A line of a log. `is_weak`: the end that wrote it does not know the reason, or the next packet may succeed."""
+
+    pattern: re.Pattern[str]
+    cause: str
+    is_weak: bool = False
+
+
+def _form(pattern: str, cause: str, *, is_weak: bool = False) -> _Form:
+    return _Form(re.compile(pattern, re.ASCII), cause, is_weak)
+
+
+_CHARON = (
+    _form(r"subject certificate invalid \((.*)\)", "its certificate is {0}, and now is not that time"),
+    _form(
+        r"no issuer certificate found for (.*)", "its certificate {0} is signed by no authority that this host trusts"
+    ),
+    _form(r"no trusted \S+ public key found for (.*)", "this host trusts no certificate of it with the name {0}"),
+    _form(r"constraint check failed: identity (.+) required", "it does not have the name {0} of remote_name"),
+    _form(r"tried \d+ shared keys? for .*, but MAC mismatched", _OTHER_KEY),
+    _form(r"no shared key found for (.*)", "this host has no pre-shared key for {0}"),
+    _form(r"no private key found for (.*)", "this host has no private key for its own name {0}"),
+    _form(r"unable to install .*IPsec SA", _NO_ESP),
+    _form(r"received NO_PROPOSAL_CHOSEN notify", _NO_CHILD, is_weak=True),
+    _form(r"received AUTHENTICATION_FAILED notify", _REFUSED, is_weak=True),
+)
+_PLUTO = (
+    _form(r"NSS: ERROR: IPsec certificate (.*) invalid: \S+: (.*?)\.?$", "its certificate {0} is refused: {1}"),
+    _form(
+        r".*subjectAltName extension (?:does not|to) match ID_FQDN '@?(.*)'", "its certificate is not for the name {0}"
+    ),
+    _form(r"X509: no EE-cert in chain", "its certificate is that of an authority (basicConstraints CA:TRUE)"),
+    _form(
+        r"failed to add connection: left certificate '(.*)' not found in the NSS database",
+        "pluto does not find the certificate {0}: start ovs-monitor-ipsec with --ipsec-d=/var/lib/ipsec/nss on Debian",
+    ),
+    _form(r"authentication failed: computed hash does not match", _OTHER_KEY),
+    _form(r"authentication failed: no certificate matched .* and '@?(.*)'", "no certificate of it has the name {0}"),
+    _form(r"netlink response for Add SA .*Function not implemented", _NO_ESP),
+    _form(r"CREATE_CHILD_SA failed with error notification", _NO_CHILD, is_weak=True),
+    _form(r"dropping unexpected IKE_SA_INIT message containing NO_PROPOSAL_CHOSEN", _NO_CONNECTION, is_weak=True),
+    _form(r"IKE SA authentication request rejected by peer: AUTHENTICATION_FAILED", _REFUSED, is_weak=True),
+    _form(r"STATE_V2_PARENT_I1: retransmission; will wait (?:[2-9]|\d\d)", _SILENT, is_weak=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IkeFailure:
+    """Why the last attempt to make an SA failed.
+
+    Attributes:
+        at: when, as journalctl(1) prints it.
+        cause: a clause in which `it` is the remote.
+        is_weak: it says less than another one of the last minutes.
+    """
+
+    at: str
+    cause: str
+    is_weak: bool = False
+
+    def __str__(self) -> str:
+        """Return the cause with the time of day."""
+        time = self.at.partition("T")[2][:8]
+        return f"{self.cause} (at {time})" if time else self.cause
+
+
+def parse_ike_log(text: str) -> dict[str, IkeFailure]:
+    """Return the last failure with each remote, by its address (charon) or by the tunnel port (pluto)."""
+    reader = _LogReader()
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is not None:
+            read = reader.read_charon if found["program"] == "charon" else reader.read_pluto
+            read(found["at"], found["text"])
+    return reader.failures
+
+
+class _LogReader:
+    """Reads line by line. `failures`: those so far."""
+
+    def __init__(self) -> None:
+        self.failures = dict[str, IkeFailure]()
+        self._peers = dict[str, str]()
+        self._failed = set[str]()
+        self._identities = dict[str, tuple[str, str]]()
+
+    def read_charon(self, at: str, line: str) -> None:
+        said = _OF_THREAD.match(line)
+        if said is None:
+            return
+        thread, text = said["thread"], said["text"]
+        received, identities = _RECEIVED.match(text), _IDENTITIES.match(text)
+        if received is not None:
+            self._peers[thread] = received["peer"]
+            self._failed.discard(thread)
+        elif identities is not None:
+            self._identities[thread] = (identities["here"], identities["there"])
+        elif _RESENT.match(text):
+            self._peers[thread] = ""
+        elif (sent := _SENT.match(text)) is not None and self._peers.get(thread) == "":
+            self._peers[thread] = sent["peer"]
+            self._note(sent["peer"], IkeFailure(at, _SILENT, is_weak=True))
+        elif _DONE.match(text):
+            self.failures.pop(self._peers.get(thread, ""), None)
+        elif self._peers.get(thread) and thread not in self._failed:
+            failure = self._failure_of_charon(at, thread, text)
+            if failure is not None:
+                # What follows of the same packet are consequences, or older certificates of the peer.
+                self._failed.add(thread)
+                self._note(self._peers[thread], failure)
+
+    def _failure_of_charon(self, at: str, thread: str, text: str) -> IkeFailure | None:
+        if text == "no matching peer config found":
+            here, there = map(_shown, self._identities.get(thread, ("", "")))
+            return IkeFailure(at, f"it calls itself {there} and this host {here}: remote_name of an end says otherwise")
+        return _failure(at, text, _CHARON)
+
+    def read_pluto(self, at: str, line: str) -> None:
+        said = _OF_CONNECTION.match(line)
+        failure = None if said is None else _failure(at, said["text"], _PLUTO)
+        if said is not None and failure is not None:
+            self._note(said["port"], failure)
+        elif said is not None and _DONE.match(said["text"]):
+            self.failures.pop(said["port"], None)
+
+    def _note(self, peer: str, failure: IkeFailure) -> None:
+        before = self.failures.get(peer)
+        if before is None or not (failure.is_weak and not before.is_weak and _is_soon(before.at, failure.at)):
+            self.failures[peer] = failure
+
+
+def _failure(at: str, text: str, forms: Iterable[_Form]) -> IkeFailure | None:
+    for form in forms:
+        found = form.pattern.match(text)
+        if found is not None:
+            return IkeFailure(at, form.cause.format(*map(_shown, found.groups())), form.is_weak)
+    return None
+
+
+def _shown(text: str) -> str:
+    return printable(text[:_LONGEST].strip("'\""))
+
+
+def _is_soon(before: str, after: str) -> bool:
+    try:
+        begin, end = (datetime.strptime(at, "%Y-%m-%dT%H:%M:%S%z") for at in (before, after))
+    except ValueError:
+        return False
+    return (end - begin).total_seconds() < _WEAK_S
