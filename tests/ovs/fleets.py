@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.command_line import XENOOVS, CommandLine, Said, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control.paths import answers
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
+
+
+WAITING = ("apply", "rollback", "drain", "undrain", "weight")
+"""Commands that wait until all DPUs have the new generation."""
 
 
 @dataclass
@@ -90,7 +94,9 @@ class FleetServers:
         return files_of(self.directory, database).remote
 
     def fleet(self, command: str, *arguments: object) -> Said:
-        return self.xenoovs("fleet", command, *arguments, "--directory", self.directory)
+        """Run a command, which waits for DPUs as long as they may take on a busy machine."""
+        patience = ("--timeout", f"{PATIENCE_S:g}s") if command in WAITING and "--timeout" not in arguments else ()
+        return self.xenoovs("fleet", command, *arguments, *patience, "--directory", self.directory)
 
     def create(self, *servers: RaftServer) -> None:
         create_databases(self.directory, name="test", servers=servers)
@@ -181,6 +187,18 @@ def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
     finally:
         process.terminate()
         process.wait()
+
+
+def apply_until(store: FleetServers, config: Path, is_so: Callable[[Said], bool]) -> Said:
+    """Apply a config that some DPU cannot have, again and again until the output is so; return the last one."""
+    said = list[Said]()
+
+    def apply() -> bool:
+        said.append(store.fleet("apply", config, "--now", "--yes", "--timeout", "1s"))
+        return is_so(said[-1])
+
+    eventually(apply, "the output of `fleet apply`")
+    return said[-1]
 
 
 def wait_for_agents(store: FleetServers) -> None:

@@ -40,7 +40,7 @@ while True:
 _ASK = """
 import socket, sys
 asker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-asker.settimeout(2)
+asker.settimeout(30)
 asker.connect((sys.argv[1], int(sys.argv[2])))
 for _ in range(int(sys.argv[3])):
     asker.send(b"hello")

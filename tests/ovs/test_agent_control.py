@@ -1,4 +1,4 @@
-"""Agents as processes on a real ovs-vswitchd: their socket, their lock, what a kill leaves, what systemd hears."""
+"""Agents as processes on a real ovs-vswitchd: their socket, their lock, what a kill leaves, what systemd gets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def end(process: subprocess.Popen[str]) -> Said:
     return finish(process)
 
 
-def test_a_second_agent_is_told_of_the_first(bridge: DummyBridge, config: Path) -> None:
+def test_a_second_agent_is_refused(bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config) as first:
         said = finish(start("agent", config, "--db", bridge.ovs.db))
         assert said.status == 1
@@ -85,14 +85,18 @@ def test_maintenance_for_a_time_outlives_a_kill_and_ends(
     with agent(bridge, config) as first:
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         before = sorted(bridge.dump_flows())
-        said = xenoovs("maintenance", "02:00:5e:10:00:02", "--for", "6s", *db)
-        assert (said.status, "dns/fips2 is in maintenance for 6s: " in said.out) == (0, True), said.err
+        said = xenoovs("maintenance", "02:00:5e:10:00:02", "--for", "1h", *db)
+        assert (said.status, "dns/fips2 is in maintenance for 1h: " in said.out) == (0, True), said.err
         first.kill()
         first.wait()
-    with agent(bridge, config):
+    with agent(bridge, config) as second:
         eventually(lambda: "dns/fips2: maintenance for" in xenoovs("status", config, *db).out, "the first round")
         assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
-        assert f"s left; `xenoovs reset dns/fips2 --db {bridge.ovs.db}` ends it" in xenoovs("status", config, *db).out
+        assert f" left; `xenoovs reset dns/fips2 --db {bridge.ovs.db}` ends it" in xenoovs("status", config, *db).out
+        assert xenoovs("maintenance", "fips2", "--for", "5s", *db).status == 0
+        second.kill()
+        second.wait()
+    with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "the end of the maintenance")
         # It has exactly the clients of before.
         assert sorted(bridge.dump_flows()) == before
@@ -195,7 +199,7 @@ def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge
         config.write_text(SMALL_CONFIG.replace("p1", "p7"))
         config.with_name("other.yaml").write_text(SMALL_CONFIG.replace("30", "50"))
         arguments = ("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--confirm", "5s")
-        # Nobody is asked first whether to do what is refused then.
+        # What is refused is not asked first.
         for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
             assert said.status == 64
             assert "An agent reconciles bridge ovsbr1" in said.err
@@ -266,7 +270,7 @@ def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, brid
 
 
 def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    """It told to start an agent."""
+    """Bug: it said to start an agent."""
     said = xenoovs("confirm", "--db", bridge.ovs.db)
     assert said.status == 1
     assert "nothing waits to be confirmed: " in said.err
@@ -306,7 +310,7 @@ def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path, fol
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
-def test_what_systemd_hears(bridge: DummyBridge, config: Path, tmp_path: Path, is_abstract: bool) -> None:
+def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path, is_abstract: bool) -> None:
     name = f"@{tmp_path}" if is_abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind("\0" + name[1:] if is_abstract else name)
@@ -338,7 +342,7 @@ def test_it_is_not_ready_before_the_bridge_is_right(bridge: DummyBridge, config:
                 heard.append(systemd.recv(4096).decode())
 
 
-def test_reloads_are_told_from_begin_to_end(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+def test_systemd_is_notified_of_begin_and_end_of_a_reload(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
     """systemd waits for the end of a reload, whatever came of it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))

@@ -77,6 +77,10 @@ def backends(client: Client) -> list[dict[str, Any]]:
     return found
 
 
+def texts(client: Client) -> list[str]:
+    return [event["text"] for event in client.ask("events")["events"]]
+
+
 def test_the_soft_limit_of_descriptors_is_raised(bridge: DummyBridge, many: Path) -> None:
     with agent(bridge, many, soft=256, hard=4096) as (process, client):
         eventually(lambda: all(each["state"] == "down" for each in backends(client)), "all are down")
@@ -89,5 +93,5 @@ def test_too_few_descriptors_make_health_checks_late_and_no_backend_down(bridge:
         eventually(lambda: client.ask("status")["snapshot"]["probes_late_s"] > 0, "health checks are late")
         eventually(lambda: all(each["state"] == "down" for each in backends(client)), "all are down")
         assert {each["reason"] for each in backends(client)} == {"no answer within 1.5s"}
-        assert "health checks are late" in [event["text"] for event in client.ask("events")["events"]]
+        eventually(lambda: "health checks are late" in texts(client), "the event")
         assert process.poll() is None

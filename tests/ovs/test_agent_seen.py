@@ -30,15 +30,15 @@ def switch(bridge: DummyBridge) -> list[str]:
 @pytest.fixture
 def url(bridge: DummyBridge, config: Path, switch: list[str], tmp_path: Path) -> Iterator[str]:
     """An agent with its page, once its flows are there."""
-    log = tmp_path / "log"
+    log, at = tmp_path / "log", re.compile(r"at=(http://127\.0\.0\.1:[0-9]+)")
     control = ("--control", str(tmp_path / "agent.sock"))
     with log.open("w") as stderr:
         agent = subprocess.Popen([XENOOVS, "agent", config, *switch, *control, *_HERE], stderr=stderr)
     try:
         eventually(lambda: "flows changed" in log.read_text(), "flows")
-        found = re.search(r"at=(http://127\.0\.0\.1:[0-9]+)", log.read_text())
-        assert found is not None
-        yield found[1]
+        eventually(lambda: at.search(log.read_text()) is not None, "its page")
+        (found,) = at.findall(log.read_text())
+        yield found
     finally:
         agent.terminate()
         assert agent.wait(PATIENCE_S) == 0
@@ -118,5 +118,6 @@ def test_top_prints_one_frame(bridge: DummyBridge, url: str, tmp_path: Path) -> 
 
 
 def test_rounds_are_timed(url: str) -> None:
-    assert samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}
+    # The log has the change a moment before the metrics.
+    eventually(lambda: samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}, "the first apply")
     assert samples(url, "xenoovs_plan_duration_seconds_count")[()] >= 1

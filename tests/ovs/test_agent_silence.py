@@ -17,6 +17,7 @@ from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
+from xenoovs.agent.control.paths import answers
 from xenoovs.lab.private_ovs import start_database
 
 pytestmark = pytest.mark.ovs
@@ -30,7 +31,7 @@ health:
   interval: 500ms
   fast_interval: 250ms
   timeout: 500ms
-  fall: 2
+  fall: 4
 drain: {{mode: {drain}, timeout: 60s}}
 services:
   - name: web
@@ -60,8 +61,12 @@ class Scene:
     def database(self) -> int:
         return self.bridge.ovs.pids()[1]
 
+    @property
+    def socket(self) -> Path:
+        return self.bridge.ovs.directory / "xenoovs" / "ovsbr1.sock"
+
     def status(self) -> Any:
-        return Client(self.bridge.ovs.directory / "xenoovs" / "ovsbr1.sock").ask("status")["snapshot"]
+        return Client(self.socket).ask("status")["snapshot"]
 
     def error(self) -> str:
         return str(self.status()["last_error"])
@@ -88,6 +93,7 @@ def scene(own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine, request: pyte
     file.write_text(CONFIG.format(directory=tmp_path, drain=getattr(request, "param", "none")))
     with own_ovs.bridge() as bridge, agent_process(file, bridge):
         made = Scene(bridge, xenoovs, tmp_path)
+        eventually(lambda: answers(made.socket), "its socket")
         eventually(lambda: made.owners() == {"00:02", "00:03"}, "flows at first")
         yield made
 
@@ -111,11 +117,11 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_stopped_vswitchd_is_told_while_probes_and_requests_go_on(scene: Scene) -> None:
+def test_a_stopped_vswitchd_is_reported_while_probes_and_requests_go_on(scene: Scene) -> None:
     with stopped(scene.vswitchd):
         scene.first_dies()
         eventually(lambda: SILENT in scene.error(), "the agent says so")
-        assert scene.states() == {"one": "down", "two": "up"}
+        eventually(lambda: scene.states() == {"one": "down", "two": "up"}, "the dead one")
         said = scene.xenoovs("weight", "web", "two", "5", "--db", scene.bridge.ovs.db)
         assert said.status == 1
         assert SILENT in said.err
@@ -123,7 +129,7 @@ def test_a_stopped_vswitchd_is_told_while_probes_and_requests_go_on(scene: Scene
     eventually(lambda: scene.error() == "", "nothing is wrong any more")
 
 
-def test_a_database_that_is_away_is_told_and_found_again(scene: Scene) -> None:
+def test_a_database_that_is_away_is_reported_and_found_again(scene: Scene) -> None:
     """An ovs-vswitchd of 3.1 serves no client then; when it does again is up to it."""
     os.kill(scene.database, signal.SIGKILL)
     scene.first_dies()

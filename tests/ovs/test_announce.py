@@ -25,7 +25,9 @@ CONFIG = """
 version: 1
 switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
 announce: {{bgp: frr, on_agent_exit: {policy}}}
-health: {{probe: exec, command: [/usr/bin/test, -e, {alive}], interval: 200ms, timeout: 190ms, rise: 1, fall: 1}}
+health:
+  {{probe: exec, command: [/usr/bin/test, -e, {alive}],
+   interval: 500ms, fast_interval: 100ms, timeout: 500ms, rise: 1, fall: 4}}
 services:
   - name: web
     vip: [192.0.2.10, "2001:db8::10"]

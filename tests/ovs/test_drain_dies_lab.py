@@ -16,7 +16,7 @@ CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
 drain: {mode: pin, timeout: 60s, idle_timeout: 60s}
-health: {probe: tcp, interval: 200ms, fast_interval: 50ms, timeout: 150ms, fall: 2, rise: 2}
+health: {probe: tcp, interval: 200ms, fast_interval: 50ms, timeout: 150ms, fall: 5, rise: 2}
 services:
   - name: web
     vip: 10.3.10.45
@@ -68,7 +68,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
 
 
 def test_the_old_one_dies(story: Story) -> None:
-    """The drain is over at once, so that its clients are told by a reset and can begin anew."""
+    """The drain ends at once, so that its clients get a reset and can connect again."""
     story.world.dies("one")
     eventually(lambda: not story.world.is_draining(), "the end of the drain")
     assert story.broken() == {"one"}

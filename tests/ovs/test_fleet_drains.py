@@ -9,10 +9,11 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.fleets import FleetServers, running_fleet
+from tests.patience import eventually
 
 pytestmark = pytest.mark.ovs
 
-PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 3s}\n")
+PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 10s}\n")
 
 
 def drains(store: FleetServers) -> list[str]:
@@ -34,7 +35,7 @@ def test_a_dpu_waits_for_drains_of_services_before_its_clients_go_to_others(
         shown = store.fleet("undrain-dpu", "dpu1")
         assert (shown.status, drains(store)) == (0, []), shown.out + shown.err
         assert store.fleet("weight", "dns", "fips2", "5", "--timeout", "0.1s").status == 2
-        assert drains(store) == ["dns"]
+        eventually(lambda: drains(store) == ["dns"], "the drain")
         assert "dns: open connections may stay with their old backends for " in store.fleet("status").out
         shown = store.fleet("drain-dpu", "dpu1")
         assert (shown.status, drains(store)) == (0, [])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.command_line import CommandLine, Said
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
+from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, stop_server
@@ -71,9 +72,14 @@ def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: P
         started = fleet("server", directory, "--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
         assert (started.status, started.err) == (0, ""), started.out
     servers = [StoreServer(files_of(directory, StoreDatabase.FLEET)) for directory in directories]
-    states = [state for server in servers if (state := server.state()) is not None]
-    assert sorted(state.is_leader for state in states) == [False, False, True]
-    (leading,) = (number for number, state in enumerate(states) if state.is_leader)
+    leads = list[bool]()
+
+    def has_leader() -> bool:
+        leads[:] = [state.is_leader for server in servers if (state := server.state()) is not None]
+        return sorted(leads) == [False, False, True]
+
+    eventually(has_leader, "one leader")
+    leading = leads.index(True)
     assert "stopped xenoovs\n" in fleet("server", directories[leading], "--stop").out
     remotes = ",".join(server.files.remote for number, server in enumerate(servers) if number != leading)
     with StoreClient(remotes, with_intents=True) as writer:
@@ -81,7 +87,7 @@ def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: P
         assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
 
 
-def test_a_server_that_cannot_join_is_told(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_join_is_reported(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (loopback(number, NETWORK + 2) for number in (1, 2))
     directory = tmp_path / "s2"
     monkeypatch.setattr("xenoovs.store.servers.JOIN_PATIENCE_S", 1.0)
@@ -115,7 +121,7 @@ def test_wrong_input_is_one_sentence_and_makes_nothing(
     assert not (tmp_path / "d").exists()
 
 
-def test_a_port_in_use_is_told_and_nothing_stays_running(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_and_nothing_stays_running(fleet: Fleet, tmp_path: Path) -> None:
     host = loopback(1, NETWORK + 3)
     one, two = tmp_path / "one", tmp_path / "two"
     for directory in (one, two):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, apply_until, running_fleet, wait_for_agents
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, stop_private_ovs
 from xenoovs.store.rows import StoreDatabase
@@ -69,10 +69,8 @@ def test_a_dpu_with_a_port_for_each_remote_has_the_blocks_of_one_with_a_shared_p
 
     # A new remote needs a port of its own on the one DPU alone, which keeps all that it had until then.
     before = one.blocks()
-    said = give(store, TUNNELED + FARTHER)
-    assert "dpu1: " in said
-    assert "tn0-c0a84d0c" in said
-    assert "dpu2: " not in said
+    (file := store.directory.parent / "services.yaml").write_text(TUNNELED + FARTHER)
+    apply_until(store, file, lambda said: "tn0-c0a84d0c" in said.err and "dpu2: " not in said.err)
     assert (one.blocks(), "output:gnv0" in behind(two, "0e")) == (before, True)
     add_port(one, "tn0-c0a84d0c", local="192.168.77.1", remote="192.168.77.12")
     eventually(store.is_well, "the port of the new remote")
@@ -132,9 +130,8 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         encrypting.start()
         eventually(store.is_well, "a config without the tunnel")
         before = encrypting.blocks()
-        said = give(store, TUNNELED)
-        assert "dpu9: " in said
-        assert "gnv0-c0a84d0b" in said
+        (file := store.directory.parent / "services.yaml").write_text(TUNNELED)
+        apply_until(store, file, lambda said: "dpu9: " in said.err and "gnv0-c0a84d0b" in said.err)
 
         # As docs/how-to/fleet.md says: the file of the DPU and the services in one, for `doctor` there.
         whole = tmp_path / "whole.yaml"

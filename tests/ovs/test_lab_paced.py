@@ -16,6 +16,7 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
+from tests.processes import command_line
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, Lab, open_lab
 
@@ -59,13 +60,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def senders(lab: Lab) -> list[int]:
     """The processes that send."""
     return [pid for pid in marked_processes(MARK, str(lab.directory)) if b"lab.client" in command_line(pid)]
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def traffic(*options: str) -> subprocess.Popen[str]:

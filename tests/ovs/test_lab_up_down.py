@@ -12,7 +12,7 @@ import pytest
 
 from tests.ovs.lab_support import EVEN_MAC, backend, balancer, lab_name, links, remains, running_lab, service
 from xenoovs.errors import LabError
-from xenoovs.lab.host import namespaces_of, processes_in
+from xenoovs.lab.host import kill_and_wait, namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
 from xenoovs.lab.lifecycle import RemovedLab, down, up
 from xenoovs.lab.status import lab_status
@@ -108,14 +108,14 @@ def test_an_open_lab_is_the_one_that_up_returned(tmp_path: Path) -> None:
         open_lab(lab.name, directory=tmp_path)
 
 
-def test_status_tells_a_dead_backend_and_a_dead_ovs(tmp_path: Path) -> None:
+def test_status_reports_a_dead_backend_and_a_dead_ovs(tmp_path: Path) -> None:
     with running_lab("a", DNS, tmp_path) as lab:
         pid = run(["ip", "netns", "pids", lab.topology.machines[1].namespace]).stdout.split()[0]
-        os.kill(int(pid), signal.SIGKILL)
+        assert kill_and_wait([int(pid)])
         assert [machine.is_up for machine in lab_status(lab).machines] == [True, False]
-        os.kill(lab.ovs.pids()[0], signal.SIGKILL)
+        assert kill_and_wait(lab.ovs.pids()[:1])
         status = lab_status(lab)
-        # Nobody answers through a switch that does not run.
+        # No answer passes a switch that does not run.
         assert [machine.is_up for machine in status.machines] == [False, False]
         assert len(status.ovs_pids) == 1
         assert not status.is_healthy

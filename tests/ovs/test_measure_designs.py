@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def experiment(lab: Lab) -> Iterator[tuple[DesignsExperiment, Bed]]:
 def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExperiment, Bed]) -> None:
     made, bed = experiment
     before, found = tables(lab), dict[Design, int]()
-    for design in OPENFLOW_DESIGNS:
+    masked = {Design.MASKED: 9, Design.LONG_FIRST: 256, Design.LONGEST_MATCH: 256}
+
+    def measure(design: Design) -> bool:
         values = made.measure(bed, point(design), {}).values
         received, megaflows = values["received"], values["megaflows"]
         assert isinstance(received, int)
@@ -76,8 +79,13 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
         assert isinstance(megaflows, int)
         found[design] = megaflows
         assert tables(lab) == before
-    masked = {design: found.pop(design) for design in (Design.MASKED, Design.LONG_FIRST, Design.LONGEST_MATCH)}
-    assert masked == {Design.MASKED: 9, Design.LONG_FIRST: 256, Design.LONGEST_MATCH: 256}
+        return masked.get(design, megaflows) == megaflows
+
+    for design in OPENFLOW_DESIGNS:
+        # On a busy machine some blocks may get no packet of so short a load.
+        eventually(partial(measure, design), f"the megaflows of {design.value}")
+    for exact in masked:
+        del found[exact]
     # The load is more than the switch forwards, so that it may never see some of the clients.
     most = {Design.DP_HASH: 257, Design.HASH_SOURCE: CLIENTS, Design.LEARN: CLIENTS, Design.CONNTRACK: 267}
     assert {design: 9 < count <= most[design] for design, count in found.items()} == dict.fromkeys(most, True)

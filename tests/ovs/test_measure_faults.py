@@ -15,6 +15,7 @@ from tests.command_line import CommandLine, start
 from tests.ovs.lab_support import running_lab
 from tests.ovs.test_measure_load import BALANCER, flows, left_over
 from tests.patience import eventually
+from tests.processes import program_of
 from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError
@@ -75,8 +76,8 @@ def kill_generators(lab: Lab) -> int:
     """Kill those that run now, and return how many; one that ends by itself meanwhile does not count."""
     killed = 0
     for pid in processes_in(lab.topology.clients.namespace):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "tcpreplay":
+        if program_of(pid) == "tcpreplay":
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
     return killed

@@ -89,7 +89,7 @@ options, marker = sys.argv[2:], sys.argv[1]
 place = machine_by_ssh("dpu", target="dpu", port=None, options=options) if options else this_machine()
 command = place.start(["sh", "-c", f"echo $$ > {marker}.pid; exec sleep 1000"])
 with place.undone_at_end(["touch", f"{marker}.undone"]):
-    while not os.path.exists(f"{marker}.pid"):
+    while not (os.path.exists(f"{marker}.pid") and os.path.getsize(f"{marker}.pid")):
         place.pump(0.1)
     open(f"{marker}.ready", "w")
     time.sleep(1000)

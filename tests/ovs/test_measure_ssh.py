@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.sshd import new_keys
+from tests.patience import eventually
 from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.lab.host import processes_in
@@ -83,7 +84,7 @@ def flows(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
     before = dump(lab)
     yield
     assert dump(lab) == before
-    assert not processes_in(lab.topology.clients.namespace)
+    eventually(lambda: not processes_in(lab.topology.clients.namespace), "the programs end")
 
 
 def dump(lab: Lab) -> list[str]:

@@ -43,6 +43,11 @@ def leader(servers: Sequence[StoreServer]) -> StoreServer:
     return found
 
 
+def roles(servers: Sequence[StoreServer]) -> list[bool]:
+    """Whether each server leads, in no order."""
+    return sorted(state.is_leader for server in servers if (state := server.state()) is not None)
+
+
 def remotes(servers: Sequence[StoreServer]) -> str:
     """The unix sockets: a client goes on with another server when one dies."""
     return ",".join(server.files.remote for server in servers)
@@ -52,15 +57,14 @@ def test_one_server_leads_and_every_client_sees_all(cluster: list[StoreServer]) 
     with StoreClient(remotes(cluster), with_intents=True) as writer:
         first_view(writer)
         assert writer.commit(0, Changes({"dns": service("dns", "a", "b")})) is CommitOutcome.COMMITTED
-    states = [server.state() for server in cluster]
-    assert sorted(state.is_leader for state in states if state is not None) == [False, False, True]
+    eventually(lambda: roles(cluster) == [False, False, True], "one leader")
     for server in cluster:
         with StoreClient(server.files.remote) as reader:
             assert set(wait_generation(reader, 1).services) == {"dns"}
             eventually(lambda: reader.connection.is_leader == (server is leader_of(cluster)), "who leads")  # noqa: B023
 
 
-def test_without_a_majority_nothing_is_written_and_readers_are_told(cluster: list[StoreServer]) -> None:
+def test_without_a_majority_nothing_is_written_and_readers_see_it(cluster: list[StoreServer]) -> None:
     first, *others = [leader(cluster), *(server for server in cluster if server is not leader(cluster))]
     with StoreClient(first.files.remote, with_intents=True) as client:
         first_view(client)
@@ -99,7 +103,7 @@ def test_a_stopped_leader_is_left_by_probes_of_the_cluster_and_catches_up(cluste
         assert set(wait_generation(late, 1).services) == {"dns"}
 
 
-def test_a_relay_tells_all_and_takes_no_writes(cluster: list[StoreServer], tmp_path: Path) -> None:
+def test_a_relay_sends_all_and_takes_no_writes(cluster: list[StoreServer], tmp_path: Path) -> None:
     source = ",".join(server.remote for server in cluster)
     with running_relay(tmp_path, source) as relay, StoreClient(remotes(cluster), with_intents=True) as writer:
         first_view(writer)
@@ -115,7 +119,7 @@ def test_a_relay_tells_all_and_takes_no_writes(cluster: list[StoreServer], tmp_p
             stranger.commit(1, Changes({"dns": None}))
 
 
-def test_a_relay_that_restarts_tells_what_came_meanwhile(cluster: list[StoreServer], tmp_path: Path) -> None:
+def test_a_relay_that_restarts_sends_what_came_meanwhile(cluster: list[StoreServer], tmp_path: Path) -> None:
     source = ",".join(server.remote for server in cluster)
     with running_relay(tmp_path, source) as relay, StoreClient(remotes(cluster), with_intents=True) as writer:
         first_view(writer)
@@ -137,7 +141,7 @@ def test_a_relay_without_its_source_is_left(tmp_path: Path) -> None:
         good = first_view(reader)
         server.kill()
         # After 30 s (RELAY_MAX_RECONNECTION_MS of ovsdb/relay.c); until then it may come back unnoticed.
-        eventually(lambda: "lost its source" in reader.connection.reason, "a relay without a source serves nobody")
+        eventually(lambda: "lost its source" in reader.connection.reason, "a relay without a source is left")
         assert not reader.connection.is_connected
         assert reader.view() is good
         server.start(wait=False)
@@ -154,14 +158,14 @@ def test_a_client_passes_over_a_dead_server(cluster: list[StoreServer]) -> None:
         assert client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
 
 
-def test_servers_tell_who_leads_and_the_leader_names_one_that_is_gone(cluster: list[StoreServer]) -> None:
+def test_servers_report_their_role_and_the_leader_names_one_that_is_gone(cluster: list[StoreServer]) -> None:
     def facts(server: StoreServer) -> ServerFacts:
         return next(each for each in host_facts(server.files.directory) if each.database is server.database)
 
     first = leader(cluster)
     eventually(lambda: not list(facts(first).problems()), "a leader without problems")
-    roles = sorted(facts(server).role.value for server in cluster)
-    assert roles == ["follower", "follower", "leader"]
+    found = sorted(facts(server).role.value for server in cluster)
+    assert found == ["follower", "follower", "leader"]
     status = facts(first).cluster
     assert status is not None
     assert len(status.members) == 3

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.ovs.lab_support import lab_name
+from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.ovs
@@ -70,8 +70,7 @@ class Shell:
 
     def __init__(self, directory: Path) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = str(free.getsockname()[1])
+        self._port = str(free_port())
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             ["bash"],

@@ -143,6 +143,13 @@ def test_arguments_and_environment() -> None:
     assert service.target("ovsbr1").argv[2:] == ("SERVICE", "s", "DOWN")
 
 
+async def rest() -> None:
+    """Longer than changes are gathered for; then turns of the loop, as both times may be over at once."""
+    await asyncio.sleep(0.3)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 class Pager:
     """Programs that end when the test lets them; answers to all."""
 
@@ -168,7 +175,7 @@ class Pager:
         """The state that is, after it was compared."""
         self.store.state = one
         self.notifier.wake()
-        await asyncio.sleep(0.3)
+        await rest()
 
 
 @contextmanager
@@ -200,7 +207,7 @@ def test_of_a_backend_that_flaps_the_last_state_counts() -> None:
             assert pager.begun == ["s/b1 DOWN"]
             await pager.become(up)
             pager.gate.set()
-            await asyncio.sleep(0.3)
+            await rest()
         await pager.tasks.stop()
         return pager.begun
 

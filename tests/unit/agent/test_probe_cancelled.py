@@ -12,6 +12,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.probe_support import nothing_left, tcp_server, udp_answers
+from tests.processes import command_line
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, ExecTarget, HttpTarget, Target, TcpTarget, Tls, UdpTarget
 
@@ -56,4 +57,4 @@ def test_cancelled(kind: str) -> None:
 
     asyncio.run(main())
     children = Path("/proc/thread-self/children").read_text().split()
-    assert [pid for pid in children if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()] == []
+    assert [pid for pid in children if b"sleep" in command_line(pid)] == []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import eventually
+from tests.processes import command_line
 from xenoovs.switch import orphans
 
 PARENT = """\
@@ -77,7 +78,7 @@ def test_every_program_dies_of_several_that_run_at_once(tmp_path: Path) -> None:
 def guards_of(parent: int) -> list[int]:
     """The processes that kill what `parent` leaves."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if "orphans.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [int(pid) for pid in children if b"orphans.py" in command_line(pid)]
 
 
 def test_a_guard_that_was_killed_is_replaced_and_knows_the_programs_that_run(tmp_path: Path) -> None:
