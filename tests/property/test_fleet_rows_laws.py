@@ -15,6 +15,7 @@ from tests.fleet_support import EMPTY, committed
 from tests.strategies import balancers
 from xenoovs.config.emit import render_config
 from xenoovs.config.fleet import parse_fleet, service_text
+from xenoovs.config.load import compose, compose_json
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused
 from xenoovs.fleet.change import next_change
 from xenoovs.fleet.restore import restoring
@@ -64,6 +65,20 @@ def text_of(balancer: Balancer) -> str:
 def test_services_with_tunnels_are_stored_read_and_stored_as_the_same(balancer: Balancer) -> None:
     texts = texts_of(parse_fleet(text_of(balancer), file="drawn").balancer)
     assert texts_of(ConfigReader().read(texts)) == texts
+
+
+@given(st.data())
+def test_what_is_read_as_json_is_the_same_as_yaml(data: st.DataObject) -> None:
+    text = json.dumps(data.draw(st.dictionaries(st.text(max_size=5), JSON, max_size=4)), ensure_ascii=False)
+    if data.draw(st.booleans(), label="changed"):
+        start = data.draw(st.integers(0, len(text)))
+        text = text[:start] + data.draw(st.text('{}[]"\\:,#-& \t\n0x1e.\u2028', max_size=5)) + text[start:]
+    try:
+        read = compose_json(text, file="a text")
+    except ConfigError:
+        read = None
+    if read is not None:
+        assert repr(read) == repr(compose(text, file="a text").root)
 
 
 def texts_of(balancer: Balancer) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -17,15 +17,15 @@ from xenoovs.config.build import (
     families_of,
     key_of,
 )
-from xenoovs.config.claims import Occupancy, family_label
-from xenoovs.config.nat import check_nat, check_nat_between, check_nat_ingress
+from xenoovs.config.claims import Claimant, answers_of, check_between, family_label
+from xenoovs.config.nat import check_nat, check_nat_ingress
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.switch_tunnels import check_tunnelled_backends
 from xenoovs.config.tunnels import check_tunnels
-from xenoovs.config.values import HIGHEST_BIT, OTHER, KeyPath, MatchField, Remark
+from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
-from xenoovs.model.address import IPAddress, Mac, family_of
+from xenoovs.model.address import family_of
 from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 
@@ -220,64 +220,15 @@ def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> I
                 )
 
 
-def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
-    """Find what more than one service claims: names, packets, VIP MACs. `lost`: by index, what is not to be judged."""
-    numbered, wrong = tuple(services), lost or {}
-
-    def sound(*names: str) -> tuple[Numbered, ...]:
-        paths = [(name,) for name in names]
-        return tuple((i, service) for i, service in numbered if i not in wrong or not wrong[i].has(*paths))
-
-    named = sound("name")
-    yield from _check_names(named)
-    yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
-    yield from _check_vip_macs(sound("vip", "vip_mac"))
-    yield from check_nat_between(sound("mode", "vip", "protocol", "ports", "backends"))
-
-
-def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
-    first: dict[str, int] = {}
-    for i, service in services:
-        other = first.setdefault(service.name, i)
-        if other != i:
-            message = f"'{service.name}' is already {OTHER}; name each once"
-            yield Remark(("services", i, "name"), message, other=("services", other))
-
-
-def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
-    """Services without a VIP go first: they claim packets of every VIP. `names`: as far as they are right."""
-    occupancy = Occupancy()
-    for i, service in sorted(services, key=lambda numbered: bool(numbered[1].vip)):
-        clash = occupancy.add(claim_of(service), owner=i)
-        if clash is not None:
-            one, other = sorted((i, clash.owner))
-            who, whose = names.get(other, "this service"), f"{OTHER}{_called(names, one)}"
-            yield Remark(
-                ("services", other),
-                f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
-                other=("services", one),
-            )
-
-
-def _called(names: Mapping[int, str], index: int) -> str:
-    return f" ({names[index]})" if index in names else ""
-
-
-def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
-    first: dict[IPAddress, tuple[Mac, int]] = {}
-    for i, service in services:
-        if service.vip_mac is None:
-            continue
-        for vip in service.vip:
-            mac, other = first.setdefault(vip, (service.vip_mac, i))
-            if mac != service.vip_mac:
-                yield Remark(
-                    ("services", i, "vip_mac"),
-                    f"{service.vip_mac} answers for {vip}, for which {OTHER} answers {mac}; "
-                    "write one MAC for one address",
-                    other=("services", other),
-                )
-                break
+def claimant_of(service: ServiceConfig) -> Claimant:
+    """Return what a service shares with no other one."""
+    claim = claim_of(service)
+    answers = (
+        (index, answers_of(claim, backend.address, backend.port))
+        for index, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ())
+        if backend.address is not None
+    )
+    return Claimant(service.name, claim, service.vip_mac, tuple(answers))
 
 
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
@@ -345,6 +296,6 @@ def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
         yield from check_health(service, ("services", i), defaults=checked.health, lost=lost, for_lab=for_lab)
         yield from check_notify(service, ("services", i), defaults=checked.notify, lost=lost)
         yield from check_agent(service, ("services", i), defaults=checked.agent_check, lost=lost, for_lab=for_lab)
-    yield from check_between(checked.services, checked.lost)
+    yield from check_between(((i, claimant_of(service)) for i, service in checked.services), checked.lost)
     if checked.switch is not None and not lost_switch.has(("ingress",)):
         yield from check_tunnels(checked.switch, checked.tunnels)

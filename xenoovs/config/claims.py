@@ -1,13 +1,22 @@
-"""Which packets are claimed already: claims are intervals of ports, which avoids comparing all pairs of services."""
+"""What services cannot share: names, packets, VIP MACs, servers of NAT.
+
+Claims are intervals of ports, which avoids comparing all pairs of services.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from xenoovs.model.address import Family, IPAddress, family_of
-from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.config.values import OTHER, Remark
+from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
+from xenoovs.model.next_hop import l4_port_of
+
+if TYPE_CHECKING:
+    from xenoovs.config.build import Lost
 
 _ALL_PORTS = PortRange(0, 65_535)
 
@@ -77,3 +86,125 @@ def _spaces(claim: Claim) -> Iterator[tuple[Family | IPAddress, Protocol | None,
         for protocol in protocols:
             for ports in claim.ports or (_ALL_PORTS,):
                 yield place, protocol, ports
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """What a service shares with no other one.
+
+    Attributes:
+        answers: With NAT, the packets that its servers send to clients, by index of the backend.
+    """
+
+    name: str
+    claim: Claim
+    vip_mac: Mac | None
+    answers: tuple[tuple[int, Claim], ...] = ()
+
+    @classmethod
+    def of(cls, service: Service) -> Claimant:
+        """Return that of a service without mistakes."""
+        answers = (
+            (index, answers_of(service.claim, backend.address, l4_port_of(backend.next_hop)))
+            for index, backend in enumerate(service.backends if service.nat is not None else ())
+            if backend.address is not None
+        )
+        return cls(service.name, service.claim, service.vip_mac, tuple(answers))
+
+
+def answers_of(claim: Claim, address: IPAddress, port: int | None) -> Claim:
+    """Return the packets that a server sends to clients, with its address and ports in place of a VIP.
+
+    Args:
+        claim: Of its service.
+        port: Where the server listens; None: at the ports of the service.
+    """
+    ports = claim.ports if port is None else (PortRange(port, port),)
+    return Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports)
+
+
+Numbered = tuple[int, Claimant]
+
+
+def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
+    """Find what more than one service claims. `lost`: by index, what is not to be judged."""
+    numbered, wrong = tuple(services), lost or {}
+
+    def sound(*names: str) -> tuple[Numbered, ...]:
+        paths = [(name,) for name in names]
+        return tuple((i, service) for i, service in numbered if i not in wrong or not wrong[i].has(*paths))
+
+    named = sound("name")
+    yield from _check_names(named)
+    yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
+    yield from _check_vip_macs(sound("vip", "vip_mac"))
+    yield from _check_answers(sound("mode", "vip", "protocol", "ports", "backends"))
+
+
+def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
+    first: dict[str, int] = {}
+    for i, service in services:
+        other = first.setdefault(service.name, i)
+        if other != i:
+            message = f"'{service.name}' is already {OTHER}; name each once"
+            yield Remark(("services", i, "name"), message, other=("services", other))
+
+
+def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
+    """Services without a VIP go first: they claim packets of every VIP. `names`: as far as they are right."""
+    occupancy = Occupancy()
+    for i, service in sorted(services, key=lambda numbered: bool(numbered[1].claim.vips)):
+        clash = occupancy.add(service.claim, owner=i)
+        if clash is not None:
+            one, other = sorted((i, clash.owner))
+            who, whose = names.get(other, "this service"), f"{OTHER}{_called(names, one)}"
+            yield Remark(
+                ("services", other),
+                f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
+                other=("services", one),
+            )
+
+
+def _called(names: Mapping[int, str], index: int) -> str:
+    return f" ({names[index]})" if index in names else ""
+
+
+def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
+    first: dict[IPAddress, tuple[Mac, int]] = {}
+    for i, service in services:
+        if service.vip_mac is None:
+            continue
+        for vip in service.claim.vips:
+            mac, other = first.setdefault(vip, (service.vip_mac, i))
+            if mac != service.vip_mac:
+                yield Remark(
+                    ("services", i, "vip_mac"),
+                    f"{service.vip_mac} answers for {vip}, for which {OTHER} answers {mac}; "
+                    "write one MAC for one address",
+                    other=("services", other),
+                )
+                break
+
+
+def _check_answers(services: tuple[Numbered, ...]) -> Iterator[Remark]:
+    """Find servers of NAT whose packets two services would both take for their own."""
+    occupancy = Occupancy()
+    vips = {vip: i for i, service in services for vip in service.claim.vips}
+    for i, service in services:
+        for j, answers in service.answers:
+            here, (address,) = ("services", i, "backends", j, "address"), answers.vips
+            if address in vips:
+                yield Remark(
+                    here,
+                    f"{address} is a VIP of {OTHER}; NAT needs an address that only the server has",
+                    other=("services", vips[address]),
+                )
+                continue
+            clash = occupancy.add(answers, owner=i)
+            if clash is not None and clash.owner != i:
+                yield Remark(
+                    here,
+                    f"{OTHER} has this server too ({clash}), so that NAT cannot know to which of the two its packets "
+                    "belong; give it another port or address in one of them",
+                    other=("services", clash.owner),
+                )

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
-from xenoovs.config.bridges import choose_bridge
+from xenoovs.config.bridges import BridgeTree, choose_bridge
 from xenoovs.config.emit import render_service
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
-from xenoovs.config.load import check_bridges, compose, split_config
-from xenoovs.config.values import KeyPath, Positions, Value, one_or_many, port_name, show
+from xenoovs.config.load import check_bridges, compose, compose_json, split_config
+from xenoovs.config.values import (
+    KeyPath,
+    Mark,
+    Position,
+    Positions,
+    Value,
+    one_or_many,
+    port_name,
+    show,
+)
 from xenoovs.config.values import name as group_name
 from xenoovs.errors import ConfigError, Finding, first_names
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
@@ -145,6 +154,17 @@ def join(
         ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
     """
     trees = split_config(local, file=file, sources=sources)
+    try:
+        return _joined(trees, [_part(name, text) for name, text in services.items()], services)
+    except ConfigError:
+        # Again, with the places of what is wrong.
+        return _joined(trees, [_placed_part(name, text) for name, text in services.items()], services)
+
+
+def _joined(
+    trees: Sequence[BridgeTree], parts: Sequence[tuple[Value, ConfigPart]], services: Mapping[str, str]
+) -> Balancer:
+    """Return the config of the trees of a DPU's file and of services. Raises ConfigError."""
     joined = trees[0].joined
     root = joined.root if isinstance(joined.root, dict) else {}
     for key, place in (("bridges", ("bridges",)), ("services", ("services",)), ("include", ("include",))):
@@ -152,7 +172,6 @@ def join(
             where: KeyPath = ("bridges",) if trees[0].is_listed else place
             raise ConfigError([joined.main.finding(where, _NOT_LOCAL[str(where[0])], at_key=True)])
     switch, ports = _without_ports(joined, root.get("switch"))
-    parts = [_part(name, text) for name, text in services.items()]
     listed = [_with_ports(service, ports) for service, _ in parts]
     if findings := list(_lacking_tunnels(joined, root.get("tunnels"), dict(zip(services, listed, strict=True)))):
         raise ConfigError(findings)
@@ -207,8 +226,18 @@ _NOT_LOCAL = {
 
 
 def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
+    """Return the tree of a service, and a file with it alone, in which all places are the first. Raises ConfigError."""
+    file = _file_of(name)
+    root = compose_json(text, file=file)
+    if not isinstance(root, dict):
+        return _placed_part(name, text)
+    service = _shared(root)
+    return service, ConfigPart(file, {"services": [service]}, _ONE_PLACE)
+
+
+def _placed_part(name: str, text: str) -> tuple[Value, ConfigPart]:
     """Return the tree of a service, and a file with it alone. Raises ConfigError."""
-    file = f"service {name} of the fleet"
+    file = _file_of(name)
     document = compose(text, file=file)
     if not isinstance(document.root, dict):
         raise ConfigError([Finding(file, 1, 1, "", f"{show(document.root)} is not a mapping; apply the config again")])
@@ -219,6 +248,29 @@ def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
         for marks in (document.places.values, document.places.keys)
     )
     return service, ConfigPart(file, {"services": [service]}, Positions(values, keys))
+
+
+def _file_of(name: str) -> str:
+    return f"service {name} of the fleet"
+
+
+class _OnePlace(Mapping[KeyPath, Mark]):
+    """Has every path, at the first place."""
+
+    def __getitem__(self, path: KeyPath) -> Mark:
+        return Position(0, 0)
+
+    def __contains__(self, path: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[KeyPath]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+_ONE_PLACE = Positions(_OnePlace(), _OnePlace())
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -152,6 +153,39 @@ def compose(text: str | bytes, *, file: str, count: int = 0) -> Document:
         raise ConfigError([explain_yaml_error(error, file=file)]) from None
     finally:
         parser.dispose()
+
+
+_NOT_BOTH = re.compile(r"[\\\t\r\n]")
+"""What JSON and YAML read differently: escapes, and space that indents."""
+
+
+def compose_json(text: str, *, file: str) -> Value:
+    """Return what `compose` reads in a text that is JSON as well, ten times as fast; None: read it as YAML.
+
+    Raises ConfigError for text that YAML cannot hold.
+    """
+    decode(text, file=file)
+    if _NOT_BOTH.search(text):
+        return None
+    try:
+        return json.loads(  # type: ignore[no-any-return]
+            text,
+            object_pairs_hook=_mapping_of,
+            parse_int=parse_plain_scalar,
+            parse_float=parse_plain_scalar,
+            parse_constant=_no_json,
+        )
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mapping_of(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+    mapping = dict(pairs)
+    return mapping if len(mapping) == len(pairs) <= MAX_KEYS else _no_json("")
+
+
+def _no_json(_text: str) -> NoReturn:
+    raise ValueError
 
 
 @dataclass(slots=True)

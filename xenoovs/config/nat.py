@@ -1,16 +1,15 @@
-"""Services with destination NAT: what must hold in one of them, and between them."""
+"""Services with destination NAT: what must hold in one of them, and with the switch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from xenoovs.config.build import Lost
-from xenoovs.config.claims import Occupancy
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
-from xenoovs.config.values import OTHER, KeyPath, Remark
+from xenoovs.config.values import KeyPath, Remark
 from xenoovs.errors import counted
-from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Claim, PortRange, ServiceMode
+from xenoovs.model.address import IPAddress
+from xenoovs.model.balancer import ServiceMode
 
 Numbered = tuple[int, ServiceConfig]
 
@@ -100,36 +99,3 @@ def check_nat_ingress(switch: SwitchConfig, services: Iterable[Numbered]) -> Ite
                 f"nat with {len(switch.ingress)} ingress ports does not say by which of them an answer leaves; "
                 "write one port in `ingress:` of the switch, or `mode: dsr`",
             )
-
-
-def check_nat_between(services: Iterable[Numbered]) -> Iterator[Remark]:
-    """Find backends whose packets two services would both take for their own."""
-    numbered, occupancy = tuple(services), Occupancy()
-    vips = {vip: i for i, service in numbered for vip in service.vip}
-    for i, service in numbered:
-        for j, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ()):
-            if backend.address is None:
-                continue
-            here = ("services", i, "backends", j, "address")
-            if backend.address in vips:
-                yield Remark(
-                    here,
-                    f"{backend.address} is a VIP of {OTHER}; NAT needs an address that only the server has",
-                    other=("services", vips[backend.address]),
-                )
-                continue
-            clash = occupancy.add(_answers_of(service, backend), owner=i)
-            if clash is not None and clash.owner != i:
-                yield Remark(
-                    here,
-                    f"{OTHER} has this server too ({clash}), so that NAT cannot know to which of the two its packets "
-                    "belong; give it another port or address in one of them",
-                    other=("services", clash.owner),
-                )
-
-
-def _answers_of(service: ServiceConfig, backend: BackendConfig) -> Claim:
-    """Return the packets that a backend sends to clients, with its address and ports in place of a VIP."""
-    ports = tuple(service.ports) if backend.port is None else (PortRange(backend.port, backend.port),)
-    address = () if backend.address is None else (backend.address,)
-    return Claim(frozenset({Family.IPV4}), address, service.protocol, ports)

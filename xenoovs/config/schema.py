@@ -39,7 +39,6 @@ from xenoovs.model.balancer import (
 from xenoovs.model.switch_tunnel import IpsecOffload, TunnelPorts
 from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
 
-MAX_SERVICES = 1_000
 MAX_BACKENDS = 1_000
 MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
 
@@ -653,7 +652,7 @@ class FileConfig(_Mapping):
     # None where it is left out, which is no value that a file can have.
     announce: AnnounceConfig = _key("Announce the VIPs by BGP; left out: they are not announced.")
     agent_check: AgentCheckConfig = Field(default_factory=AgentCheckConfig, description=_FOR_ALL)
-    services: list[ServiceConfig] = Field(max_length=MAX_SERVICES)
+    services: list[ServiceConfig] = Field(max_length=values.MAX_SERVICES)
     tunnels: list[TunnelConfig] = Field(
         default_factory=list,
         max_length=MAX_ITEMS,

@@ -93,8 +93,11 @@ class Position:
 class Mark(Protocol):
     """A position from libyaml; line and column count from 0."""
 
-    line: int
-    column: int
+    @property
+    def line(self) -> int: ...
+
+    @property
+    def column(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,7 @@ def _pattern(pattern: str, what: str, advice: str) -> Parser[str]:
     return Parser(parse, {"type": "string", "pattern": pattern})
 
 
+MAX_SERVICES = 1_000
 MAX_WEIGHT = 10**9
 MAX_DECIMALS = 9
 _MAX_DIGITS = 40

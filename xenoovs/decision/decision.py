@@ -72,6 +72,12 @@ class Blocks:
     def owners(self) -> frozenset[Owner]:
         return frozenset([owner for _, owner in self.rows])
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every client is in a block."""
+        width = self.depth
+        return sum(block.size(width) for block, _ in self.rows) == 1 << width
+
     def shares(self) -> dict[Owner, Fraction]:
         """Return each owner's share of the clients, 0 < share <= 1."""
         width, units = self.depth, defaultdict[Owner, int](int)

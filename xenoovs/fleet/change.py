@@ -7,7 +7,7 @@ gives none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -84,7 +84,14 @@ class FleetChange:
         return self.changes == Changes()
 
 
-@lru_cache(maxsize=2)
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text. Under another name it is the same one."""
+
+    text: str
+    file: str = field(compare=False)
+
+
 def parse_intent(text: str, *, file: str) -> FleetServices:
     """Return what the config of a fleet says.
 
@@ -92,9 +99,14 @@ def parse_intent(text: str, *, file: str) -> FleetServices:
         ConfigError: With all findings.
         FleetRefused: It has what a fleet does not support.
     """
-    services = parse_fleet(text, file=file)
+    return _parse(_Text(text, file))
+
+
+@lru_cache(maxsize=2)
+def _parse(given: _Text) -> FleetServices:
+    services = parse_fleet(given.text, file=given.file)
     if reasons := list(unsupported(services.balancer)):
-        raise FleetRefused(f"{file}: {'; '.join(reasons)}")
+        raise FleetRefused(f"{given.file}: {'; '.join(reasons)}")
     return services
 
 

@@ -9,14 +9,14 @@ class ConfigMemory:
     """What was read and decided about one config.
 
     Attributes:
-        config: Reads the config with its overrides, and that of the store: mostly they have the same services.
-        stored: Reads what the store has for it.
+        config: Reads the config with its overrides.
+        stored: Reads what the store has for it: mostly the same services.
         services: The results for each of its services.
     """
 
     def __init__(self) -> None:
         self.config, self.services = ConfigReader(), ResultMemory()
-        self.stored = ViewReader(self.config)
+        self.stored = ViewReader(ConfigReader(self.config))
 
 
 class FleetMemory:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from xenoovs.config.claims import Claimant, check_between
 from xenoovs.config.fleet import join, neutral_file, tunnel_names
 from xenoovs.config.include import ConfigSources
-from xenoovs.decision.decision import Blocks, Decision, ServiceDecision, Stored
+from xenoovs.config.values import MAX_SERVICES
+from xenoovs.decision.decision import Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
-from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Balancer, Claim, Service, claim_text, service_ids
-from xenoovs.model.next_hop import l4_port_of
+from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService
 
@@ -47,10 +47,11 @@ class ResultMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read last. local: the file of the DPU, and its name."""
+    """What was read last. local: the file of the DPU, and its name. texts, services: by the names of the texts."""
 
     local: tuple[str | bytes, str]
     texts: Mapping[str, str]
+    services: Mapping[str, Service]
     balancer: Balancer
 
 
@@ -60,8 +61,10 @@ class ConfigReader:
     A thousand services take a second to read, and most changes are of one of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: ConfigReader | None = None) -> None:
+        """Begin without services. `beside`: another reader, which has mostly read the same ones."""
         self._last: _Read | None = None
+        self._beside = beside
         self._memory = ResultMemory()
 
     def read(
@@ -83,30 +86,43 @@ class ConfigReader:
             tunnels = self._memory.each(tunnel_names, {name: (name, text) for name, text in texts.items()})
             local = neutral_file(frozenset[str]().union(*tunnels.values()))
         balancer = self._updated(texts, local, file, sources) or join(local, texts, file=file, sources=sources)
-        self._last = _Read((local, file), texts, balancer)
+        self._last = _Read((local, file), texts, dict(zip(texts, balancer.services, strict=True)), balancer)
         return balancer
 
     def _updated(
         self, texts: Mapping[str, str], local: str | bytes, file: str, sources: ConfigSources | None
     ) -> Balancer | None:
-        """Return the last config with the services that have changed; None: all are to be read and compared."""
-        last = self._last
-        if last is None or last.local != (local, file) or not texts or texts.keys() - last.texts.keys():
+        """Return the last config with the services of these texts; None: all are to be read."""
+        readers = (self, self._beside)
+        known = [each._last for each in readers if each and each._last and each._last.local == (local, file)]
+        if not known or not 0 < len(texts) <= MAX_SERVICES:
             return None
-        services = dict(zip(last.texts, last.balancer.services, strict=True))
-        changed = {name: text for name, text in texts.items() if text != last.texts[name]}
-        if changed:
+        last, found = known[0], {name: _known(name, text, known) for name, text in texts.items()}
+        new = {name: texts[name] for name, service in found.items() if service is None}
+        if new:
             try:
-                alone = join(local, changed, file=file, sources=sources)
+                found |= dict(zip(new, join(local, new, file=file, sources=sources).services, strict=True))
             except ConfigError:
                 return None  # All of them, for all findings.
-            for name, service in zip(changed, alone.services, strict=True):
-                if _compared(service) != _compared(services[name]):
-                    return None
-                services[name] = service
-        if not changed and list(texts) == list(last.texts):
+        services = {name: service for name, service in found.items() if service is not None}
+        if list(services.items()) == list(last.services.items()):
             return last.balancer
-        return replace(last.balancer, services=tuple(services[name] for name in texts))
+        claimants = {name: Claimant.of(service) for name, service in services.items()}
+        if not _were_together(claimants, last) and any(check_between(enumerate(claimants.values()))):
+            return None
+        return replace(last.balancer, services=tuple(services.values()))
+
+
+def _known(name: str, text: str, known: Iterable[_Read]) -> Service | None:
+    """Return the service that was read from a text under a name; None: none was."""
+    return next((each.services[name] for each in known if each.texts.get(name) == text), None)
+
+
+def _were_together(claimants: Mapping[str, Claimant], last: _Read) -> bool:
+    """Return whether each of the services was among those that were read last, as far as others are concerned."""
+    return all(
+        name in last.services and Claimant.of(last.services[name]) == claimant for name, claimant in claimants.items()
+    )
 
 
 class ViewReader:
@@ -138,12 +154,6 @@ class ViewReader:
         balancer = self._config.read({row.name: row.config for row in rows}, local, file=file, sources=sources)
         pairs = zip(rows, balancer.services, strict=True)
         return balancer, self._memory.each(_decision_of, {row.name: (row, service) for row, service in pairs})
-
-
-def _compared(service: Service) -> tuple[str, Claim, Mac | None, tuple[object, ...] | None]:
-    """Return what `config.check.check_between` compares with other services."""
-    servers = tuple((backend.address, l4_port_of(backend.next_hop)) for backend in service.backends)
-    return service.name, service.claim, service.vip_mac, None if service.nat is None else servers
 
 
 def decision_of(balancer: Balancer, stored: Stored) -> Decision:
@@ -180,10 +190,6 @@ def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
             raise StoredServiceUnusable(service=stored.name, reason=reason)
     # All are down, and packets are dropped.
     is_dropped = service.health is not None and not stored.active.rows
-    if (_clients(stored.active) != 1 and not is_dropped) or _clients(stored.home) != 1:
+    if not (stored.active.is_complete or is_dropped) or not stored.home.is_complete:
         raise StoredServiceUnusable(service=stored.name, reason="its blocks are not all clients")
     return ServiceDecision(service.key, stored.home, stored.active)
-
-
-def _clients(blocks: Blocks) -> object:
-    return sum(blocks.shares().values())

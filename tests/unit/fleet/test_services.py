@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,12 @@ from tests.fleet_support import EMPTY
 from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
 from xenoovs.agent.health import Checks
 from xenoovs.config.fleet import NEUTRAL, join
+from xenoovs.config.values import MAX_SERVICES
 from xenoovs.errors import ConfigError
+from xenoovs.fleet.change import next_change
+from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ViewReader
+from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import StoredService
 
 _SERVICE = """
@@ -33,6 +39,7 @@ def rows() -> dict[str, StoredService]:
     return dict(fleet_support.settled(fleet_support.given(EMPTY, _TEXT)).services)
 
 
+@pytest.mark.parametrize("known", [["one"], ["one", "two"]], ids=["new", "changed"])
 @pytest.mark.parametrize(
     "edits",
     [
@@ -44,12 +51,12 @@ def rows() -> dict[str, StoredService]:
         {'"weight":1': '"weight":-1'},
     ],
 )
-def test_a_changed_service_that_clashes_with_another_one_is_refused_with_all_that_is_wrong(
-    edits: dict[str, str],
+def test_a_service_that_clashes_with_another_one_is_refused_with_all_that_is_wrong(
+    edits: dict[str, str], known: list[str]
 ) -> None:
     before = rows()
     reader = ViewReader()
-    reader.read(before.values(), NEUTRAL, file="local")
+    reader.read([before[name] for name in known], NEUTRAL, file="local")
     text = before["two"].config
     for old, new in edits.items():
         assert old in text
@@ -116,3 +123,50 @@ def test_services_that_did_not_change_are_not_read_again() -> None:
     assert second.services[0] is first.services[0]
     assert again["one"] is decided["one"]
     assert second.services[1] != first.services[1]
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The names of the services of each call of `join`."""
+    calls = list[list[str]]()
+
+    def noting(local: str, services: Mapping[str, str], **options: Any) -> Balancer:
+        calls.append(list(services))
+        return join(local, services, **options)
+
+    monkeypatch.setattr("xenoovs.fleet.services.join", noting)
+    return calls
+
+
+def test_of_a_view_with_a_new_service_and_without_an_old_one_only_the_new_one_is_read(joined: list[list[str]]) -> None:
+    reader, (one, two) = ViewReader(), rows().values()
+    joined.clear()
+    reader.read([one], NEUTRAL, file="local")
+    reader.read([one, two], NEUTRAL, file="local")
+    reader.read([two], NEUTRAL, file="local")
+    assert joined == [["one"], ["two"]]
+
+
+def test_a_controller_reads_a_new_service_once(joined: list[list[str]]) -> None:
+    """Although it asks for the config and for what is stored in turn, and these differ until it has written."""
+    view, memory = EMPTY, FleetMemory()
+    for text in (_TEXT[: _TEXT.index("  - name: two")], _TEXT):
+        view = fleet_support.given(view, text)
+        for _ in range(2):
+            change = next_change(view, memory=memory)
+        view = fleet_support.committed(view, change.changes)
+        assert next_change(view, memory=memory).is_empty
+    assert [names for names in joined if names] == [["one"], ["two"]]
+
+
+def test_no_more_services_are_read_one_after_the_other_than_together() -> None:
+    reader, row = ViewReader(), rows()["one"]
+    many = []
+    for number in range(MAX_SERVICES + 1):
+        claim = f"10.0.{number >> 8}.{number & 255}"
+        text = row.config.replace('"name":"one"', f'"name":"s{number}"').replace("198.51.100.11", claim)
+        text = text.replace("192.0.2.11", f"10.1.{number >> 8}.{number & 255}")
+        many.append(replace(row, name=f"s{number}", config=text, claim=row.claim.replace("198.51.100.11", claim)))
+    reader.read(many[:-1], NEUTRAL, file="local")
+    with pytest.raises(ConfigError, match="1001 items"):
+        reader.read(many, NEUTRAL, file="local")
