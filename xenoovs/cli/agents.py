@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +61,9 @@ from xenoovs.switch.vswitchd import find_process, same_namespace
 
 if TYPE_CHECKING:
     from xenoovs.cli.agent_fleet import JoinedFleet
+
+_START_GC_THRESHOLD = 2_000_000
+"""A thousand services are more than a million values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,7 @@ class AllOpened:
 def run(options: Options, control: Control | None) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
     start_logging(LogForm(options.log))
+    started = _starting()
     switch = connect(options.db, options.lab)
     datapath_id = None if control is None else control.datapath_id
     is_controller = control is not None
@@ -201,7 +206,23 @@ def run(options: Options, control: Control | None) -> None:
         for bridge in bridges:
             _check_programs(bridge.config.balancer, options)
         opened = stack.enter_context(open_sockets(options, places, bridges, is_shared=is_shared))
-        asyncio.run(_run_agents(opened, switch, options, control, fleet))
+        asyncio.run(_run_agents(opened, switch, options, control, fleet, started=started))
+
+
+def _starting() -> Callable[[], None]:
+    """Search for cycles rarely. Return a function to call after the first round, which ends that.
+
+    What was made until then lives to the end, and is not searched again.
+    """
+    usual = gc.get_threshold()[0]
+    gc.set_threshold(_START_GC_THRESHOLD)
+
+    def end() -> None:
+        if gc.get_threshold()[0] != usual:
+            gc.freeze()
+            gc.set_threshold(usual)
+
+    return end
 
 
 def _joined_fleet(options: Options, places: AgentPaths | None) -> AbstractContextManager[JoinedFleet]:
@@ -232,10 +253,14 @@ async def _run_agents(
     options: Options,
     control: Control | None,
     fleet: JoinedFleet | None = None,
+    *,
+    started: Callable[[], None],
 ) -> None:
     bridges = tuple(agent.bridge.uplinks for agent in opened.agents)
     with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
         agents = await make_agents(opened, reach, switch, options)
+        for agent in agents.values():
+            agent.round_listeners.append(started)
         handle_signals(asyncio.get_running_loop(), tuple(agents.values()))
         if fleet is not None:
             fleet.attach(*agents.values())

@@ -107,8 +107,8 @@ class ConfigReader:
         services = {name: service for name, service in found.items() if service is not None}
         if list(services.items()) == list(last.services.items()):
             return last.balancer
-        claimants = {name: Claimant.of(service) for name, service in services.items()}
-        if not _were_together(claimants, last) and any(check_between(enumerate(claimants.values()))):
+        is_compared = all(_is_for_others_as(last.services.get(name), service) for name, service in services.items())
+        if not is_compared and any(check_between(enumerate(map(Claimant.of, services.values())))):
             return None
         return replace(last.balancer, services=tuple(services.values()))
 
@@ -118,11 +118,9 @@ def _known(name: str, text: str, known: Iterable[_Read]) -> Service | None:
     return next((each.services[name] for each in known if each.texts.get(name) == text), None)
 
 
-def _were_together(claimants: Mapping[str, Claimant], last: _Read) -> bool:
-    """Return whether each of the services was among those that were read last, as far as others are concerned."""
-    return all(
-        name in last.services and Claimant.of(last.services[name]) == claimant for name, claimant in claimants.items()
-    )
+def _is_for_others_as(old: Service | None, new: Service) -> bool:
+    """Return whether a service takes from others what it took before. `old`: None: it is new."""
+    return old is new or (old is not None and Claimant.of(old) == Claimant.of(new))
 
 
 class ViewReader:

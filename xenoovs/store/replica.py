@@ -7,7 +7,7 @@ import os
 import re
 import select
 import ssl
-import warnings
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
@@ -19,14 +19,16 @@ from uuid import UUID
 from xenoovs.errors import StoreError
 
 try:
-    with warnings.catch_warnings():
-        # Where os-ken is installed, `ovs.poller` imports eventlet, which warns of its age on stderr.
-        warnings.simplefilter("ignore")
-        import ovs.poller
+    # Where it is installed, `ovs.poller` imports it, which takes a quarter of a second and warns of its age on stderr.
+    sys.modules.setdefault("eventlet", None)  # type: ignore[arg-type]
+    import ovs.poller
 except ModuleNotFoundError:
     raise StoreError(
         "a fleet needs the Python library `ovs`; install openvswitch-switch, or with pip `xenoovs[fleet]`"
     ) from None
+finally:
+    if sys.modules["eventlet"] is None:
+        del sys.modules["eventlet"]
 
 import ovs.db.idl
 import ovs.json
