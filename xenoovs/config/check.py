@@ -20,7 +20,7 @@ from xenoovs.config.build import (
 from xenoovs.config.claims import Claimant, answers_of, check_between, family_label
 from xenoovs.config.nat import check_nat, check_nat_ingress
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
-from xenoovs.config.switch_tunnels import check_tunnelled_backends
+from xenoovs.config.switch_tunnels import check_remotes, check_tunnelled_backends
 from xenoovs.config.tunnels import check_tunnels
 from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
@@ -297,5 +297,7 @@ def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
         yield from check_notify(service, ("services", i), defaults=checked.notify, lost=lost)
         yield from check_agent(service, ("services", i), defaults=checked.agent_check, lost=lost, for_lab=for_lab)
     yield from check_between(((i, claimant_of(service)) for i, service in checked.services), checked.lost)
+    if not checked.lost_around.has(("tunnels",)):
+        yield from check_remotes(checked.services, checked.switch_tunnels)
     if checked.switch is not None and not lost_switch.has(("ingress",)):
         yield from check_tunnels(checked.switch, checked.tunnels)

@@ -47,7 +47,7 @@ def tunneled(backend: BackendConfig, tunnels: Tunnels) -> NextHop | None:
 
 def check_switch_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]) -> Iterator[Remark]:
     """Find mistakes between the values of tunnels of Open vSwitch."""
-    shared = dict[object, int]()
+    shared, listening = dict[object, int](), dict[int, tuple[int, TunnelType]]()
     for index, tunnel in tunnels:
         here, model = ("tunnels", index), switch_tunnel_of(tunnel)
         yield from _check_name(switch, tunnel, model, here)
@@ -64,6 +64,39 @@ def check_switch_tunnels(switch: SwitchConfig, tunnels: Iterable[NumberedTunnel]
                     f"{OTHER} is a shared {model.type.value} port of {model.local} already, and Open vSwitch has one; "
                     "let backends name that tunnel with a `key` of their own, or write `ports: each`",
                     other=("tunnels", other),
+                )
+        first, kind = listening.setdefault(model.dst_port, (index, model.type))
+        if model.dst_port and kind is not model.type:
+            # Its device is bound to this port at all addresses (geneve_socket_create() and vxlan_sock_add() of Linux).
+            yield Remark(
+                here if tunnel.dst_port is None else (*here, "dst_port"),
+                f"{OTHER} receives {kind.value} at UDP port {model.dst_port}, and a port has one type; write another "
+                "`dst_port` at both ends",
+                other=("tunnels", first),
+            )
+
+
+def check_remotes(services: Iterable[tuple[int, ServiceConfig]], tunnels: Tunnels) -> Iterator[Remark]:
+    """Find remotes to which two tunnels lead that Open vSwitch cannot tell apart by what arrives.
+
+    It refuses a second port with the same addresses, and gives what a remote sends to the port that names the remote
+    (tnl_port_add() and tnl_find() of ofproto/tunnel.c).
+    """
+    owners = dict[object, tuple[str, KeyPath]]()
+    for number, service in services:
+        for index, backend in enumerate(service.backends):
+            tunnel, path = tunnels.get(backend.egress or ""), ("services", number, "backends", index)
+            if tunnel is None or backend.remote is None:
+                continue
+            model = switch_tunnel_of(tunnel)
+            identity = (model.type, model.local, model.dst_port, backend.remote)
+            owner, other = owners.setdefault(identity, (tunnel.name, path))
+            if owner != tunnel.name:
+                yield Remark(
+                    (*path, "remote"),
+                    f"{OTHER} is at {backend.remote} of {owner}, which is {model.type.value} from {model.local} too: "
+                    f"Open vSwitch has one port for what comes from there; use {owner} here, with a `key` of its own",
+                    other=other,
                 )
 
 
