@@ -324,6 +324,7 @@ def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
     ("change", "reason"),
     [
         ("options:remote_ip=192.168.77.99", "has remote_ip=192.168.77.99 instead of flow"),
+        ("options:out_key=7", "has out_key=7 instead of flow"),
         ("type=internal", "is of type internal, not geneve"),
     ],
 )
@@ -336,6 +337,43 @@ def test_a_port_that_leads_elsewhere_gets_no_packets(
     near.bridge.ovs.vsctl("set", "interface", "tun0", change)
     said = xenoovs("apply", file, "--db", near.db, "-y")
     assert (said.status, reason in " ".join(said.err.split())) == (1, True), said.err
+
+
+@pytest.mark.parametrize(("option", "value"), [("key", "7"), ("out_key", "7"), ("remote_ip", "192.168.77.99")])
+def test_bug_an_agent_sent_to_another_remote_until_its_next_comparison(
+    xenoovs: CommandLine, near: End, tmp_path: Path, option: str, value: str
+) -> None:
+    """It did not see a change of options; here no comparison comes by itself."""
+    file = written(tmp_path)
+    install(xenoovs, near, file)
+    process = start("agent", file, "--db", near.db, "--resync", "1h")
+
+    def serves() -> bool:
+        return any("load:0x1389->NXM_NX_TUN_ID[]" in flow for flow in near.bridge.dump_flows())
+
+    try:
+        eventually(serves, "flows of the tunnel")
+        near.bridge.ovs.vsctl("set", "interface", "tun0", f"options:{option}={value}")
+        eventually(lambda: not serves(), "no packets to another machine")
+        near.bridge.ovs.vsctl("remove", "interface", "tun0", "options", "out_key")
+        near.bridge.ovs.vsctl("set", "interface", "tun0", "options:key=flow", "options:remote_ip=flow")
+        eventually(serves, "the flows again")
+    finally:
+        process.terminate()
+        finish(process)
+
+
+@pytest.mark.parametrize("option", ["in_key", "out_key"])
+def test_bug_doctor_did_not_see_keys_for_one_way(xenoovs: CommandLine, near: End, tmp_path: Path, option: str) -> None:
+    """They overrule `key`, so that all packets, or all answers, had another one."""
+    file = written(tmp_path)
+    install(xenoovs, near, file)
+    near.bridge.ovs.vsctl("set", "interface", "tun0", f"options:{option}=7")
+    rows = json.loads(xenoovs("doctor", file, "--db", near.db, "-o", "json").out)["checks"]
+    [seen] = [row["seen"] for row in rows if (row["check"], row["state"]) == ("tunnel port", "wrong")]
+    assert seen.endswith(f"{option}=7, which the config has not")
+    xenoovs("doctor", file, "--db", near.db, "--fix", "--yes")
+    assert option not in near.bridge.ovs.vsctl("get", "interface", "tun0", "options")
 
 
 def _has_settled(near: End) -> bool:

@@ -69,6 +69,9 @@ def _changed_ports(
             is_lost = new.ofport is None
             text = f"port does not work: {new.error or 'it has no number'}" if is_lost else "port number changed"
             yield PortEvent(text, name, is_bad=is_lost, needs_round=True)
+        elif (old.type, old.options) != (new.type, new.options):
+            # A tunnel may lead elsewhere now, or unencrypted.
+            yield PortEvent("port has other options", name, is_bad=False, needs_round=True)
         elif (event := _link_event(old, new)) is not None:
             yield event
 

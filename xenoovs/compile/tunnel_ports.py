@@ -20,6 +20,8 @@ MARK = "xenoovs"
 """The key of external_ids of table Interface that ports made by xenoovs have."""
 
 _ENDS = ("remote_ip", "key")
+_WAYS = ("in_key", "out_key")
+"""Keys for one way, which overrule `key` (set_tunnel_config() of lib/netdev-vport.c)."""
 IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
 """What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
@@ -65,12 +67,14 @@ class WantedPort:
         for key, value in self.options:
             if key in _ENDS and options.get(key) != value:
                 return f"has {key}={options.get(key, '(none)')} instead of {value}"
+            if key == "key" and options.get("out_key", value) != value:
+                return f"has out_key={options['out_key']} instead of {value}"
         return None
 
     def surplus(self, options: Mapping[str, str]) -> tuple[str, ...]:
         """Return those of these options that send packets otherwise than the config says, though it names none."""
         wanted = {*dict(self.options), *(("psk",) if self.psk_file is not None else ())}
-        return tuple(key for key in ("dst_port", *IPSEC_OPTIONS) if key in options and key not in wanted)
+        return tuple(key for key in ("dst_port", *_WAYS, *IPSEC_OPTIONS) if key in options and key not in wanted)
 
 
 def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:

@@ -36,7 +36,7 @@ _EXPORTERS = ("sflow", "ipfix", "netflow")
 _PORT_COLUMNS = {
     "Bridge": ["name", "ports"],
     "Port": ["interfaces"],
-    "Interface": ["name", "type", "ofport", "link_state", "mac_in_use", "error"],
+    "Interface": ["name", "type", "options", "ofport", "link_state", "mac_in_use", "error"],
 }
 """What `follow_ports` needs: all columns would bring an update for each change of a counter."""
 

@@ -31,6 +31,7 @@ def test_at_first_only_what_is_bad_is_told() -> None:
     [
         (replace(P1, link_up=False), "link down", True, False),
         (replace(P1, ofport=7), "port number changed", False, True),
+        (replace(P1, options={"remote_ip": "192.0.2.9"}), "port has other options", False, True),
         (replace(P1, ofport=None, error="no device"), "port does not work: no device", True, True),
         (None, "port removed from the bridge", True, True),
     ],
