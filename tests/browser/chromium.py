@@ -69,10 +69,10 @@ def running_chromium(profile: Path) -> Iterator[str]:
 
 
 class Tab:
-    """One page. `complaints`: console messages, exceptions and what the browser refused; `requests`: their URLs."""
+    """One page. `console_messages`: also exceptions and what the browser refused; `requests`: their URLs."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
-        self.complaints: list[str] = []
+        self.console_messages: list[str] = []
         self.requests: list[str] = []
         self._socket, self._numbers = socket, itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -117,13 +117,13 @@ class Tab:
 
     async def listen(self) -> None:
         async for message in self._socket:
-            told = json.loads(message.data)
-            if "id" in told:
-                self._answers.pop(told["id"]).set_result(told)
-            elif told["method"] == "Network.requestWillBeSent":
-                self.requests.append(told["params"]["request"]["url"])
-            elif told["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-                self.complaints.append(json.dumps(told["params"]))
+            event = json.loads(message.data)
+            if "id" in event:
+                self._answers.pop(event["id"]).set_result(event)
+            elif event["method"] == "Network.requestWillBeSent":
+                self.requests.append(event["params"]["request"]["url"])
+            elif event["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+                self.console_messages.append(json.dumps(event["params"]))
 
 
 @asynccontextmanager
@@ -131,8 +131,8 @@ async def new_tab(address: str) -> AsyncIterator[Tab]:
     """A page of its own in a running browser."""
     async with aiohttp.ClientSession() as session:
         async with session.put(f"http://{address}/json/new?about:blank") as answer:
-            told = await answer.json()
-        async with session.ws_connect(told["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            target = await answer.json()
+        async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
             tab = Tab(socket)
             listening = asyncio.create_task(tab.listen())
             for domain in ("Page", "Runtime", "Log", "Network"):
@@ -141,14 +141,14 @@ async def new_tab(address: str) -> AsyncIterator[Tab]:
                 yield tab
             finally:
                 listening.cancel()
-        async with session.get(f"http://{address}/json/close/{told['id']}"):
+        async with session.get(f"http://{address}/json/close/{target['id']}"):
             pass
 
 
 def _address(process: subprocess.Popen[bytes], profile: Path) -> str:
-    told = profile / "DevToolsActivePort"
+    port_file = profile / "DevToolsActivePort"
     deadline_s = time.monotonic() + PATIENCE_S
-    while not told.exists() or not (lines := told.read_text().splitlines()):
+    while not port_file.exists() or not (lines := port_file.read_text().splitlines()):
         assert process.poll() is None, "Chromium has ended"
         assert time.monotonic() < deadline_s, "Chromium does not listen"
         time.sleep(0.05)

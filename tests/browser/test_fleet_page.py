@@ -79,7 +79,7 @@ def test_nothing_is_cut_off_and_all_can_be_read(
             assert await tab.evaluate("document.documentElement.scrollWidth") <= width
             assert await tab.evaluate(CONTRASTS) == []
             assert await tab.evaluate("document.querySelectorAll('.dpu').length") == dpus
-            assert tab.complaints == []
+            assert tab.console_messages == []
 
     asyncio.run(run())
 

@@ -54,7 +54,7 @@ def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, url: s
         )
         fill = await tab.evaluate("getComputedStyle(document.querySelector('figure svg path')).fill")
         assert fill == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 29)")
-        assert tab.complaints == []
+        assert tab.console_messages == []
         assert tab.requests == [url]
 
     play(browser, scenario)

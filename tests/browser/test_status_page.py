@@ -101,7 +101,7 @@ def test_it_is_made_anew_by_itself_and_asks_only_the_agent(browser: str) -> None
         await tab.open(served.url)
         served.shown = replace(snapshot(), is_paused=True)
         await tab.until("document.querySelector('.pill').textContent === 'paused'")
-        assert tab.complaints == []
+        assert tab.console_messages == []
         assert {url for url in tab.requests if not url.startswith("data:")} == {served.url, f"{served.url}now"}
 
     play(browser, scenario)
@@ -138,7 +138,7 @@ def test_the_policy_stops_a_foreign_script(browser: str) -> None:
         )
         assert await tab.evaluate("typeof window.was") == "undefined"
         await tab.until("true")
-        assert any("Content Security Policy" in complaint for complaint in tab.complaints)
+        assert any("Content Security Policy" in message for message in tab.console_messages)
 
     play(browser, scenario)
 

@@ -94,7 +94,7 @@ def test_verdicts_and_a_backend_that_is_down_are_shown(browser: str, url: str) -
             holds = await texts(tab, ".holds")
             assert holds[1] == "has 0% of the clients"
             assert sum(float(text.split()[1].rstrip("%")) for text in holds) == pytest.approx(100, abs=0.1)
-            assert tab.complaints == []
+            assert tab.console_messages == []
 
     asyncio.run(run())
 

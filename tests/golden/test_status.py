@@ -117,10 +117,10 @@ def test_for_programs(name: str, *, update_golden: bool) -> None:
 def test_ports_that_do_not_work_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ports = (PortView("p0", 1, link_up=True), PortView("p1", 2, link_up=False), PortView("p2", None, link_up=None))
     show_snapshot(replace(GOOD, ports=ports))
-    said = capsys.readouterr().out
-    assert "port p1 has no link" in said
-    assert "port p2 does not work: it is not on the bridge" in said
-    assert "p0" not in said
+    output = capsys.readouterr().out
+    assert "port p1 has no link" in output
+    assert "port p2 does not work: it is not on the bridge" in output
+    assert "p0" not in output
 
 
 def compare(path: Path, text: str, *, update: bool) -> None:

@@ -117,9 +117,9 @@ def test_what_a_profile_cannot_send_is_an_error(
 ) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(SERVICES.replace(*change, 1))
-    said = xenoovs("measure", "trex-profile", path, *options)
-    assert (said.status, said.out) == (1, "")
-    assert message in said.err
+    result = xenoovs("measure", "trex-profile", path, *options)
+    assert (result.status, result.out) == (1, "")
+    assert message in result.err
 
 
 def sent(stream: Any, chance: random.Random) -> Packet:

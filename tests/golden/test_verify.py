@@ -35,9 +35,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_report_on_a_dump(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = CASES[name]
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{name}.dump", *options)
-    _compare(HERE / f"{name}.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (conclusion, "")
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{name}.dump", *options)
+    _compare(HERE / f"{name}.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (conclusion, "")
 
 
 PARTS = {
@@ -52,30 +52,30 @@ PARTS = {
 def test_the_report_on_a_part(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = PARTS[name]
     dump = "unsupported_action" if name == "part_of_a_service" else "answers_in_software"
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{dump}.dump", *options)
-    _compare(HERE / f"{name}.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (conclusion, "")
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", HERE / f"{dump}.dump", *options)
+    _compare(HERE / f"{name}.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (conclusion, "")
 
 
 def test_the_tree_for_programs(xenoovs: CommandLine, update_golden: bool) -> None:
     dump = HERE / "answers_in_software.dump"
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--tree", "--verdict", "tc_sw", "-o", "json")
-    _compare(HERE / "tree.json", said.out, update=update_golden)
-    assert said.status == Conclusion.NOT_ALL_IN_HARDWARE
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--tree", "--verdict", "tc_sw", "-o", "json")
+    _compare(HERE / "tree.json", result.out, update=update_golden)
+    assert result.status == Conclusion.NOT_ALL_IN_HARDWARE
 
 
 def test_a_dump_without_config_and_bridge_takes_ports_for_bridges_by_their_names(
     xenoovs: CommandLine, update_golden: bool
 ) -> None:
-    said = xenoovs("verify-offload", "--from-dump", HERE / "unsupported_action.dump")
-    _compare(HERE / "no_bridge.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
+    result = xenoovs("verify-offload", "--from-dump", HERE / "unsupported_action.dump")
+    _compare(HERE / "no_bridge.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
 
 
 def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> None:
-    said = xenoovs("verify-offload", "--bridge", "br-int", "--from-dump", HERE / "any_bridge.dump")
-    _compare(HERE / "any_bridge.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
+    result = xenoovs("verify-offload", "--bridge", "br-int", "--from-dump", HERE / "any_bridge.dump")
+    _compare(HERE / "any_bridge.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (Conclusion.NOT_ALL_IN_HARDWARE, "")
 
 
 CHAINS = {
@@ -96,9 +96,9 @@ CHAINS = {
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_the_report_on_chains_of_ovn(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
-    said = xenoovs("verify-offload", "--from-dump", HERE.parent / "why" / f"{name}.dump")
-    _compare(HERE / f"chains_{name}.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (CHAINS[name], "")
+    result = xenoovs("verify-offload", "--from-dump", HERE.parent / "why" / f"{name}.dump")
+    _compare(HERE / f"chains_{name}.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (CHAINS[name], "")
 
 
 @pytest.mark.parametrize("name", ["ovn_load_balancer", "ovn_stateless_nat", "ovnk_ping"])
@@ -109,8 +109,8 @@ def test_the_links_of_chains_of_ovn(name: str, xenoovs: CommandLine, update_gold
 
 def test_the_links_for_programs(xenoovs: CommandLine, update_golden: bool) -> None:
     dump = HERE.parent / "why" / "ovn_stateless_nat.dump"
-    said = xenoovs("verify-offload", "--from-dump", dump, "--tree", "-o", "json")
-    _compare(HERE / "links.json", f"{json.dumps(json.loads(said.out)['links'], indent=2)}\n", update=update_golden)
+    result = xenoovs("verify-offload", "--from-dump", dump, "--tree", "-o", "json")
+    _compare(HERE / "links.json", f"{json.dumps(json.loads(result.out)['links'], indent=2)}\n", update=update_golden)
 
 
 def test_links_of_chains_with_one_verdict(xenoovs: CommandLine) -> None:
@@ -122,17 +122,17 @@ def test_links_of_chains_with_one_verdict(xenoovs: CommandLine) -> None:
 def test_flows_are_named_on_a_switch_alone(xenoovs: CommandLine) -> None:
     dump = HERE.parent / "why" / "ovnk_ping.dump"
     for words in (("--from-dump", dump, "--tree"), ("--bridge", "br-int"), (CONFIG, "--tree")):
-        said = xenoovs("verify-offload", *words, "--flows")
-        assert (said.status, "--flows goes with --bridge and --tree" in said.err) == (64, True)
+        result = xenoovs("verify-offload", *words, "--flows")
+        assert (result.status, "--flows goes with --bridge and --tree" in result.err) == (64, True)
 
 
 def test_blocks_behind_a_tunnel_that_the_cpu_encrypts_belong_in_software(
     xenoovs: CommandLine, tmp_path: Path, update_golden: bool
 ) -> None:
     config, dump = HERE / "encrypted.yaml", HERE / "encrypted.dump"
-    said = xenoovs("verify-offload", config, "--from-dump", dump)
-    _compare(HERE / "encrypted.txt", said.out, update=update_golden)
-    assert (said.status, said.err) == (Conclusion.IN_HARDWARE, "")
+    result = xenoovs("verify-offload", config, "--from-dump", dump)
+    _compare(HERE / "encrypted.txt", result.out, update=update_golden)
+    assert (result.status, result.err) == (Conclusion.IN_HARDWARE, "")
     # Without `ipsec` the same is a failure, and so is the other block in software.
     plain = tmp_path / "plain.yaml"
     plain.write_text(config.read_text().replace(", ipsec: {psk_file: /etc/xenoovs/psk}", ""))
@@ -147,32 +147,32 @@ def test_bug_all_blocks_left_to_the_cpu_are_not_in_hardware(xenoovs: CommandLine
     dump = tmp_path / "cpu.dump"
     first, second = (HERE / "encrypted.dump").read_text().splitlines()
     dump.write_text(f"{first}\n")
-    said = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
-    report = json.loads(said.out)
-    assert (said.status, report["exit_code"], report["conclusion"]) == (0, 0, "encrypted_by_cpu")
+    result = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
+    report = json.loads(result.out)
+    assert (result.status, report["exit_code"], report["conclusion"]) == (0, 0, "encrypted_by_cpu")
     text = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump).out
     assert text.splitlines()[-1] == (
         "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"
     )
     # One block in the NIC is what there is to conclude about.
     dump.write_text(f"{first}\n{second}\n")
-    said = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
-    assert json.loads(said.out)["conclusion"] == "in_hardware"
+    result = xenoovs("verify-offload", HERE / "encrypted.yaml", "--from-dump", dump, "-o", "json")
+    assert json.loads(result.out)["conclusion"] == "in_hardware"
 
 
 def test_lint_says_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine) -> None:
-    said = xenoovs("lint", HERE / "encrypted.yaml")
-    assert (said.status, said.err) == (0, "")
-    assert "encapsulation stays with the CPU at gnv0-c000020b" in said.out
+    result = xenoovs("lint", HERE / "encrypted.yaml")
+    assert (result.status, result.err) == (0, "")
+    assert "encapsulation stays with the CPU at gnv0-c000020b" in result.out
 
 
 @pytest.mark.parametrize("name", ["anomalies", "foreign_prefix"])
 def test_the_report_for_programs(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     conclusion, options = CASES[name]
     dump = HERE / f"{name}.dump"
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--output", "json", *options)
-    _compare(HERE / f"{name}.json", said.out, update=update_golden)
-    assert json.loads(said.out)["exit_code"] == said.status == conclusion
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", dump, "--output", "json", *options)
+    _compare(HERE / f"{name}.json", result.out, update=update_golden)
+    assert json.loads(result.out)["exit_code"] == result.status == conclusion
 
 
 def test_wrapped_lines_make_no_difference() -> None:
@@ -188,9 +188,9 @@ def test_each_recorded_filter_has_a_megaflow_that_says_the_same(name: str) -> No
     filters = with_known_counters(parse_tc_json((HERE / f"{name}.tc.json").read_text()))
     assert {found.cookie for found in filters} == set(megaflows)
     for found in filters:
-        said = megaflows[found.cookie]
+        megaflow = megaflows[found.cookie]
         assert found.counters is not None
-        assert (found.in_hw, found.counters.packets) == (said.offloaded is not None, said.packets)
+        assert (found.in_hw, found.counters.packets) == (megaflow.offloaded is not None, megaflow.packets)
 
 
 def _compare(path: Path, text: str, *, update: bool) -> None:

@@ -46,10 +46,10 @@ def _options(name: str) -> list[object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_reasons_in_a_dump(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
-    said = xenoovs(*_options(name))
+    result = xenoovs(*_options(name))
     if update_golden:
-        (HERE / f"{name}.txt").write_text(said.out, encoding="utf-8")
-    assert said.out == (HERE / f"{name}.txt").read_text(encoding="utf-8")
+        (HERE / f"{name}.txt").write_text(result.out, encoding="utf-8")
+    assert result.out == (HERE / f"{name}.txt").read_text(encoding="utf-8")
     status, causes = CASES[name]
     first = [row["reasons"][0]["cause"] for row in json.loads(xenoovs(*_options(name), "-o", "json").out)["megaflows"]]
-    assert (said.status, first, said.err) == (status, causes, "")
+    assert (result.status, first, result.err) == (status, causes, "")

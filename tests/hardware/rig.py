@@ -82,11 +82,11 @@ class Rig:
     def look(self) -> Look:
         """Return the reports of every tool, after counters had time to arrive."""
         time.sleep(_COUNTERS_S)
-        said = self.xenoovs("verify-offload", str(self._config), "--output", "json")
-        assert said.exit_code in (0, 2, 3), said.stderr
+        result = self.xenoovs("verify-offload", str(self._config), "--output", "json")
+        assert result.exit_code in (0, 2, 3), result.stderr
         cookies = {cookie_of_ufid(megaflow.ufid or "") for megaflow in self.megaflows(VIP)}
         filters = dump_filters([self.options.p0]).filters
-        return Look(said.exit_code, json.loads(said.stdout), tuple(f for f in filters if f.cookie in cookies))
+        return Look(result.exit_code, json.loads(result.stdout), tuple(f for f in filters if f.cookie in cookies))
 
     def wait_until_idle(self) -> None:
         """Wait until the megaflows have idled out: after max-idle, which is a second with --change-settings."""

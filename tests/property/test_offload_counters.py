@@ -37,8 +37,8 @@ def growth(history: list[Look]) -> Iterator[int]:
         packets = look.packets if look.is_evicted else packets + look.packets
         line = f"ufid:{0:036}, in_port(p0), packets:{packets}, bytes:{packets * _BYTES}, used:0.1s, dp:ovs, actions:p1"
         added = 0
-        for told in counters.increments([_OTHER, *[line] * look.shown]):
-            added += int(told.partition("packets:")[2].partition(",")[0])
+        for increment in counters.increments([_OTHER, *[line] * look.shown]):
+            added += int(increment.partition("packets:")[2].partition(",")[0])
         yield added
 
 

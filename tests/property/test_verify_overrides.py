@@ -46,7 +46,7 @@ def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: l
         block = next((BLOCK_OF[flow] for flow in wanted.flows if flow in BLOCK_OF), None)
         if block is not None:
             is_elsewhere = _places(tables.run(packet)) != _places(wanted)
-            assert _is_told(pipeline.predict(packet)[0], block) == is_elsewhere
+            assert _is_reported(pipeline.predict(packet)[0], block) == is_elsewhere
 
 
 def _places(outcome: Outcome) -> list[tuple[str | None, int]]:
@@ -62,7 +62,7 @@ def _packets(random: Random) -> list[Packet]:
     ]
 
 
-def _is_told(predicted: PredictedMegaflow, block: ExpectedBlock) -> bool:
+def _is_reported(predicted: PredictedMegaflow, block: ExpectedBlock) -> bool:
     keys = (Key("in_port", predicted.in_port), Key("eth_type", "0x0800", fields=predicted.fields()))
     megaflow = Megaflow(None, keys, 1, 60, 0.1, None, None, "ovs", predicted.actions or ("drop",))
     findings = check_offload(SERVICES, [megaflow])

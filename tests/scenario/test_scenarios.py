@@ -83,8 +83,8 @@ class World:
             self.probes += 1
             assert isinstance(check.target, IcmpTarget)
             name = f"b{int(check.target.address) % 256 - 1}"
-            told = self.agent.record(check, ok=name not in self.dead, sent_s=float(self.now))
-            died = died or told is not None
+            outcome = self.agent.record(check, ok=name not in self.dead, sent_s=float(self.now))
+            died = died or outcome is not None
         changed = died or self.agent.state.ramps(float(self.now)) != self.ramps
         if changed or self.now >= self.next_sync or self.engine.is_lost("ovsbr1"):
             self.round(urgent=died)

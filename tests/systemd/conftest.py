@@ -11,7 +11,7 @@ from tests.systemd.story import StepOutput, Story
 
 
 @pytest.fixture(scope="session")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
     """The outputs of the steps by name (tests/systemd/story.py)."""
     prepare()
     # Sockets have short names (unix(7)).

@@ -101,7 +101,7 @@ class Story:
 
     machine: VirtualMachine
     directory: Path
-    said: dict[str, StepOutput] = field(default_factory=dict)
+    outputs: dict[str, StepOutput] = field(default_factory=dict)
 
     def run(self) -> dict[str, StepOutput]:
         """Run all steps and return their outputs by name."""
@@ -119,7 +119,7 @@ class Story:
         self._fleet_begins()
         self._fleet_crashes()
         self._fleet_stops()
-        return self.said
+        return self.outputs
 
     def _prepare(self) -> None:
         authority = trustme.CA()
@@ -197,7 +197,7 @@ class Story:
     def _open_vswitch_restarts(self) -> None:
         self._say("agent before", _show("MainPID", "NRestarts"))
         self._must("systemctl restart openvswitch-switch")
-        as_before = f"[ $({_FLOWS} | wc -l) = {len(self.said['flows after a crash'].stdout.splitlines())} ]"
+        as_before = f"[ $({_FLOWS} | wc -l) = {len(self.outputs['flows after a crash'].stdout.splitlines())} ]"
         self._say("flows after a restart of Open vSwitch", f"{_until(as_before)}; {_FLOWS}")
         self._say("agent after", _show("MainPID", "NRestarts"))
         self._say("status after restarts", "xenoovs status -o json")
@@ -280,7 +280,7 @@ class Story:
         assert answer.exit_code == 0, f"{script}\n{answer.stdout}{answer.stderr}"
 
     def _say(self, step: str, script: str) -> None:
-        self.said[step] = self._run(script, "")
+        self.outputs[step] = self._run(script, "")
 
     def _run(self, script: str, stdin: str) -> StepOutput:
         argv = ["env", "-i", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "sh", "-c", script]

@@ -54,16 +54,16 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_each_command_is_handed_over(error: XenoovsError) -> None:
-    told = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
-    assert told
-    assert set(told) == set(error.commands)
+    commands = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
+    assert commands
+    assert set(commands) == set(error.commands)
     assert THIS_HOST.message(str(error), error.commands) == str(error)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_none_is_of_the_host_where_another_was_asked(error: XenoovsError) -> None:
-    told = PRIVATE.message(str(error), error.commands)
-    assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", told)
+    message = PRIVATE.message(str(error), error.commands)
+    assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", message)
 
 
 def test_advice_without_a_command_has_none() -> None:

@@ -97,6 +97,6 @@ def test_one_dump_line_reaches_the_command_line() -> None:
     """A journey in a process of its own, as `make journeys` runs it."""
     root = Path(__file__).parents[2]
     argv = [sys.executable, str(root / "scripts" / "journeys.py"), "--run", "dump-line"]
-    said = subprocess.run(argv, cwd=root, stdout=subprocess.PIPE, check=True, text=True).stdout
-    assert '"xenoovs/cli/verify_offload.py"' in said
-    assert '"xenoovs/cli/apply.py"' not in said
+    output = subprocess.run(argv, cwd=root, stdout=subprocess.PIPE, check=True, text=True).stdout
+    assert '"xenoovs/cli/verify_offload.py"' in output
+    assert '"xenoovs/cli/apply.py"' not in output

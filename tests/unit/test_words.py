@@ -7,9 +7,9 @@ import pytest
 from xenoovs.errors import counted, worded
 
 
-@pytest.mark.parametrize(("number", "told"), [(0, "0 blocks"), (1, "1 block"), (2, "2 blocks"), (-1, "-1 blocks")])
-def test_one_is_singular_and_nothing_else(number: int, told: str) -> None:
-    assert counted(number, "block") == told
+@pytest.mark.parametrize(("number", "text"), [(0, "0 blocks"), (1, "1 block"), (2, "2 blocks"), (-1, "-1 blocks")])
+def test_one_is_singular_and_nothing_else(number: int, text: str) -> None:
+    assert counted(number, "block") == text
 
 
 def test_irregular_words() -> None:

@@ -41,9 +41,9 @@ def test_it_is_told_and_nobody_waits_for_it(tmp_path: Path, switch: Stopping) ->
     scene.config.write_text(make_scene(tmp_path).config.read_text())
     with scene.agent() as (agent, client):
         switch.goes_on.clear()
-        said = client.ask("drain", {"service": "dns", "backend": "fips3"})
-        assert not said["is_applied"]
-        assert "reconciling bridge ovsbr1 is not finished after 200ms" in said["message"]
+        answer = client.ask("drain", {"service": "dns", "backend": "fips3"})
+        assert not answer["is_applied"]
+        assert "reconciling bridge ovsbr1 is not finished after 200ms" in answer["message"]
         assert "is not finished" in client.ask("status")["snapshot"]["last_error"]
         switch.goes_on.set()
         eventually(lambda: not agent.report.last_error, "all is well again")

@@ -58,9 +58,9 @@ def test_what_a_backend_answers_cannot_move_the_cursor(
 ) -> None:
     start_logging(form)
     warn("backend down", backends="web/b1", reason=text)
-    said = capsys.readouterr().err
-    assert said.removesuffix("\n").isprintable()
-    assert json.dumps(text) in said
+    output = capsys.readouterr().err
+    assert output.removesuffix("\n").isprintable()
+    assert json.dumps(text) in output
 
 
 def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,13 +122,13 @@ def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A controller of another host said nothing of what it cannot check."""
-    said = list[str]()
-    monkeypatch.setattr(report, "warn", lambda _event, **facts: said.append(str(facts["ports"])))
+    reported = list[str]()
+    monkeypatch.setattr(report, "warn", lambda _event, **facts: reported.append(str(facts["ports"])))
     engine, reports = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), report.Report()
     for ejected in ({}, {}, {"web": frozenset({"b1"})}):
         done = engine.round(DesiredState(behind_tunnels(), ejected), now_s=0.0)
         reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
-    assert (done.problems, said) == ((), ["gnv0"])
+    assert (done.problems, reported) == ((), ["gnv0"])
 
 
 ENCRYPTED = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/etc/psk"))
@@ -196,14 +196,14 @@ def test_plan_refuses_a_tunnel_without_its_policy_also_when_no_flow_changes(*, i
 
 
 def test_policies_that_cannot_be_read_are_said_to_be_unknown_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = list[str]()
-    monkeypatch.setattr(report, "warn", lambda event, **facts: said.append(f"{event}: {facts['reason']}"))
+    reported = list[str]()
+    monkeypatch.setattr(report, "warn", lambda event, **facts: reported.append(f"{event}: {facts['reason']}"))
     switch, engine, balancer = _encrypted()
     reports, switch.ipsec = report.Report(), Unknown("no ip here")
     for ejected in ({}, {}, {"web": frozenset({"b1"})}):
         done = engine.round(DesiredState(balancer, ejected), now_s=0.0)
         reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
-    assert (done.problems, said) == ((), ["policies of IPsec cannot be read: no ip here"])
+    assert (done.problems, reported) == ((), ["policies of IPsec cannot be read: no ip here"])
 
 
 def test_bug_a_tunnel_port_that_was_deleted_is_named_with_the_command_that_makes_it() -> None:

@@ -21,8 +21,8 @@ PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20
 
 
 class World:
-    def __init__(self, said: list[str]) -> None:
-        self.said = said
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
         self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
         self.engine, self.report = Engine(self.switch), Report()
         self.now_s = 0.0
@@ -36,23 +36,23 @@ class World:
         backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
         done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
-        self.said.clear()
+        self.events.clear()
         self.report.succeeded(done, bridge="ovsbr1", config="c", now_s=self.now_s)
-        return list(self.said)
+        return list(self.events)
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    said: list[str] = []
+    events: list[str] = []
     for name in ("info", "warn"):
-        monkeypatch.setattr(report, name, lambda event, **_facts: said.append(event))
-    return World(said)
+        monkeypatch.setattr(report, name, lambda event, **_facts: events.append(event))
+    return World(events)
 
 
 def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(world: World) -> None:
     for problem in ("hangs", "hangs", "", "hangs"):
         world.report.drains_measured(problem)
-    assert world.said == ["drains wait for Open vSwitch"] * 2
+    assert world.events == ["drains wait for Open vSwitch"] * 2
 
 
 def test_a_drain_is_told_at_its_ends(world: World) -> None:

@@ -104,8 +104,8 @@ def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(se
 
 def test_a_host_that_is_not_ready_says_why_and_that_alone_is_no_difference() -> None:
     out = replace(snapshot(), not_ready="taken out of service by an operator")
-    said = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
-    assert (is_as_desired(out), texts(out), headline(out)) == (True, [said], ("not ready for clients", "warn"))
+    expected = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
+    assert (is_as_desired(out), texts(out), headline(out)) == (True, [expected], ("not ready for clients", "warn"))
     failing = replace(snapshot(), last_error="no bridge", not_ready="reconcile fails: no bridge")
     assert texts(failing) == ["reconcile fails: no bridge", "not ready for clients, so `GET /ready` answers 503"]
 

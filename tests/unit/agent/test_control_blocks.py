@@ -58,10 +58,10 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "code", "told"), MISTAKES)
-def test_a_mistake_in_the_address_is_named(scene: Scene, query: dict[str, object], code: str, told: str) -> None:
+@pytest.mark.parametrize(("query", "code", "message"), MISTAKES)
+def test_a_mistake_in_the_address_is_named(scene: Scene, query: dict[str, object], code: str, message: str) -> None:
     with scene.agent() as (_, client):
-        with pytest.raises(AgentRefused, match=told.replace("?", r"\?")) as refused:
+        with pytest.raises(AgentRefused, match=message.replace("?", r"\?")) as refused:
             client.ask("blocks", query=query)
         assert refused.value.code == code
 

@@ -65,18 +65,18 @@ def test_a_form_of_another_site_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "told"),
+    ("text", "mode", "message"),
     [
         (TOKEN, 0o644, "other users may read it"),
         ("short", 0o600, "16 characters"),
         (f"{TOKEN} {TOKEN}", 0o600, "one line"),
     ],
 )
-def test_a_token_file_that_will_not_do(tmp_path: Path, text: str, mode: int, told: str) -> None:
+def test_a_token_file_that_will_not_do(tmp_path: Path, text: str, mode: int, message: str) -> None:
     path = tmp_path / "token"
     path.write_text(text)
     path.chmod(mode)
-    with pytest.raises(ListenError, match=told):
+    with pytest.raises(ListenError, match=message):
         read_token(path)
 
 

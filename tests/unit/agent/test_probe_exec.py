@@ -79,5 +79,5 @@ def test_it_finds_what_it_asks_and_nothing_else_of_our_environment(monkeypatch: 
     monkeypatch.setenv("SECRET", "s")
     code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
     target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
-    said = ask(target, exec_allowed=True).reason
-    assert said == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"
+    reason = ask(target, exec_allowed=True).reason
+    assert reason == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"

@@ -14,6 +14,6 @@ def test_programs_have_to_be_allowed(xenoovs: CommandLine, tmp_path: Path) -> No
     text = SMALL_CONFIG.replace("services:", HEALTH).replace("weight: 70", "weight: 70, address: 198.51.100.2")
     config.write_text(text.replace("weight: 30", "weight: 30, address: 198.51.100.3"))
     for command in ("agent", "controller"):
-        said = xenoovs(command, config, "--db", f"unix:{tmp_path}/none.sock", "--once")
-        assert said.status == 64
-        assert "add --allow-exec" in said.err
+        result = xenoovs(command, config, "--db", f"unix:{tmp_path}/none.sock", "--once")
+        assert result.status == 64
+        assert "add --allow-exec" in result.err

@@ -22,10 +22,10 @@ def clients(tmp_path: Path) -> Path:
 
 
 def test_for_people(xenoovs: CommandLine, clients: Path) -> None:
-    said = xenoovs("analyse", CONFIG, clients)
-    assert (said.status, said.err) == (0, "")
-    assert "suggested bits: match: {bits: [" in said.out
-    assert "lines without an address (1)" in said.out
+    result = xenoovs("analyse", CONFIG, clients)
+    assert (result.status, result.err) == (0, "")
+    assert "suggested bits: match: {bits: [" in result.out
+    assert "lines without an address (1)" in result.out
 
 
 def test_the_bits_that_it_tells_are_good_for_the_config(xenoovs: CommandLine, clients: Path, tmp_path: Path) -> None:
@@ -39,18 +39,20 @@ def test_the_bits_that_it_tells_are_good_for_the_config(xenoovs: CommandLine, cl
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("", "no client of any service"), ("::1\n", "no client of any service")], ids=["empty", "ipv6"]
+    ("text", "message"),
+    [("", "no client of any service"), ("::1\n", "no client of any service")],
+    ids=["empty", "ipv6"],
 )
-def test_no_client_at_all(xenoovs: CommandLine, tmp_path: Path, text: str, told: str) -> None:
+def test_no_client_at_all(xenoovs: CommandLine, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "none").write_text(text)
-    said = xenoovs("analyse", CONFIG, tmp_path / "none")
-    assert (said.status, told in said.err) == (1, True)
+    result = xenoovs("analyse", CONFIG, tmp_path / "none")
+    assert (result.status, message in result.err) == (1, True)
 
 
 def test_services_by_source_port_are_skipped(xenoovs: CommandLine, clients: Path) -> None:
-    said = xenoovs("analyse", SOURCE_PORT, clients)
-    assert (said.status, said.err) == (0, "")
-    assert "dns: skipped, as it balances by source port, which a list of addresses does not contain" in said.out
+    result = xenoovs("analyse", SOURCE_PORT, clients)
+    assert (result.status, result.err) == (0, "")
+    assert "dns: skipped, as it balances by source port, which a list of addresses does not contain" in result.out
     document = json.loads(xenoovs("analyse", SOURCE_PORT, clients, "-o", "json").out)
     assert [spread["service"] for spread in document["services"]] == ["quic"]
     assert document["skipped"] == ["dns"]

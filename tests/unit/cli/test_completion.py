@@ -33,9 +33,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
-    said = xenoovs("completion", shell)
-    assert said.status == 0
-    assert "_XENOOVS_COMPLETE" in said.out
+    result = xenoovs("completion", shell)
+    assert result.status == 0
+    assert "_XENOOVS_COMPLETE" in result.out
 
 
 def test_commands() -> None:

@@ -54,9 +54,9 @@ def test_the_default_is_the_config_of_the_unit() -> None:
 
 def test_a_config_of_the_environment(xenoovs: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XENOOVS_CONFIG", str(config))
-    said = xenoovs("validate")
-    assert (said.status, said.err) == (0, "")
-    assert f"{config}: valid" in said.out
+    result = xenoovs("validate")
+    assert (result.status, result.err) == (0, "")
+    assert f"{config}: valid" in result.out
 
 
 def test_the_config_of_the_service(xenoovs: CommandLine, service_config: Path) -> None:
@@ -84,25 +84,25 @@ def test_clients_alone_are_analysed_with_the_config_of_the_environment(
 
 @pytest.mark.parametrize("command", ["validate", "compile", "plan", "apply", "remove", "lint", "why", "agent"])
 def test_no_config_anywhere(xenoovs: CommandLine, command: str, service_config: Path) -> None:
-    said = xenoovs(command)
-    assert said.status == 64
-    assert "No config: name the FILE" in said.err
-    assert f"or set XENOOVS_CONFIG, or make {service_config}; `xenoovs new` prints templates." in said.err
+    result = xenoovs(command)
+    assert result.status == 64
+    assert "No config: name the FILE" in result.err
+    assert f"or set XENOOVS_CONFIG, or make {service_config}; `xenoovs new` prints templates." in result.err
 
 
 def test_status_without_agent_and_config(xenoovs: CommandLine, labs: Path, service_config: Path) -> None:
     _add_lab(labs, "one")
-    said = xenoovs("status", "--lab", "one")
-    assert said.status == 1
-    assert "no agent answers at" in said.err
-    assert "Without an agent, use `xenoovs status FILE`, which reads the bridge." in said.err
+    result = xenoovs("status", "--lab", "one")
+    assert result.status == 1
+    assert "no agent answers at" in result.err
+    assert "Without an agent, use `xenoovs status FILE`, which reads the bridge." in result.err
 
 
 def test_an_environment_that_names_no_file(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XENOOVS_CONFIG", "/no/such/file")
-    said = xenoovs("plan")
-    assert (said.status, said.out) == (64, "")
-    assert "XENOOVS_CONFIG names /no/such/file, which does not exist." in said.err
+    result = xenoovs("plan")
+    assert (result.status, result.out) == (64, "")
+    assert "XENOOVS_CONFIG names /no/such/file, which does not exist." in result.err
 
 
 def test_several_configs_are_for_controllers(
@@ -110,8 +110,8 @@ def test_several_configs_are_for_controllers(
 ) -> None:
     monkeypatch.setenv("XENOOVS_CONFIG", f"{config}:{config}")
     assert "XENOOVS_CONFIG names 2 configs: name the FILE." in xenoovs("plan").err
-    assert "my.yaml and " in (said := xenoovs("agent").err)
-    assert "are both for bridge ovsbr1" in said
+    assert "my.yaml and " in (result := xenoovs("agent").err)
+    assert "are both for bridge ovsbr1" in result
 
 
 def test_a_change_names_what_nobody_typed(
@@ -132,23 +132,23 @@ def test_the_only_lab(xenoovs: CommandLine, labs: Path, config: Path) -> None:
     _add_lab(labs, "one")
     assert xenoovs("apply", config, "--lab").err.startswith("lab one (the only one)\n")
     _add_lab(labs, "two")
-    said = xenoovs("apply", config, "--lab")
-    assert said.status == 64
-    assert "--lab needs a name: 2 labs are up: one, two." in said.err
+    result = xenoovs("apply", config, "--lab")
+    assert result.status == 64
+    assert "--lab needs a name: 2 labs are up: one, two." in result.err
 
 
 def test_a_file_behind_lab_is_no_lab(xenoovs: CommandLine, labs: Path, config: Path) -> None:
     _add_lab(labs, "one")
-    said = xenoovs("apply", "--lab", config)
-    assert said.status == 64
-    assert f"--lab {config}: that is a file. Write FILE before a --lab without a name." in said.err
+    result = xenoovs("apply", "--lab", config)
+    assert result.status == 64
+    assert f"--lab {config}: that is a file. Write FILE before a --lab without a name." in result.err
 
 
 def test_a_lab_that_is_not_up_is_answered_with_those_that_are(xenoovs: CommandLine, labs: Path, config: Path) -> None:
     _add_lab(labs, "tutorial")
-    said = xenoovs("plan", config, "--lab", "tutoral")
-    assert said.status == 1
-    assert "labs here: tutorial (did you mean tutorial?)" in said.err
+    result = xenoovs("plan", config, "--lab", "tutoral")
+    assert result.status == 1
+    assert "labs here: tutorial (did you mean tutorial?)" in result.err
     _add_lab(labs, "other")
     assert "--lab needs a name: 2 labs are up: other, tutorial." in xenoovs("lab", "status").err
 
@@ -167,9 +167,9 @@ def test_options_that_are_stronger_than_the_lab_of_the_environment(
 ) -> None:
     _add_lab(labs, "one")
     monkeypatch.setenv("XENOOVS_LAB", "one")
-    said = xenoovs("verify-offload", config, option, "unix:/nowhere/db")
-    assert said.status == 1
-    assert "/nowhere" in said.err
+    result = xenoovs("verify-offload", config, option, "unix:/nowhere/db")
+    assert result.status == 1
+    assert "/nowhere" in result.err
 
 
 def test_a_command_in_a_lab_uses_the_config_of_the_lab(xenoovs: CommandLine, labs: Path, config: Path) -> None:
@@ -183,9 +183,9 @@ def test_a_command_in_a_lab_uses_the_config_of_the_lab(xenoovs: CommandLine, lab
 
 
 def test_the_former_name_of_lab_is_named(xenoovs: CommandLine) -> None:
-    said = xenoovs("lab", "status", "--name", "one")
-    assert said.status == 64
-    assert "--name is called --lab now." in said.err
+    result = xenoovs("lab", "status", "--name", "one")
+    assert result.status == 64
+    assert "--name is called --lab now." in result.err
 
 
 def test_labs_are_listed(xenoovs: CommandLine, labs: Path) -> None:
@@ -201,23 +201,23 @@ def test_labs_are_listed(xenoovs: CommandLine, labs: Path) -> None:
 def test_a_lab_whose_state_is_broken_does_not_hide_the_others(xenoovs: CommandLine, labs: Path, content: bytes) -> None:
     (_add_lab(labs, "one") / "lab.json").write_bytes(content)
     _add_lab(labs, "two")
-    said = xenoovs("lab", "list")
-    assert said.status == 0
-    rows = [line.split()[:4] for line in said.out.splitlines()[1:]]
+    result = xenoovs("lab", "list")
+    assert result.status == 0
+    rows = [line.split()[:4] for line in result.out.splitlines()[1:]]
     assert rows == [["one", "unreadable", "-", "-"], ["two", "damaged", "none", "ovsbr1"]]
 
 
 def test_a_lab_that_does_not_exist_is_said_before_its_config(xenoovs: CommandLine, labs: Path) -> None:
     _add_lab(labs, "one")
-    said = xenoovs("plan", "--lab", "two")
-    assert said.status == 64
-    assert "There is no lab two; labs here: one." in said.err
+    result = xenoovs("plan", "--lab", "two")
+    assert result.status == 64
+    assert "There is no lab two; labs here: one." in result.err
 
 
 def test_the_number_of_an_entry_is_a_number(xenoovs: CommandLine) -> None:
-    said = xenoovs("history", "abc")
-    assert said.status == 64
-    assert "'abc' is not a valid number of an entry." in said.err
+    result = xenoovs("history", "abc")
+    assert result.status == 64
+    assert "'abc' is not a valid number of an entry." in result.err
 
 
 def test_down_names_the_labs_that_are_up(xenoovs: CommandLine, labs: Path) -> None:
@@ -247,9 +247,9 @@ def test_a_mistyped_bridge_of_an_agent_is_answered_with_those_that_have_one(xeno
     sockets = _add_lab(labs, "one") / "ovs" / "xenoovs"
     sockets.mkdir(parents=True)
     (sockets / "ovsbr1.sock").touch()
-    said = xenoovs("pause", "--bridge", "ovsbr", "--lab", "one")
-    assert said.status == 1
-    assert "there are agents for ovsbr1; did you mean ovsbr1?" in said.err
+    result = xenoovs("pause", "--bridge", "ovsbr", "--lab", "one")
+    assert result.status == 1
+    assert "there are agents for ovsbr1; did you mean ovsbr1?" in result.err
 
 
 READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", "why", "plan", "schema", "explain"} | {

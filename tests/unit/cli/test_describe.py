@@ -23,13 +23,13 @@ def test_a_server_in_all_services(xenoovs: CommandLine, tmp_path: Path) -> None:
     scene.config.write_text(CONFIG)
     with scene.agent() as (_, client):
         client.ask("drain", {"backend": "web1", "for_s": 3600})
-        said = xenoovs("describe", "web1", "--control", client.path)
-        assert said.status == 0, said.err
-        assert "web/web1  192.0.2.10\n" in said.out
-        assert "dns/dns1  192.0.2.10\n" in said.out
-        assert re.search(r"^  override:    drained for \d+s, [0-9hms ]+ left$", said.out, re.MULTILINE)
-        assert re.search(r"^  changes:     1; last: \d+s ago: drained by an operator$", said.out, re.MULTILINE)
-        assert "override set service=dns backend=dns1 state=drained for_s=3600\n" in said.out
+        result = xenoovs("describe", "web1", "--control", client.path)
+        assert result.status == 0, result.err
+        assert "web/web1  192.0.2.10\n" in result.out
+        assert "dns/dns1  192.0.2.10\n" in result.out
+        assert re.search(r"^  override:    drained for \d+s, [0-9hms ]+ left$", result.out, re.MULTILINE)
+        assert re.search(r"^  changes:     1; last: \d+s ago: drained by an operator$", result.out, re.MULTILINE)
+        assert "override set service=dns backend=dns1 state=drained for_s=3600\n" in result.out
         document = json.loads(xenoovs("describe", "dns/web2", "--control", client.path, "-o", "json").out)
         (found,) = document["backends"]
         assert (found["service"], found["name"], found["state"]) == ("dns", "web2", "unchecked")

@@ -16,18 +16,18 @@ from xenoovs.errors import XenoovsError
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 
 
-def _error(said: Said) -> Any:
-    assert said.out == ""
-    *notes, last = map(json.loads, said.err.splitlines())
+def _error(result: Said) -> Any:
+    assert result.out == ""
+    *notes, last = map(json.loads, result.err.splitlines())
     assert all([*note] == ["note"] for note in notes)
     return last["error"]
 
 
 def test_wrong_usage(xenoovs: CommandLine) -> None:
     for words in (["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]):
-        said = xenoovs("plan", "--no-such-option", *words)
-        assert said.status == 64
-        assert _error(said) == {
+        result = xenoovs("plan", "--no-such-option", *words)
+        assert result.status == 64
+        assert _error(result) == {
             "code": "usage",
             "message": "No such option '--no-such-option'.",
             "hint": None,
@@ -45,25 +45,25 @@ def test_json_ends_with_the_command(xenoovs: CommandLine, capsys: pytest.Capture
 def test_every_mistake_of_a_config(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
     config.write_text(SMALL_CONFIG.replace("weight: 70", "weight: much").replace("[53]", "[99999]"))
-    said = xenoovs("validate", config, "-o", "json")
-    error = _error(said)
-    assert (said.status, error["code"], error["exit_status"]) == (1, "config_error", 1)
+    result = xenoovs("validate", config, "-o", "json")
+    error = _error(result)
+    assert (result.status, error["code"], error["exit_status"]) == (1, "config_error", 1)
     assert [finding["line"] for finding in error["findings"]] == [7, 9]
     assert set(error["findings"][0]) == {"file", "line", "column", "path", "message"}
 
 
 def test_no_agent(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = xenoovs("status", "--control", "/no/such.sock", "-o", "json")
-    error = _error(said)
-    assert (said.status, error["code"]) == (1, "agent_missing")
+    result = xenoovs("status", "--control", "/no/such.sock", "-o", "json")
+    error = _error(result)
+    assert (result.status, error["code"]) == (1, "agent_missing")
     assert error["hint"] == "Without an agent, use `xenoovs status FILE`, which reads the bridge."
 
 
 def test_a_file_that_is_not_there(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
     config.write_text(SMALL_CONFIG)
-    said = xenoovs("analyse", config, tmp_path / "none", "-o", "json")
-    assert (said.status, _error(said)["code"]) == (1, "failed")
+    result = xenoovs("analyse", config, tmp_path / "none", "-o", "json")
+    assert (result.status, _error(result)["code"]) == (1, "failed")
 
 
 def test_notes_are_json_too(xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,8 +76,8 @@ def test_notes_are_json_too(xenoovs: CommandLine, tmp_path: Path, monkeypatch: p
 
 def test_text_stays_text(xenoovs: CommandLine) -> None:
     assert xenoovs("plan", "--no-such-option").err.startswith("Usage: xenoovs plan")
-    said = xenoovs("lab", "exec", "--lab", "none", "--", "true", "-o", "json")
-    assert said.err.startswith("error: there is no lab none")
+    result = xenoovs("lab", "exec", "--lab", "none", "--", "true", "-o", "json")
+    assert result.err.startswith("error: there is no lab none")
 
 
 def _classes(root: type[XenoovsError] = XenoovsError) -> set[type[XenoovsError]]:

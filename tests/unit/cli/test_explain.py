@@ -11,14 +11,14 @@ from xenoovs.config.explain import all_keys
 
 
 def test_a_key_has_its_value_default_and_meaning(xenoovs: CommandLine) -> None:
-    said = xenoovs("explain", "services.health.max_down")
-    assert said.status == 0
-    assert said.out.splitlines()[:3] == [
+    result = xenoovs("explain", "services.health.max_down")
+    assert result.status == 0
+    assert result.out.splitlines()[:3] == [
         "key      services.health.max_down",
         "value    percentage",
         "default  50%",
     ]
-    assert "At most this part of the backends" in said.out
+    assert "At most this part of the backends" in result.out
 
 
 def test_the_end_of_a_path_is_enough_where_all_such_keys_mean_the_same(xenoovs: CommandLine) -> None:
@@ -36,15 +36,15 @@ def test_the_end_of_a_path_is_enough_where_all_such_keys_mean_the_same(xenoovs: 
     ],
 )
 def test_a_path_may_have_indexes_as_that_of_an_error(xenoovs: CommandLine, key: str, path: str) -> None:
-    said = xenoovs("explain", key)
-    assert (said.status, said.out) == (0, xenoovs("explain", path).out)
-    assert said.out.splitlines()[0].split()[0] == "key"
+    result = xenoovs("explain", key)
+    assert (result.status, result.out) == (0, xenoovs("explain", path).out)
+    assert result.out.splitlines()[0].split()[0] == "key"
 
 
 def test_keys_of_one_name_with_several_meanings_are_listed(xenoovs: CommandLine) -> None:
-    said = xenoovs("explain", "name")
-    assert said.status == 64
-    assert "'name' is several keys: services.name, services.backends.name" in said.err
+    result = xenoovs("explain", "name")
+    assert result.status == 64
+    assert "'name' is several keys: services.name, services.backends.name" in result.err
 
 
 def test_a_mapping_lists_its_keys(xenoovs: CommandLine) -> None:

@@ -16,26 +16,26 @@ FLOWS = "ip,in_port=pf0hpf,actions=mod_dl_dst:02:00:00:00:00:01,output:p0\n"
 def test_what_is_imported_validates(xenoovs: CommandLine, tmp_path: Path) -> None:
     source, config = tmp_path / "flows.txt", tmp_path / "my.yaml"
     source.write_text(FLOWS)
-    said = xenoovs("import", "flows", source)
-    assert (said.status, said.err) == (0, "1 service imported\n")
-    config.write_text(said.out)
+    result = xenoovs("import", "flows", source)
+    assert (result.status, result.err) == (0, "1 service imported\n")
+    config.write_text(result.out)
     assert xenoovs("validate", config).status == 0
 
 
 def test_names_of_bridge_and_ports(xenoovs: CommandLine, tmp_path: Path) -> None:
     source = tmp_path / "backends.json"
     source.write_text('{"backends": [{"name": "a", "mac_address": "02:00:00:00:00:01"}]}')
-    said = xenoovs(
+    result = xenoovs(
         "import", "xenoflow", source, "--bridge", "br0", "--ingress", "a0", "--ingress", "a1", "--egress", "b0"
     )
-    assert "  bridge: br0" in said.out
-    assert "  ingress: [a0, a1]\n  egress: b0\n" in said.out
+    assert "  bridge: br0" in result.out
+    assert "  ingress: [a0, a1]\n  egress: b0\n" in result.out
 
 
 def test_from_the_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(FLOWS.encode())))
-    said = xenoovs("import", "flows", "-")
-    assert said.out.startswith("# Imported from standard input.\n")
+    result = xenoovs("import", "flows", "-")
+    assert result.out.startswith("# Imported from standard input.\n")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_other_files_are_refused_with_a_sentence(
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(content)
-    said = xenoovs("import", "flows", source)
-    assert (said.status, said.out) == (1, "")
-    assert message in said.err
+    result = xenoovs("import", "flows", source)
+    assert (result.status, result.out) == (1, "")
+    assert message in result.err
 
 
 def test_a_file_without_a_service_is_an_error(xenoovs: CommandLine, tmp_path: Path) -> None:
     source = tmp_path / "my.yaml"
     source.write_text("version: 1\nswitch:\n")
-    said = xenoovs("import", "keepalived", source)
-    assert said.status == 1
-    assert "my.yaml: no service was found, so nothing was imported; is it from keepalived?" in said.err
+    result = xenoovs("import", "keepalived", source)
+    assert result.status == 1
+    assert "my.yaml: no service was found, so nothing was imported; is it from keepalived?" in result.err

@@ -27,6 +27,6 @@ def test_without_a_machine_a_lab_is_sought_on_this_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path))
-    said = CommandLine(capsys)("lab", "exec", "--lab", "none", "--", "true")
-    assert (said.status, said.out) == (1, "")
-    assert "there is no lab none" in said.err
+    result = CommandLine(capsys)("lab", "exec", "--lab", "none", "--", "true")
+    assert (result.status, result.out) == (1, "")
+    assert "there is no lab none" in result.err

@@ -32,15 +32,15 @@ def _config(path: Path, *, service: str = "", switch: str = "", bits: str = "aut
 @pytest.mark.parametrize("profile", ["tc", "doca", "dpdk"])
 @pytest.mark.parametrize("name", ["quickstart", "minimal", "hardware-budget"])
 def test_our_templates_can_be_offloaded(xenoovs: CommandLine, name: str, profile: str) -> None:
-    said = xenoovs("lint", ROOT / "templates" / f"{name}.yaml", "--profile", profile)
-    assert (said.status, said.err) == (0, "")
-    assert "the NIC can take all" in said.out
+    result = xenoovs("lint", ROOT / "templates" / f"{name}.yaml", "--profile", profile)
+    assert (result.status, result.err) == (0, "")
+    assert "the NIC can take all" in result.out
 
 
 def test_arp_is_shown_and_not_counted(xenoovs: CommandLine) -> None:
-    said = xenoovs("lint", QUICKSTART)
-    assert said.status == 0
-    assert "SW       ARP or neighbour discovery, 1 flow, not counted: Write fields of ARP" in said.out
+    result = xenoovs("lint", QUICKSTART)
+    assert result.status == 0
+    assert "SW       ARP or neighbour discovery, 1 flow, not counted: Write fields of ARP" in result.out
     document = json.loads(xenoovs("lint", QUICKSTART, "-o", "json").out)
     assert [finding["counted"] for finding in document["program"]["findings"]] == [False]
 
@@ -48,9 +48,9 @@ def test_arp_is_shown_and_not_counted(xenoovs: CommandLine) -> None:
 def test_what_depends_fails_only_if_asked(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = _config(tmp_path / "my.yaml", switch=", other_traffic: normal")
     assert xenoovs("lint", config).status == 0
-    said = xenoovs("lint", config, "--strict")
-    assert said.status == 2
-    assert "for 2 it depends (Forward as a learning switch (NORMAL, FLOOD, ALL))" in said.out
+    result = xenoovs("lint", config, "--strict")
+    assert result.status == 2
+    assert "for 2 it depends (Forward as a learning switch (NORMAL, FLOOD, ALL))" in result.out
 
 
 def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_small(
@@ -58,10 +58,10 @@ def test_a_backend_behind_the_same_port_twice_is_fine_but_the_table_can_be_too_s
 ) -> None:
     config = _config(tmp_path / "my.yaml")
     assert xenoovs("lint", config, "--table-size", 4).status == 0
-    said = xenoovs("lint", config, "--table-size", 3)
-    assert said.status == 2
-    assert "4 entries needed, the table holds 3: 1 stay in software" in said.out
-    assert said.out.splitlines()[-1].endswith("4 entries for the services, more than the table holds")
+    result = xenoovs("lint", config, "--table-size", 3)
+    assert result.status == 2
+    assert "4 entries needed, the table holds 3: 1 stay in software" in result.out
+    assert result.out.splitlines()[-1].endswith("4 entries for the services, more than the table holds")
 
 
 def test_costs_have_numbers(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_ipv6_of_any_protocol_is_expensive(xenoovs: CommandLine, tmp_path: Path)
 
 def test_wide_matches_of_ipv6_become_chains_on_doca(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = _config(tmp_path / "my.yaml", service=", vip: 2001:db8::10, protocol: udp, ports: [53]")
-    said = xenoovs("lint", config, "--profile", "doca", "--all")
-    assert said.status == 0
-    assert "evidence: 43 bytes" in said.out
+    result = xenoovs("lint", config, "--profile", "doca", "--all")
+    assert result.status == 0
+    assert "evidence: 43 bytes" in result.out
 
 
 def test_versions_differ(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path:
     flows = document["dump"]["flows"]
     assert [flow["verdict"] for flow in flows] == ["SW", "HW", "HW"]
     assert flows[0]["findings"][0]["topic"] == "controller"
-    said = xenoovs("lint", "--flows", dump)
-    assert said.status == 2
-    assert f"SW       {CONTROLLER}" in said.out
-    assert "for 1 it depends (A group of unknown type); 1 stays with the CPU (Send to a controller)" in said.out
+    result = xenoovs("lint", "--flows", dump)
+    assert result.status == 2
+    assert f"SW       {CONTROLLER}" in result.out
+    assert "for 1 it depends (A group of unknown type); 1 stays with the CPU (Send to a controller)" in result.out
 
 
 def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: 
 def test_a_dump_that_cannot_be_read(xenoovs: CommandLine, tmp_path: Path) -> None:
     dump = tmp_path / "flows.txt"
     dump.write_text("priority=5,ip actions=output:p1\nthis is no flow\n", encoding="utf-8")
-    said = xenoovs("lint", "--flows", dump)
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith("error: line 2, column 1: expected a flow")
+    result = xenoovs("lint", "--flows", dump)
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("error: line 2, column 1: expected a flow")
     groups = tmp_path / "groups.txt"
     groups.write_text("no group\n", encoding="utf-8")
     dump.write_text("ip actions=group:1\n", encoding="utf-8")
@@ -186,8 +186,8 @@ def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[str, ...]) -> None:
 
 
 def test_validate_says_it_in_one_line(xenoovs: CommandLine) -> None:
-    said = xenoovs("validate", QUICKSTART)
-    assert said.out.splitlines()[-1] == "offload (tc, Open vSwitch 3.1): the NIC can take all 10 flows"
+    result = xenoovs("validate", QUICKSTART)
+    assert result.out.splitlines()[-1] == "offload (tc, Open vSwitch 3.1): the NIC can take all 10 flows"
     lint = json.loads(xenoovs("validate", QUICKSTART, "-o", "json").out)["lint"]
     assert lint == {"profile": "tc", "ovs": "3.1", "summary": "the NIC can take all 10 flows"}
 
@@ -211,9 +211,9 @@ def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_
     """The sentence was: the NIC can take all 0 flows."""
     dump = tmp_path / "ours.flows"
     dump.write_text(xenoovs("compile", QUICKSTART).out, encoding="utf-8")
-    said = xenoovs("lint", QUICKSTART, "--flows", dump)
-    assert (said.status, said.err) == (0, "")
-    assert "; foreign flows: none" in said.out
+    result = xenoovs("lint", QUICKSTART, "--flows", dump)
+    assert (result.status, result.err) == (0, "")
+    assert "; foreign flows: none" in result.out
 
 
 def test_prompts_in_a_dump_are_skipped(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -222,13 +222,13 @@ def test_prompts_in_a_dump_are_skipped(xenoovs: CommandLine, tmp_path: Path) -> 
         "[root@node ~]# ovs-ofctl --names dump-flows br0\n cookie=0x1, priority=5,ip actions=output:p1\n"
         "[root@node ~]# \nuser@node:~$ ovs-ofctl dump-flows br0\n"
     )
-    said = xenoovs("lint", "--flows", dump, "-o", "json")
-    assert (said.status, len(json.loads(said.out)["dump"]["flows"])) == (0, 1)
+    result = xenoovs("lint", "--flows", dump, "-o", "json")
+    assert (result.status, len(json.loads(result.out)["dump"]["flows"])) == (0, 1)
 
 
 def test_a_dump_of_megaflows_is_named_as_one(xenoovs: CommandLine, tmp_path: Path) -> None:
     dump = Path(__file__).parents[2] / "golden" / "verify" / "in_hardware.dump"
-    said = xenoovs("lint", "--flows", dump)
-    assert (said.status, said.out) == (1, "")
-    assert "it is a dump of megaflows" in said.err
-    assert "`xenoovs verify-offload --from-dump`" in said.err
+    result = xenoovs("lint", "--flows", dump)
+    assert (result.status, result.out) == (1, "")
+    assert "it is a dump of megaflows" in result.err
+    assert "`xenoovs verify-offload --from-dump`" in result.err

@@ -31,29 +31,29 @@ def test_version(xenoovs: CommandLine) -> None:
 
 
 def test_help_lists_every_command(xenoovs: CommandLine) -> None:
-    said = xenoovs("--help")
-    assert said.status == 0
-    assert all(f"  {name} " in said.out for name in COMMANDS)
+    result = xenoovs("--help")
+    assert result.status == 0
+    assert all(f"  {name} " in result.out for name in COMMANDS)
 
 
 def test_a_mistyped_command_is_guessed(xenoovs: CommandLine) -> None:
-    said = xenoovs("verfy-offload")
-    assert said.status == 64
-    assert "Did you mean verify-offload?" in said.err
+    result = xenoovs("verfy-offload")
+    assert result.status == 64
+    assert "Did you mean verify-offload?" in result.err
 
 
 @pytest.mark.parametrize("words", [("lab", "statu"), ("measure", "rpeort"), ("statu",)])
 def test_a_guess_of_a_command_has_one_form_in_all_groups(xenoovs: CommandLine, words: tuple[str, ...]) -> None:
-    said = xenoovs(*words)
+    result = xenoovs(*words)
     nearest = {"statu": "status", "rpeort": "report"}[words[-1]]
-    assert said.err.endswith(f"No such command {words[-1]!r}. Did you mean {nearest}?\n")
+    assert result.err.endswith(f"No such command {words[-1]!r}. Did you mean {nearest}?\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_helps(xenoovs: CommandLine, name: str) -> None:
-    said = xenoovs(name, "--help")
-    assert (said.status, said.err) == (0, "")
-    assert said.out.startswith(f"Usage: xenoovs {name} ")
+    result = xenoovs(name, "--help")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(f"Usage: xenoovs {name} ")
 
 
 def test_help_imports_no_heavy_library() -> None:
@@ -65,9 +65,9 @@ def test_help_imports_no_heavy_library() -> None:
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("validate",), ("compile", "--frob"), ("new", "nothing")])
 def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[str, ...]) -> None:
-    said = xenoovs(*arguments)
-    assert (said.status, said.out) == (64, "")
-    assert said.err.startswith("Usage: xenoovs")
+    result = xenoovs(*arguments)
+    assert (result.status, result.out) == (64, "")
+    assert result.err.startswith("Usage: xenoovs")
 
 
 def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
     for name in template_names():
         path = tmp_path / f"{name}.yaml"
         path.write_text(xenoovs("new", name).out)
-        said = xenoovs("validate", path)
-        assert (said.status, said.err) == (0, ""), name
+        result = xenoovs("validate", path)
+        assert (result.status, result.err) == (0, ""), name
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
     ],
 )
 def test_no_such_template(xenoovs: CommandLine, name: str, answer: str) -> None:
-    said = xenoovs("new", name)
-    assert said.status == 64
-    assert answer in said.err
+    result = xenoovs("new", name)
+    assert result.status == 64
+    assert answer in result.err
 
 
 def test_validate_says_what_a_config_takes(xenoovs: CommandLine) -> None:
-    said = xenoovs("validate", QUICKSTART, "-o", "json")
-    assert json.loads(said.out)["services"] == [
+    result = xenoovs("validate", QUICKSTART, "-o", "json")
+    assert json.loads(result.out)["services"] == [
         {
             "service": "dns",
             "backends": 3,
@@ -112,22 +112,22 @@ def test_validate_says_what_a_config_takes(xenoovs: CommandLine) -> None:
 def test_mistakes_go_to_stderr_all_at_once(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = tmp_path / "bad.yaml"
     config.write_text(QUICKSTART.read_text().replace("weight: 50", "weight: -1").replace("egress: p1 ", "egres: p1 "))
-    said = xenoovs("validate", config)
-    assert (said.status, said.out) == (1, "")
-    lines = said.err.splitlines()
+    result = xenoovs("validate", config)
+    assert (result.status, result.out) == (1, "")
+    lines = result.err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith(f"{config}:") for line in lines)
 
 
 def test_a_missing_file(xenoovs: CommandLine, tmp_path: Path) -> None:
-    said = xenoovs("validate", tmp_path / "none.yaml")
-    assert (said.status, said.out) == (1, "")
-    assert "none.yaml" in said.err
+    result = xenoovs("validate", tmp_path / "none.yaml")
+    assert (result.status, result.out) == (1, "")
+    assert "none.yaml" in result.err
 
 
 def test_compile_prints_the_program(xenoovs: CommandLine) -> None:
-    said = xenoovs("compile", QUICKSTART)
-    printed = {parse_flow(line) for line in said.out.splitlines()}
+    result = xenoovs("compile", QUICKSTART)
+    printed = {parse_flow(line) for line in result.out.splitlines()}
     assert printed == set(compiled(load_config(QUICKSTART)).flows)
 
 
@@ -144,23 +144,23 @@ def test_the_schema_takes_the_templates(xenoovs: CommandLine) -> None:
 
 
 def test_trace_offline(xenoovs: CommandLine) -> None:
-    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--offline")
-    assert said.status == 0
-    assert "service dns -> backend fips4 (02:00:5e:10:00:04 by p1)" in said.out
+    result = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--offline")
+    assert result.status == 0
+    assert "service dns -> backend fips4 (02:00:5e:10:00:04 by p1)" in result.out
 
 
 def test_trace_of_other_traffic(xenoovs: CommandLine) -> None:
-    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dport", "54", "--offline")
-    assert "matches no service -> other traffic (" in said.out
-    assert "by p1" in said.out
+    result = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dport", "54", "--offline")
+    assert "matches no service -> other traffic (" in result.out
+    assert "by p1" in result.out
 
 
 @pytest.mark.parametrize(("port", "backend"), [(50000, "ns1"), (50001, "ns2"), (50007, "ns3")])
 @pytest.mark.parametrize("source", ["203.0.113.7", "2001:db8:c::7"])
 def test_trace_of_a_service_by_source_port(xenoovs: CommandLine, source: str, port: int, backend: str) -> None:
-    said = xenoovs("trace", SOURCE_PORT, "--src", source, "--sport", port, "--offline")
-    assert said.out.splitlines()[0].endswith(f"IP protocol 17, port 53 from port {port}")
-    assert f"service dns -> backend {backend} (" in said.out
+    result = xenoovs("trace", SOURCE_PORT, "--src", source, "--sport", port, "--offline")
+    assert result.out.splitlines()[0].endswith(f"IP protocol 17, port 53 from port {port}")
+    assert f"service dns -> backend {backend} (" in result.out
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_trace_of_a_service_by_source_port(xenoovs: CommandLine, source: str, po
 def test_trace_of_an_ip_version_that_no_service_has_is_no_packet_to_itself(
     xenoovs: CommandLine, source: str, way: str
 ) -> None:
-    said = xenoovs("trace", QUICKSTART, "--src", source, "--offline")
-    assert (said.status, said.out.startswith(way)) == (0, True)
+    result = xenoovs("trace", QUICKSTART, "--src", source, "--offline")
+    assert (result.status, result.out.startswith(way)) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_trace_takes_the_service_that_such_a_packet_is_of(
     options: tuple[str, ...], service: str, xenoovs: CommandLine
 ) -> None:
     """It took the first one, whatever was asked, and said that the packet was of none."""
-    said = xenoovs("trace", MANY_SERVICES, "--src", "198.51.100.7", "--offline", *options)
-    assert f"service {service} -> backend" in said.out
+    result = xenoovs("trace", MANY_SERVICES, "--src", "198.51.100.7", "--offline", *options)
+    assert f"service {service} -> backend" in result.out
 
 
 def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:
-    said = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
-    assert said.status == 64
-    assert "have different IP versions" in said.err
+    result = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
+    assert result.status == 64
+    assert "have different IP versions" in result.err
 
 
 BY_ADDRESS = """
@@ -220,6 +220,6 @@ def test_backends_by_address_need_no_network(
     Path("my.yaml").write_text(BY_ADDRESS)
     Path("clients").write_text("".join(f"198.51.100.{number}\n" for number in range(64)))
     name, *rest = arguments
-    said = xenoovs(name, "my.yaml", *rest)
-    assert (said.status, said.err) == (0, "")
-    assert "02:ff:ff" not in said.out
+    result = xenoovs(name, "my.yaml", *rest)
+    assert (result.status, result.err) == (0, "")
+    assert "02:ff:ff" not in result.out

@@ -28,10 +28,10 @@ def command(request: pytest.FixtureRequest) -> tuple[object, ...]:
 
 
 def _refused(xenoovs: CommandLine, command: tuple[object, ...], dump: object) -> str:
-    said = xenoovs(*command, "--from-dump", dump)
-    assert (said.status, said.out) == (1, "")
-    assert said.err.count("\n") == 1
-    return said.err
+    result = xenoovs(*command, "--from-dump", dump)
+    assert (result.status, result.out) == (1, "")
+    assert result.err.count("\n") == 1
+    return result.err
 
 
 def test_zeros_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
@@ -79,8 +79,8 @@ def test_more_than_is_read(
 
 @pytest.mark.parametrize("option", ["--from-flows", "--from-log"])
 def test_flows_and_logs_likewise(xenoovs: CommandLine, option: str) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump", option, "/dev/zero")
-    assert (said.status, "/dev/zero: it is not text" in said.err) == (1, True), said
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump", option, "/dev/zero")
+    assert (result.status, "/dev/zero: it is not text" in result.err) == (1, True), result
 
 
 def test_a_pipe_with_a_writer_is_read_like_a_file(xenoovs: CommandLine, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def test_one_of_several_candidates_overrides_the_blocks(
     flows: tuple[str, ...], whose: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _show_override(OverriddenBlocks("dns", (), 1, 2, Match(), "drop", tuple(map(parse_flow, flows))), ReportOptions())
-    told = capsys.readouterr().out.splitlines()
-    assert told[-len(flows) - 1 :] == [f"  by {whose}:", *(f"  {flow}" for flow in flows)]
+    output = capsys.readouterr().out.splitlines()
+    assert output[-len(flows) - 1 :] == [f"  by {whose}:", *(f"  {flow}" for flow in flows)]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,6 @@ def test_one_sentence_says_that_the_kernel_has_no_chains(
         rows, (), 2, 0, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names
     )
     show_bridge(findings, ReportOptions())
-    said = capsys.readouterr().out
-    assert ("built without CONFIG_NET_TC_SKB_EXT" in said.splitlines()[0]) is is_said
-    assert "p0 (vm1)  p1, p2 and 1 more  SW" in said
+    output = capsys.readouterr().out
+    assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_said
+    assert "p0 (vm1)  p1, p2 and 1 more  SW" in output

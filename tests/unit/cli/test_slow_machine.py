@@ -73,9 +73,9 @@ def test_rates_are_over_the_time_between_two_reads(
     """They were over the interval, as if reading took no time: 250 packets a second here."""
     switch = SlowSwitch(clock)
     monkeypatch.setattr(status, "reach", lambda *_: switch)
-    said = xenoovs("status", CONFIG, "--from-bridge", "--interval", "2s", "-o", "json")
-    rates = [row["rate_pps"] for row in json.loads(said.out)["backends"]]
-    assert sum(rates) == 100, said.out
+    result = xenoovs("status", CONFIG, "--from-bridge", "--interval", "2s", "-o", "json")
+    rates = [row["rate_pps"] for row in json.loads(result.out)["backends"]]
+    assert sum(rates) == 100, result.out
 
 
 class _Guard:

@@ -21,5 +21,5 @@ def test_a_difference_names_the_plan_of_this_open_vswitch(
     switch = FakeSwitch(fake_bridge("ovsbr1", ("p0", "p1")))
     switch.endpoint = Endpoint(db, tmp_path)  # type: ignore[attr-defined]
     monkeypatch.setattr(status, "reach", lambda *_: switch)
-    said = xenoovs("status", config, "--from-bridge", "--interval", "0", "--db", db)
-    assert f"; see `xenoovs plan {config} --db {db}`" in said.out, said.out
+    result = xenoovs("status", config, "--from-bridge", "--interval", "0", "--db", db)
+    assert f"; see `xenoovs plan {config} --db {db}`" in result.out, result.out

@@ -125,9 +125,9 @@ def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None
 def test_an_answer_cannot_move_the_cursor() -> None:
     first = snapshot().services[0]
     rude = replace(first, backends=(replace(first.backends[0], reason="\x1b[2J\x07漢\n"), *first.backends[1:]))
-    told = "".join(text_of(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
-    assert "\\x1b[2J\\x07?\\n" in told
-    assert "\x1b" not in told
+    text = "".join(text_of(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
+    assert "\\x1b[2J\\x07?\\n" in text
+    assert "\x1b" not in text
 
 
 @given(st.text())

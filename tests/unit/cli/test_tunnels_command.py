@@ -61,8 +61,8 @@ def test_bug_the_commands_reach_the_open_vswitch_that_is_named(xenoovs: CommandL
 
 
 def test_a_lab_that_does_not_exist_changes_no_other_open_vswitch(xenoovs: CommandLine, file: Path) -> None:
-    said = xenoovs("tunnels", file, "--lab", "h14nothing")
-    assert (said.status, said.out, "h14nothing" in said.err) == (1, "", True)
+    result = xenoovs("tunnels", file, "--lab", "h14nothing")
+    assert (result.status, result.out, "h14nothing" in result.err) == (1, "", True)
 
 
 @pytest.mark.parametrize("command", [("tunnels",), ("receive", "b2")])
@@ -70,9 +70,9 @@ def test_no_command_takes_a_pre_shared_key_as_an_argument_nor_its_path_to_a_shel
     xenoovs: CommandLine, file: Path, command: tuple[str, ...]
 ) -> None:
     file.write_text(CONFIG.replace("/etc/psk", '"/etc/my psk; reboot"'))
-    said = xenoovs(command[0], file, *command[1:])
-    lines = [line for line in said.out.splitlines() if not line.startswith("#")]
-    assert (said.status, [line for line in lines if "psk" in line]) == (0, [])
+    result = xenoovs(command[0], file, *command[1:])
+    lines = [line for line in result.out.splitlines() if not line.startswith("#")]
+    assert (result.status, [line for line in lines if "psk" in line]) == (0, [])
 
 
 def test_a_config_without_tunnels_says_so(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_a_config_without_tunnels_says_so(xenoovs: CommandLine, tmp_path: Path) 
 
 
 def test_the_receiving_bridge_accepts_the_balancer_alone(xenoovs: CommandLine, file: Path) -> None:
-    said = json.loads(xenoovs("receive", file, "b1", "--on", "br0", "--host-port", "en3", "-o", "json").out)
-    assert (said["bridge"], said["address"]) == ("br0", "192.168.77.11")
-    assert said["ports"][0]["options"]["local_ip"] == "192.168.77.11"
-    assert [flow.partition("priority=")[2] for flow in said["flows"]] == [
+    result = json.loads(xenoovs("receive", file, "b1", "--on", "br0", "--host-port", "en3", "-o", "json").out)
+    assert (result["bridge"], result["address"]) == ("br0", "192.168.77.11")
+    assert result["ports"][0]["options"]["local_ip"] == "192.168.77.11"
+    assert [flow.partition("priority=")[2] for flow in result["flows"]] == [
         "100,ip,in_port=en3,nw_src=10.3.10.45 actions=load:0x1389->NXM_NX_TUN_ID[],"
         "load:0xc0a84d01->NXM_NX_TUN_IPV4_DST[],output:gnv0",
         "100,ip,tun_id=0x1389,tun_src=192.168.77.1,in_port=gnv0,nw_dst=10.3.10.45 actions=output:en3",
@@ -110,9 +110,9 @@ def test_a_port_of_one_remote_leads_back_to_the_balancer(xenoovs: CommandLine, f
     ("name", "message"), [("b3", "Backend b3 is behind no tunnel."), ("b9", "The config has no backend 'b9'.")]
 )
 def test_other_backends_have_no_receiving_bridge(xenoovs: CommandLine, file: Path, name: str, message: str) -> None:
-    said = xenoovs("receive", file, name)
-    assert said.status == 64
-    assert f"{message} Behind tunnels are b1, b2." in said.err
+    result = xenoovs("receive", file, name)
+    assert result.status == 64
+    assert f"{message} Behind tunnels are b1, b2." in result.err
 
 
 SHARED = """\
@@ -137,9 +137,11 @@ services:
 def test_bug_receive_refuses_two_ways_back_for_one_vip(xenoovs: CommandLine, file: Path) -> None:
     """The way of the last service won."""
     file.write_text(SHARED.format(vip="10.3.10.45", way="direct"))
-    said = xenoovs("receive", file, "b1")
-    assert (said.status, said.out) == (1, "")
-    assert "service dns: answers from 10.3.10.45 have another `return` than those of web" in " ".join(said.err.split())
+    result = xenoovs("receive", file, "b1")
+    assert (result.status, result.out) == (1, "")
+    assert "service dns: answers from 10.3.10.45 have another `return` than those of web" in " ".join(
+        result.err.split()
+    )
 
 
 def test_bug_receive_refuses_a_name_that_stands_for_two_servers(xenoovs: CommandLine, file: Path) -> None:
@@ -147,10 +149,10 @@ def test_bug_receive_refuses_a_name_that_stands_for_two_servers(xenoovs: Command
     text = SHARED.format(vip="10.3.10.46", way="switch")
     head, _, tail = text.rpartition("192.168.77.11")
     file.write_text(f"{head}192.168.77.12{tail}")
-    said = xenoovs("receive", file, "b1")
-    assert (said.status, said.out) == (1, "")
+    result = xenoovs("receive", file, "b1")
+    assert (result.status, result.out) == (1, "")
     assert "service dns: its backend b1 is at 192.168.77.12 of gnv0, but that of web at 192.168.77.11" in " ".join(
-        said.err.split()
+        result.err.split()
     )
 
 

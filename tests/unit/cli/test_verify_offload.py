@@ -21,7 +21,7 @@ CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ((), "No config: name the FILE (or give --bridge NAME)"),
         ((CONFIG, "--bridge", "br0"), "dns.yaml has no bridge br0, only ovsbr1"),
@@ -40,23 +40,23 @@ CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
         ((CONFIG, "--require", "most"), "not a share"),
     ],
 )
-def test_wrong_usage(options: tuple[str, ...], told: str, xenoovs: CommandLine) -> None:
-    said = xenoovs("verify-offload", *options)
-    assert (said.status, told in said.err) == (64, True), said.err
+def test_wrong_usage(options: tuple[str, ...], message: str, xenoovs: CommandLine) -> None:
+    result = xenoovs("verify-offload", *options)
+    assert (result.status, message in result.err) == (64, True), result.err
 
 
 def test_a_dump_that_is_not_there(xenoovs: CommandLine) -> None:
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", "/nowhere/dump")
-    assert (said.status, said.out) == (1, "")
-    assert "/nowhere/dump: No such file" in said.err
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", "/nowhere/dump")
+    assert (result.status, result.out) == (1, "")
+    assert "/nowhere/dump: No such file" in result.err
 
 
 def test_bytes_that_are_no_text_are_torn_lines(tmp_path: Path, xenoovs: CommandLine) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(Path(DUMP).read_bytes() + b"ufid:\xff\xfe, in_port(\x00\n")
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", dump)
-    assert said.status == 0
-    assert "lines that could not be read (1)" in said.out
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", dump)
+    assert result.status == 0
+    assert "lines that could not be read (1)" in result.out
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def filtered(tmp_path: Path) -> Path:
 def test_a_dump_that_may_lack_what_is_not_offloaded_is_no_success(
     options: tuple[str, ...], filtered: Path, xenoovs: CommandLine
 ) -> None:
-    said = xenoovs("verify-offload", *options, "--from-dump", filtered)
-    assert said.status == 3
-    assert "type=offloaded" in said.out
-    assert "no conclusion" in said.out.splitlines()[-1]
+    result = xenoovs("verify-offload", *options, "--from-dump", filtered)
+    assert result.status == 3
+    assert "type=offloaded" in result.out
+    assert "no conclusion" in result.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("options", [(CONFIG,), ("--bridge", "ovsbr1")])
@@ -99,6 +99,6 @@ def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         port_counters, "read_port_packets", lambda _: {"p0": PortPackets(next(received), CpuCounter.CPU, "rx")}
     )
-    said = xenoovs("verify-offload", "--bridge", "br-int", "--interval", "10ms")
-    assert "1 megaflow with recent packets expired or changed between the two samples" in said.out, said.out
-    assert "CONTRADICTED" not in said.out
+    result = xenoovs("verify-offload", "--bridge", "br-int", "--interval", "10ms")
+    assert "1 megaflow with recent packets expired or changed between the two samples" in result.out, result.out
+    assert "CONTRADICTED" not in result.out

@@ -26,47 +26,47 @@ def _causes(said_out: str) -> set[str]:
 
 
 def test_all_in_hardware(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
-    assert (said.status, "all in hardware" in said.out) == (0, True)
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
+    assert (result.status, "all in hardware" in result.out) == (0, True)
 
 
 def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "table_full.dump", "-o", "json")
-    assert (said.status, _causes(said.out)) == (2, {"table-full", "refused-by-driver"})
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "table_full.dump", "-o", "json")
+    assert (result.status, _causes(result.out)) == (2, {"table-full", "refused-by-driver"})
 
 
 def test_the_flow_that_unwildcards_bits_is_named_from_files(xenoovs: CommandLine) -> None:
     """verify-offload named it beside the very same files."""
     dump, flows = GOLDEN / "unwildcarded_tos.dump", GOLDEN / "unwildcarded_tos.flows"
-    said = xenoovs("why", CONFIG, "--from-dump", dump, "--from-flows", flows, "-o", "json")
-    firsts = [row["reasons"][0] for row in json.loads(said.out)["megaflows"]]
-    assert (said.status, [first["cause"] for first in firsts]) == (2, ["unwildcarded"] * 7)
+    result = xenoovs("why", CONFIG, "--from-dump", dump, "--from-flows", flows, "-o", "json")
+    firsts = [row["reasons"][0] for row in json.loads(result.out)["megaflows"]]
+    assert (result.status, [first["cause"] for first in firsts]) == (2, ["unwildcarded"] * 7)
     key = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_tos=184"
     assert all(first["evidence"] == [f"foreign flow on ovsbr1: {key} actions=output:pf0hpf"] for first in firsts)
     assert all(f"ovs-ofctl --strict del-flows ovsbr1 table=0,{key}" in first["fix"] for first in firsts)
 
 
 def test_without_the_flows_the_reason_has_the_bits_and_asks_for_the_flows(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "unwildcarded_tos.dump")
-    assert "flows that were not read un-wildcard nw_tos 0xfc" in said.out
-    assert f"xenoovs why {CONFIG} --from-dump DUMP --from-flows FLOWS" in said.out
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "unwildcarded_tos.dump")
+    assert "flows that were not read un-wildcard nw_tos 0xfc" in result.out
+    assert f"xenoovs why {CONFIG} --from-dump DUMP --from-flows FLOWS" in result.out
 
 
 def test_notes_say_what_was_not_read(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump")
-    assert "ports and devices of the dump's host were not checked" in said.out
-    assert "--from-log" in said.out
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump")
+    assert "ports and devices of the dump's host were not checked" in result.out
+    assert "--from-log" in result.out
 
 
 def test_a_log_that_shows_no_offload_since_its_start(tmp_path: Path, xenoovs: CommandLine) -> None:
     (tmp_path / "log").write_text(OFF)
     dump = GOLDEN / "software.dump"
-    said = xenoovs("why", CONFIG, "--from-dump", dump, "--from-log", tmp_path / "log", "-o", "json")
-    assert (said.status, _causes(said.out)) == (2, {"hw-offload-off"})
+    result = xenoovs("why", CONFIG, "--from-dump", dump, "--from-log", tmp_path / "log", "-o", "json")
+    assert (result.status, _causes(result.out)) == (2, {"hw-offload-off"})
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--from-log", "x"), "go with --from-dump"),
         (("--from-flows", "x"), "go with --from-dump"),
@@ -76,14 +76,14 @@ def test_a_log_that_shows_no_offload_since_its_start(tmp_path: Path, xenoovs: Co
         (("--ufid", "zzz"), "is not a ufid"),
     ],
 )
-def test_wrong_usage(options: tuple[str, ...], told: str, xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, *options)
-    assert (said.status, told in said.err) == (64, True), said.err
+def test_wrong_usage(options: tuple[str, ...], message: str, xenoovs: CommandLine) -> None:
+    result = xenoovs("why", CONFIG, *options)
+    assert (result.status, message in result.err) == (64, True), result.err
 
 
 def test_a_ufid_that_is_not_in_the_dump(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump", "--ufid", "00000000-dead")
-    assert (said.status, said.out) == (3, "no megaflow has a ufid that begins with 00000000-dead in the dump\n")
+    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump", "--ufid", "00000000-dead")
+    assert (result.status, result.out) == (3, "no megaflow has a ufid that begins with 00000000-dead in the dump\n")
 
 
 @pytest.mark.parametrize("command", ["why", "verify-offload"])
@@ -91,18 +91,18 @@ def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path,
     """Backends that are given by their address alone were looked for on the networks of another host."""
     config = tmp_path / "dns.yaml"
     config.write_text(ADDRESS_ALONE)
-    said = xenoovs(command, config, "--from-dump", GOLDEN / "in_hardware.dump")
-    assert (said.status, said.out) == (1, "")
-    assert "no MAC is known for 192.0.2.1 (web/a): a recorded dump gives no MACs" in said.err
-    assert "`xenoovs plan`" in said.err
+    result = xenoovs(command, config, "--from-dump", GOLDEN / "in_hardware.dump")
+    assert (result.status, result.out) == (1, "")
+    assert "no MAC is known for 192.0.2.1 (web/a): a recorded dump gives no MACs" in result.err
+    assert "`xenoovs plan`" in result.err
 
 
 def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xenoovs: CommandLine) -> None:
     """Exit status 3 said that nothing was seen yet."""
     (tmp_path / "dump").write_bytes(b"\xff\x8b no dump\n")
-    said = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
-    assert (said.status, said.out) == (1, "")
-    assert "line 1, column" in said.err
+    result = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
+    assert (result.status, result.out) == (1, "")
+    assert "line 1, column" in result.err
 
 
 @pytest.mark.parametrize(("service", "status"), [((), 2), (("--service", "dns"), 2)])
@@ -110,8 +110,8 @@ def test_answers_that_are_not_in_hardware_are_explained(
     xenoovs: CommandLine, service: tuple[str, ...], status: int
 ) -> None:
     command = ("why", CONFIG, "--from-dump", GOLDEN / "answers_in_software.dump", *service)
-    said = xenoovs(*command)
-    assert (said.status, said.out.splitlines()[0]) == (
+    result = xenoovs(*command)
+    assert (result.status, result.out.splitlines()[0]) == (
         status,
         "TC_SW: 1 megaflow with answers of dns, 901 packets, in the kernel's traffic control",
     )
@@ -144,8 +144,8 @@ def test_a_dump_below_type_offloaded_is_none(tmp_path: Path, xenoovs: CommandLin
 
 def _of_all_megaflows(xenoovs: CommandLine, tmp_path: Path, line: str, *options: object) -> list[str]:
     (tmp_path / "dump").write_text(line)
-    said = xenoovs("why", "--from-dump", tmp_path / "dump", *options, "-o", "json")
-    return [reason["text"] for row in json.loads(said.out)["megaflows"] for reason in row["reasons"]]
+    result = xenoovs("why", "--from-dump", tmp_path / "dump", *options, "-o", "json")
+    return [reason["text"] for row in json.loads(result.out)["megaflows"] for reason in row["reasons"]]
 
 
 def _line(actions: str, keys: str = "") -> str:
@@ -188,21 +188,21 @@ def test_a_log_of_an_offloading_daemon_contradicts_hw_offload_off(
 
 
 def test_without_a_config_a_service_is_wrong_usage(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--service", "dns")
-    assert (said.status, "--service needs the config FILE" in said.err) == (64, True)
+    result = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--service", "dns")
+    assert (result.status, "--service needs the config FILE" in result.err) == (64, True)
 
 
 def test_a_version_that_is_none_is_wrong_usage(xenoovs: CommandLine) -> None:
-    said = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--ovs", "new")
-    assert (said.status, "is not a version of Open vSwitch" in said.err) == (64, True)
+    result = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--ovs", "new")
+    assert (result.status, "is not a version of Open vSwitch" in result.err) == (64, True)
 
 
 def test_without_m_what_tracking_depends_on_is_said(tmp_path: Path, xenoovs: CommandLine) -> None:
     keys = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(frag=no), packets:3, bytes:294, used:0.3s"
     (tmp_path / "dump").write_text(f"{keys}, actions:ct(zone=1),recirc(0x1)\n{keys}, actions:3\n")
-    said = xenoovs("why", "--from-dump", tmp_path / "dump")
-    assert (said.status, "2 megaflows run: it was made without -m" in said.out) == (1, True), said.out
-    assert "1 megaflow: Track connections (ct): the kernel needs CONFIG_NET_TC_SKB_EXT and act_ct" in said.out
+    result = xenoovs("why", "--from-dump", tmp_path / "dump")
+    assert (result.status, "2 megaflows run: it was made without -m" in result.out) == (1, True), result.out
+    assert "1 megaflow: Track connections (ct): the kernel needs CONFIG_NET_TC_SKB_EXT and act_ct" in result.out
 
 
 def test_tagged_packets_belong_to_their_block(tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -213,13 +213,13 @@ def test_tagged_packets_belong_to_their_block(tmp_path: Path, xenoovs: CommandLi
     (tmp_path / "dump").write_text(
         f"{begin}eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),{inner})), packets:{end}\n"
     )
-    said = xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump", "-o", "json")
-    document = json.loads(said.out)
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump", "-o", "json")
+    document = json.loads(result.out)
     assert [block["verdict"] for block in document["blocks"]].count("HW") == 1
     assert any("megaflow of tagged packets (vid=5,pcp=0)" in remark for remark in document["remarks"])
 
 
 def test_the_slow_path_in_a_dump_without_m_is_judged(xenoovs: CommandLine) -> None:
-    said = xenoovs("verify-offload", "--from-dump", GOLDEN.parent / "why" / "ovnk_slow_path.dump")
-    assert (said.status, "slow path: ovs-vswitchd handles each packet" in said.out) == (2, True), said.out
-    assert "1 megaflow more in the dump: without -m it does not say where they run" in said.out
+    result = xenoovs("verify-offload", "--from-dump", GOLDEN.parent / "why" / "ovnk_slow_path.dump")
+    assert (result.status, "slow path: ovs-vswitchd handles each packet" in result.out) == (2, True), result.out
+    assert "1 megaflow more in the dump: without -m it does not say where they run" in result.out

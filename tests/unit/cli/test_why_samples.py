@@ -78,40 +78,40 @@ def test_rules_that_the_nic_does_not_use_end_with_2(
 ) -> None:
     """`why` said `all in hardware` and ended with 0."""
     recorded.phases = [phase]
-    said = xenoovs("why", CONFIG, "-o", "json")
-    rows = json.loads(said.out)["megaflows"]
-    assert said.status == status
+    result = xenoovs("why", CONFIG, "-o", "json")
+    rows = json.loads(result.out)["megaflows"]
+    assert result.status == status
     assert {(row["verdict"], row["reasons"][0]["cause"]) for row in rows} == {(verdict, cause)}
 
 
 def test_rules_that_the_nic_uses_end_with_0(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG)
-    assert (said.status, "all in hardware" in said.out) == (0, True), said.out
+    result = xenoovs("why", CONFIG)
+    assert (result.status, "all in hardware" in result.out) == (0, True), result.out
 
 
 def test_one_sample_says_that_it_proves_little(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
-    said = xenoovs("why", CONFIG, "--interval", "0s")
-    assert (said.status, "one sample was made" in said.out) == (0, True), said.out
+    result = xenoovs("why", CONFIG, "--interval", "0s")
+    assert (result.status, "one sample was made" in result.out) == (0, True), result.out
 
 
 def test_a_contradicted_port_ends_with_2(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
     recorded.ports = (CONTRADICTED,)
-    said = xenoovs("why", CONFIG)
-    assert said.status == 2
-    assert "CONTRADICTED: " in said.out
-    assert "p0 gave 5000 packets to the CPU" in said.out
+    result = xenoovs("why", CONFIG)
+    assert result.status == 2
+    assert "CONTRADICTED: " in result.out
+    assert "p0 gave 5000 packets to the CPU" in result.out
 
 
 def test_reinstall_says_that_the_nic_had_lost_rules(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
     recorded.phases = ["reset", "no_fault"]
-    said = xenoovs("why", CONFIG, "--reinstall")
-    assert said.status == 0, said.out
-    assert "before Open vSwitch reinstalled megaflows, the NIC did not use " in said.out
-    assert "all in hardware" in said.out
+    result = xenoovs("why", CONFIG, "--reinstall")
+    assert result.status == 0, result.out
+    assert "before Open vSwitch reinstalled megaflows, the NIC did not use " in result.out
+    assert "all in hardware" in result.out
 
 
 @pytest.mark.parametrize("command", ["why", "verify-offload"])
 def test_an_interval_of_0s_is_a_time(xenoovs: CommandLine, command: str) -> None:
     """verify-offload documented `--interval 0s` and refused it."""
-    said = xenoovs(command, CONFIG, "--interval", "0s", "--from-dump", GOLDEN / "in_hardware.dump")
-    assert "--from-dump reads no switch, so --interval has no use" in said.err
+    result = xenoovs(command, CONFIG, "--interval", "0s", "--from-dump", GOLDEN / "in_hardware.dump")
+    assert "--from-dump reads no switch, so --interval has no use" in result.err

@@ -36,7 +36,7 @@ def block(source: str, mac: int, *, priority: int = 999, family: str = "ip", sta
 EVEN, ODD = block("0.0.0.0/0.0.0.1", 1), block("0.0.0.1/0.0.0.1", 2)
 
 
-def said(*flows: Flow) -> ServiceDecision:
+def decision(*flows: Flow) -> ServiceDecision:
     """What flows of a service say that no config describes."""
     decision, _ = read(observed(flows), small.balancer())
     ((service_id, found),) = decision.services
@@ -46,43 +46,45 @@ def said(*flows: Flow) -> ServiceDecision:
 
 def test_halves() -> None:
     halves = Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
-    assert said(EVEN, ODD) == ServiceDecision(BlockKey(positions=(0,)), halves, halves)
+    assert decision(EVEN, ODD) == ServiceDecision(BlockKey(positions=(0,)), halves, halves)
 
 
 def test_the_longest_match_wins() -> None:
-    nested = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.3", 2, priority=1002))
+    nested = decision(block("", 1, priority=1000), block("0.0.0.1/0.0.0.3", 2, priority=1002))
     assert nested.active.shares() == {B1: Fraction(3, 4), B2: Fraction(1, 4)}
 
 
 def test_overlaps_that_leave_room_are_seen_as_well() -> None:
     """A half and a quarter inside it sum to less than everything."""
     nested = block("0.0.0.1/0.0.0.1", 1, priority=1001), block("0.0.0.1/0.0.0.3", 2, priority=1002)
-    assert said(*nested).active.shares() == {B1: Fraction(1, 4), B2: Fraction(1, 4)}
+    assert decision(*nested).active.shares() == {B1: Fraction(1, 4), B2: Fraction(1, 4)}
 
 
 def test_of_overlapping_blocks_the_higher_priority_wins_whatever_its_length() -> None:
-    assert said(block("", 1, priority=1002), block("0.0.0.1/0.0.0.1", 2, priority=999)).active == Blocks.of([(ALL, B1)])
+    assert decision(block("", 1, priority=1002), block("0.0.0.1/0.0.0.1", 2, priority=999)).active == Blocks.of(
+        [(ALL, B1)]
+    )
 
 
 def test_a_rule_that_drops_hides_what_lies_under_it() -> None:
-    nested = said(block("", 1, priority=999), block("0.0.0.1/0.0.0.1", 0, priority=1000))
+    nested = decision(block("", 1, priority=999), block("0.0.0.1/0.0.0.1", 0, priority=1000))
     assert nested.active == Blocks.of([(EVEN_HALF, B1)])
 
 
 def test_a_rule_of_more_bits_than_a_block_has_is_passed_over() -> None:
     one = block("2001:db8::1/128", 2, priority=1128, family="ipv6")
-    assert said(block("", 1, priority=1000, family="ipv6"), one).active == Blocks.of([(ALL, B1)])
+    assert decision(block("", 1, priority=1000, family="ipv6"), one).active == Blocks.of([(ALL, B1)])
 
 
 def test_of_two_ip_versions_one_stands_for_both() -> None:
     both = EVEN, ODD, block("::/::1", 2, family="ipv6"), block("::1/::1", 1, family="ipv6")
-    assert said(*both) == said(EVEN, ODD)
+    assert decision(*both) == decision(EVEN, ODD)
 
 
 def test_blocks_are_found_by_the_cookie() -> None:
     classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
     foreign = parse_flow("cookie=0x1, table=1, priority=1009,ip actions=drop")
-    assert said(classify, EVEN, foreign, ODD) == said(EVEN, ODD)
+    assert decision(classify, EVEN, foreign, ODD) == decision(EVEN, ODD)
 
 
 def test_flows_that_find_packets_are_no_decision() -> None:
@@ -91,18 +93,18 @@ def test_flows_that_find_packets_are_no_decision() -> None:
 
 
 def test_a_deleted_flow_leaves_clients_without_an_owner() -> None:
-    assert said(EVEN).active == said(EVEN).home == Blocks.of([(EVEN_HALF, B1)])
+    assert decision(EVEN).active == decision(EVEN).home == Blocks.of([(EVEN_HALF, B1)])
 
 
 def test_the_memory_of_a_block_goes_before_who_serves_it() -> None:
-    found = said(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.HOME.value))
+    found = decision(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.HOME.value))
     assert found.active == Blocks.of([(ALL, B1)])
     assert found.home == Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
     assert found.ejected == {B2}
 
 
 def test_a_service_that_nobody_serves_is_known_by_its_memory() -> None:
-    found = said(block("", 1, stage=Stage.HOME.value))
+    found = decision(block("", 1, stage=Stage.HOME.value))
     assert (found.home, found.active) == (Blocks.of([(ALL, B1)]), Blocks())
 
 

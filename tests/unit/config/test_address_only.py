@@ -52,14 +52,14 @@ def test_it_is_written_as_it_was_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("b", "health", "said"),
+    ("b", "health", "message"),
     [
         ("egress: p1", "{}", "a backend needs `mac:`, or `address:` by which its MAC can be found"),
         ("address: 192.0.2.1", "{}", "192.0.2.1 is already backend a on port p1; write the address of this server"),
         ("mac: 02:00:00:00:00:02", "{probe: arp, interface: en0}", "probe arp asks whether a MAC answers; add `mac:`"),
     ],
 )
-def test_mistakes(b: str, health: str, said: str) -> None:
+def test_mistakes(b: str, health: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(CONFIG.format(b=b, health=health), file="c.yaml")
-    assert said in str(caught.value)
+    assert message in str(caught.value)

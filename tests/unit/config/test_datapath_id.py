@@ -24,7 +24,7 @@ def test_what_is_one(written: str, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         # As YAML reads them: a decimal number, and one with an exponent.
         ("0000000000000012", "12 is a number to YAML; write the 16 digits in quotes"),
@@ -35,10 +35,10 @@ def test_what_is_one(written: str, number: int) -> None:
         ("true", "is not a datapath id"),
     ],
 )
-def test_what_is_none(written: str, told: str) -> None:
+def test_what_is_none(written: str, message: str) -> None:
     with pytest.raises(ConfigError, match=r"switch\.datapath_id") as caught:
         _uplinks(written)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_without_one_the_name_is_enough() -> None:

@@ -93,7 +93,7 @@ def test_ramp_and_jitter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ("probe: exec", "probe exec needs a program; add `command: [/usr/bin/check]`"),
         ("probe: exec, command: check", "'check' is not a list of a program and its arguments"),
@@ -107,6 +107,6 @@ def test_ramp_and_jitter() -> None:
         ("probe: https, host: 'a b'", "'a b' is not the name of a host"),
     ],
 )
-def test_what_is_said_of_mistakes(keys: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_what_is_said_of_mistakes(keys: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         health(f"health: {{{keys}}}")

@@ -1,4 +1,4 @@
-"""One wrong value is one message: what follows from it is not told, and whatever else is wrong is."""
+"""One wrong value gives one message: its consequences are not reported, all other mistakes are."""
 
 from __future__ import annotations
 
@@ -113,18 +113,20 @@ BESIDE: list[tuple[KeyPath, Any, str, list[KeyPath]]] = [
     ((*SERVICE, "health", "timeout"), "3s", "services[0].health.timeout", [(*SERVICE, "health"), ("health",)]),
     ((*SERVICE, "max_flows"), 2, "services[0].max_flows", [BACKENDS]),
 ]
-"""Where a mistake between values is made, by which value, where it is told, and on which values it hangs."""
+"""A mistake between values: where it is made, by which value, where it is reported, which values it depends on."""
 
 
-@pytest.mark.parametrize(("where", "value", "told", "hangs_on"), BESIDE, ids=[told for _, _, told, _ in BESIDE])
-def test_what_is_wrong_beside_it_is_told_too(where: KeyPath, value: Any, told: str, hangs_on: list[KeyPath]) -> None:
+@pytest.mark.parametrize(
+    ("where", "value", "message", "hangs_on"), BESIDE, ids=[message for _, _, message, _ in BESIDE]
+)
+def test_other_mistakes_are_reported_too(where: KeyPath, value: Any, message: str, hangs_on: list[KeyPath]) -> None:
     config = _with(GOOD, where, value)
-    if told.endswith("mac"):
+    if message.endswith("mac"):
         config = _with(config, (*BACKENDS, 2, "mac"), "02:00:00:00:00:02")
-    assert _findings(config) == [told]
+    assert _findings(config) == [message]
     for path in LEAVES:
         if path[:2] == SERVICE and not any(path[: len(one)] == one for one in hangs_on):
-            assert told in _findings(_with(config, path, WRONG)), _name(path)
+            assert message in _findings(_with(config, path, WRONG)), _name(path)
 
 
 def test_a_wrong_backend_hides_nothing_of_the_others() -> None:
@@ -145,6 +147,6 @@ def test_a_wrong_switch_hides_only_what_hangs_on_it() -> None:
     assert _findings(config) == ["switch.ingress[1]", "switch.egress"]
 
 
-def test_services_that_claim_the_same_are_told_beside_other_mistakes() -> None:
+def test_services_that_claim_the_same_are_reported_beside_other_mistakes() -> None:
     config = _with(_with(GOOD, ("services", 1, "vip"), "192.0.2.30"), ("services", 1, "name"), "!")
     assert _findings(config) == ["services[1].name", "services[2]"]

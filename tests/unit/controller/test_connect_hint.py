@@ -19,8 +19,8 @@ def reason(hint: ConnectHint) -> str:
 
 
 def test_a_bridge_that_never_came_is_told_where_to_go() -> None:
-    told = reason(ConnectHint(_TARGET))
-    assert told == "it has not connected; to connect it run `ovs-vsctl set-controller ovsbr1 tcp:127.0.0.1:6653`"
+    text = reason(ConnectHint(_TARGET))
+    assert text == "it has not connected; to connect it run `ovs-vsctl set-controller ovsbr1 tcp:127.0.0.1:6653`"
 
 
 def test_the_command_leads_to_the_open_vswitch_that_was_named() -> None:
@@ -37,6 +37,6 @@ def test_beside_others_no_other_controller_is_driven_away() -> None:
 
 
 def test_where_a_launcher_listens_no_port_is_made_up() -> None:
-    told = reason(ConnectHint())
-    assert "tcp:ADDRESS:PORT` with the address and port at which the launcher listens" in told
-    assert "6653" not in told
+    text = reason(ConnectHint())
+    assert "tcp:ADDRESS:PORT` with the address and port at which the launcher listens" in text
+    assert "6653" not in text

@@ -70,7 +70,7 @@ def test_a_service_that_clashes_with_another_one_is_refused_with_all_that_is_wro
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         (
             '"mac":"02:00:5e:10:00:12"',
@@ -81,14 +81,16 @@ def test_a_service_that_clashes_with_another_one_is_refused_with_all_that_is_wro
         ('"churn":"balanced"', '"newer":1', "services[0].newer: unknown key; known keys: name,"),
     ],
 )
-def test_a_mistake_in_a_stored_service_is_found_and_no_default_takes_its_place(old: str, new: str, said: str) -> None:
+def test_a_mistake_in_a_stored_service_is_reported_and_no_default_replaces_it(
+    old: str, new: str, expected: str
+) -> None:
     row = rows()["two"]
     assert old in row.config
     with pytest.raises(ConfigError) as refused:
         ViewReader().read([replace(row, config=row.config.replace(old, new))], NEUTRAL, file="local")
     place, _, message = str(refused.value).partition(": ")
     assert place.startswith("service two of the fleet:1:")
-    assert message.startswith(said)
+    assert message.startswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def test_a_good_host_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "message"),
     [
         (Host(is_root=False, missing=(), has_tun=True, has_ipv6=True), "run the same command with `sudo`"),
         (
@@ -24,10 +24,10 @@ def test_a_good_host_passes() -> None:
         (Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), "ipv6.disable=1"),
     ],
 )
-def test_what_is_missing_is_told_with_the_way_out(host: Host, told: str) -> None:
+def test_what_is_missing_is_told_with_the_way_out(host: Host, message: str) -> None:
     with pytest.raises(LabError) as raised:
         check_host(host, needs_ipv6=True)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_ipv6_is_asked_for_only_when_needed() -> None:

@@ -16,5 +16,5 @@ from tests.command_line import CommandLine
     ],
 )
 def test_sizes_that_are_none(sizes: str, message: str, xenoovs: CommandLine) -> None:
-    said = xenoovs("measure", "echo", "--lab", "none", "--sizes", sizes)
-    assert (said.status, message in " ".join(said.err.split())) == (64, True), said.err
+    result = xenoovs("measure", "echo", "--lab", "none", "--sizes", sizes)
+    assert (result.status, message in " ".join(result.err.split())) == (64, True), result.err

@@ -102,9 +102,9 @@ def test_a_run_of_another_experiment_or_of_none_is_a_sentence(
     directory = write(tmp_path / "r", designs_run())
     for file in directory.glob("*/*"):
         file.write_text(file.read_text().replace('"experiment": "designs"', f'"experiment": "{experiment}"'))
-    said = xenoovs("measure", "report", directory)
-    assert (said.status, said.err.count("\n")) == (1, 1), said.err
-    assert "of another version of xenoovs; report the other runs without" in said.err
+    result = xenoovs("measure", "report", directory)
+    assert (result.status, result.err.count("\n")) == (1, 1), result.err
+    assert "of another version of xenoovs; report the other runs without" in result.err
 
 
 def test_files_that_are_none_are_a_sentence(tmp_path: Path) -> None:

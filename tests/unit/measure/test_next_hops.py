@@ -37,5 +37,5 @@ def test_encrypted_tunnels_and_several_ways_say_so() -> None:
 
 def test_bug_it_has_no_option_for_one_service(xenoovs: CommandLine) -> None:
     """The option had no effect: all services are compared."""
-    said = xenoovs("measure", "next-hops", "--service", "web")
-    assert (said.status, "No such option" in said.err) == (64, True)
+    result = xenoovs("measure", "next-hops", "--service", "web")
+    assert (result.status, "No such option" in result.err) == (64, True)

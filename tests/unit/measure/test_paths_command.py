@@ -41,24 +41,24 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_shows_ranking_split_headroom_and_bottlenecks(xenoovs: CommandLine, paths: Path) -> None:
-    said = xenoovs("measure", "paths", paths)
-    assert said.status == 0
-    lines = [line.split() for line in said.out.splitlines()]
+    result = xenoovs("measure", "paths", paths)
+    assert result.status == 0
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["1", "wire-to-wire", "80", "5", "-", "80", "80", "74.07%"] in lines
     assert ["2", "wire-to-host", "60", "9", "-", "100", "20", "18.52%"] in lines
     assert ["3", "software", "8", "60", "1", "108", "8", "7.41%"] in lines
     assert ["pcie-switch", "in", "60", "20", "40", "33.33%"] in lines
-    assert "108 Mpps in all, 35% more than the best path alone" in said.out
-    assert "limited by arm-cores, nic-cores\n" in said.out
-    assert "Some load goes through Arm cores" in said.out
+    assert "108 Mpps in all, 35% more than the best path alone" in result.out
+    assert "limited by arm-cores, nic-cores\n" in result.out
+    assert "Some load goes through Arm cores" in result.out
 
 
 def test_a_demand_stays_on_the_first_paths(xenoovs: CommandLine, paths: Path) -> None:
-    said = xenoovs("measure", "paths", paths, "--by", "latency", "--demand", "70")
-    assert "weights: fips2 0, fips3 1, fips4 0" in said.out
-    assert "no path or resource limits this load" in said.out
-    said = xenoovs("measure", "paths", paths, "--demand", "500")
-    assert "the demand of 500 Mpps is more than these paths carry" in said.out
+    result = xenoovs("measure", "paths", paths, "--by", "latency", "--demand", "70")
+    assert "weights: fips2 0, fips3 1, fips4 0" in result.out
+    assert "no path or resource limits this load" in result.out
+    result = xenoovs("measure", "paths", paths, "--demand", "500")
+    assert "the demand of 500 Mpps is more than these paths carry" in result.out
 
 
 def test_the_written_plan_gives_a_service_its_weights(xenoovs: CommandLine, paths: Path) -> None:
@@ -114,24 +114,24 @@ def test_mistakes_have_their_line_and_column(
     xenoovs: CommandLine, paths: Path, old: str, new: str, message: str
 ) -> None:
     paths.write_text(PATHS.replace(old, new, 1))
-    said = xenoovs("measure", "paths", paths)
-    assert said.status == 1
-    assert said.err.startswith("dpu.yaml:")
-    assert message in said.err
+    result = xenoovs("measure", "paths", paths)
+    assert result.status == 1
+    assert result.err.startswith("dpu.yaml:")
+    assert message in result.err
 
 
 @pytest.mark.parametrize("demand", ["x", "0", "-1", "nan", "1e99", "1e-99"])
 def test_a_demand_that_is_no_load_is_wrong_usage(xenoovs: CommandLine, paths: Path, demand: str) -> None:
-    said = xenoovs("measure", "paths", paths, f"--demand={demand}")
-    assert said.status == 64
-    assert f"{demand!r} is not a load: write a number above 0, such as 12.5." in said.err
+    result = xenoovs("measure", "paths", paths, f"--demand={demand}")
+    assert result.status == 64
+    assert f"{demand!r} is not a load: write a number above 0, such as 12.5." in result.err
 
 
 def test_files_that_cannot_be_read_or_written_are_named(xenoovs: CommandLine, paths: Path) -> None:
     assert "error: nix: it cannot be read: No such file or directory" in xenoovs("measure", "paths", "nix").err
-    said = xenoovs("measure", "paths", paths, "--weights", "no/such/paths.json")
+    result = xenoovs("measure", "paths", paths, "--weights", "no/such/paths.json")
     assert (
-        said.err
+        result.err
         == "error: no/such/paths.json cannot be written: No such file or directory; name another file with --weights\n"
     )
 
@@ -148,10 +148,10 @@ def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
 def test_the_paths_of_a_dpu_are_listed(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     behind = {"p0": "p0", "pf0hpf": "c1pf0", "en3f0pf0sf0": "pf0sf0"}
     _faked(monkeypatch, *(Device(name, True, 1500, port_name=port_name) for name, port_name in behind.items()))
-    said = xenoovs("measure", "paths", "--list")
-    assert "  - {name: p0-en3f0pf0sf0, kind: soc, capacity: , uses: [{resource: nic-cores}, " in said.out
-    assert "  - {name: p0-pf0hpf, kind: host, capacity: , uses: [{resource: nic-cores}, " in said.out
-    assert "  - {name: p0-pf0hpf-software, kind: software, capacity: , uses: [{resource: arm-cores}]}" in said.out
+    result = xenoovs("measure", "paths", "--list")
+    assert "  - {name: p0-en3f0pf0sf0, kind: soc, capacity: , uses: [{resource: nic-cores}, " in result.out
+    assert "  - {name: p0-pf0hpf, kind: host, capacity: , uses: [{resource: nic-cores}, " in result.out
+    assert "  - {name: p0-pf0hpf-software, kind: software, capacity: , uses: [{resource: arm-cores}]}" in result.out
 
 
 def test_without_a_nic_the_uplink_is_named(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,11 +176,11 @@ def test_a_list_in_json_can_be_filled_in(xenoovs: CommandLine, monkeypatch: pyte
 
 
 def test_a_file_a_list_and_a_bed_exclude_each_other(xenoovs: CommandLine, paths: Path) -> None:
-    said = xenoovs("measure", "paths")
-    assert said.status == 64
-    assert "Name a bed with --lab or --bed to measure, a FILE of paths to plan, or use --list." in said.err
-    said = xenoovs("measure", "paths", paths, "--list")
-    assert (said.status, "--list needs no FILE and no bed" in said.err) == (64, True)
+    result = xenoovs("measure", "paths")
+    assert result.status == 64
+    assert "Name a bed with --lab or --bed to measure, a FILE of paths to plan, or use --list." in result.err
+    result = xenoovs("measure", "paths", paths, "--list")
+    assert (result.status, "--list needs no FILE and no bed" in result.err) == (64, True)
     assert "--uplink and --db belong to --list." in xenoovs("measure", "paths", paths, "--uplink", "p0").err
 
 
@@ -197,17 +197,17 @@ def test_only_a_pair_that_is_apart_may_have_both_rates(
 
 def test_a_run_is_planned_again_with_what_its_pairs_say(xenoovs: CommandLine, tmp_path: Path) -> None:
     (run,) = write(tmp_path, paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2)).iterdir()
-    said = xenoovs("measure", "paths", run)
-    assert said.status == 0, said.err
-    lines = [line.split() for line in said.out.splitlines()]
+    result = xenoovs("measure", "paths", run)
+    assert result.status == 0, result.err
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["fips2", "in", "300k", "300k", "to", "300k", "100us", "5us"] in lines
     assert ["fips2,", "fips3", "same", "120%", "120%", "to", "120%", "shared"] in lines
     assert ["fips2", "opposite", "120%", "120%", "to", "120%", "shared"] in lines
-    assert "limited by fips2 with fips3" in said.out
+    assert "limited by fips2 with fips3" in result.out
     assert (run / "paths.yaml").exists()
     few = write(tmp_path / "few", paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3))
-    said = xenoovs("measure", "paths", next(few.iterdir()))
-    assert "the plan counts an undecided pair as what it reached: more repeats would decide" in said.out
+    result = xenoovs("measure", "paths", next(few.iterdir()))
+    assert "the plan counts an undecided pair as what it reached: more repeats would decide" in result.out
     (other,) = write(tmp_path / "other", rate_run()).iterdir()
     assert "is a run of `measure rate`: name one of `measure paths`" in xenoovs("measure", "paths", other).err
 
@@ -218,12 +218,12 @@ def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_pat
     (run,) = write(tmp_path / "r", replace(whole, samples=whole.samples[first : first + 1])).iterdir()
     out, planned = tmp_path / "paths.json", len(whole.samples)
     lacking = f"{planned - 1} of {planned} samples are missing, and no path to fips2 is measured"
-    said = xenoovs("measure", "paths", run)
-    assert (said.status, f"the plan is incomplete: {lacking}\n" in said.out) == (0, True), said.out
+    result = xenoovs("measure", "paths", run)
+    assert (result.status, f"the plan is incomplete: {lacking}\n" in result.out) == (0, True), result.out
     assert f"# Incomplete: {lacking}.\n" in (run / "paths.yaml").read_text()
-    said = xenoovs("measure", "paths", run, "--weights", out)
-    assert said.status == 1
-    assert said.err == (
+    result = xenoovs("measure", "paths", run, "--weights", out)
+    assert result.status == 1
+    assert result.err == (
         f"error: {out} is not written: in {run} {lacking}; the command that measured it goes on with --resume\n"
     )
     assert not out.exists()

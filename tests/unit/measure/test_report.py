@@ -160,11 +160,11 @@ def test_runs_with_values_of_another_kind_are_a_sentence(
     first, *others = samples.read_text().splitlines(keepends=True)
     text = value if value != "x" else '"x"'
     samples.write_text("".join((re.sub(rf'"{key}": [0-9.]+', lambda _found: f'"{key}": {text}', first), *others)))
-    said = xenoovs("measure", "report", directory)
-    assert said.status in (0, 1)
-    assert said.status == 0 or said.err.startswith("error: "), said.err
-    assert "Traceback" not in said.err
-    assert "\x1b[31m" not in said.out + said.err
+    result = xenoovs("measure", "report", directory)
+    assert result.status in (0, 1)
+    assert result.status == 0 or result.err.startswith("error: "), result.err
+    assert "Traceback" not in result.err
+    assert "\x1b[31m" not in result.out + result.err
 
 
 def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:

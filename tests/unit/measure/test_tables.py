@@ -87,9 +87,9 @@ def test_few_repeats_of_paths_have_no_interval_of_95_percent(capsys: pytest.Capt
     few = paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=2)
     measure_paths._show_measured(measured_paths(few))
     measure_paths._say_few_repeats(measured_paths(few))
-    said = capsys.readouterr().out
-    assert "300k to 300k of 2" in said
-    assert "of 2: from the least to the greatest of so many repeats; an interval needs 5" in said
+    output = capsys.readouterr().out
+    assert "300k to 300k of 2" in output
+    assert "of 2: from the least to the greatest of so many repeats; an interval needs 5" in output
     assert "# interval: the least and the greatest, of 2 repeats." in measured_file(few)
     assert "# interval: 95 % confidence, of 5 repeats." in measured_file(paths_run({"fips2": 300e3}))
 
@@ -104,7 +104,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("paths", "--help"), "Measure the paths of a DPU"),
         (("completion", "--help"), "the time of the slowest counts"),
@@ -113,9 +113,9 @@ main(sys.argv[1:])
     ],
 )
 def test_without_the_libraries_of_the_extra_a_sentence_says_what_to_install(
-    arguments: tuple[str, ...], said: str
+    arguments: tuple[str, ...], message: str
 ) -> None:
     argv = [sys.executable, "-c", _WITHOUT, "measure", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert said in f"{done.stdout}{done.stderr}"
+    assert message in f"{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr

@@ -54,10 +54,10 @@ def test_headers_and_other_messages_are_no_rules() -> None:
 
 
 def test_a_trial_matches_the_same_packets_but_only_in_hardware() -> None:
-    told = (1, 3, 22, 86)
-    matched = [attribute for attribute in _rule(ACCEPTED).options if kind_of(attribute) not in told]
+    known = (1, 3, 22, 86)
+    matched = [attribute for attribute in _rule(ACCEPTED).options if kind_of(attribute) not in known]
     trial = _trial(ACCEPTED)
-    assert [attribute for attribute in trial if kind_of(attribute) not in told] == matched
+    assert [attribute for attribute in trial if kind_of(attribute) not in known] == matched
     assert find_attribute(trial, 22) == struct.pack("=I", 2)
     assert find_attribute(trial, 86) is None
     # The mask 0.0.0.1 of the source, which the command tc refuses to take.

@@ -55,7 +55,7 @@ def test_another_form_is_an_error(vtysh: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "advice"),
+    ("stderr", "advice"),
     [
         ("bgpd is not running", "set `bgpd=yes`"),
         ("Exiting: failed to connect to any daemons.", "systemctl start frr"),
@@ -63,8 +63,8 @@ def test_another_form_is_an_error(vtysh: Path, text: str) -> None:
         ("% Unknown command: show bgp", "vtysh: % Unknown command"),
     ],
 )
-def test_a_vtysh_that_fails_says_what_to_do(vtysh: Path, said: str, advice: str) -> None:
-    vtysh.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 1\n')
+def test_a_vtysh_that_fails_says_what_to_do(vtysh: Path, stderr: str, advice: str) -> None:
+    vtysh.write_text(f'#!/bin/sh\necho "{stderr}" >&2\nexit 1\n')
     with pytest.raises(FrrUnavailable, match=advice):
         read_bgp_routes((VIP,))
     assert isinstance(read_bgp((VIP,)), Unknown)

@@ -46,12 +46,12 @@ def heard(talk: Talk, directory: Path) -> tuple[list[Ports], str]:
     async def main() -> tuple[list[Ports], str]:
         socket = directory / "db.sock"
         server = await asyncio.start_unix_server(talk, str(socket))
-        told: list[Ports] = []
+        received: list[Ports] = []
         try:
             async for ports in follow_ports(f"unix:{socket}"):
-                told.append(ports)
+                received.append(ports)
         except SwitchUnreachable as end:
-            return told, str(end)
+            return received, str(end)
         finally:
             server.close()
         raise AssertionError("a feed ends by an error alone")
@@ -69,13 +69,13 @@ def test_ports_and_their_changes(tmp_path: Path) -> None:
             await writer.drain()
         writer.close()
 
-    told, end = heard(talk, tmp_path)
-    assert [{name: port.link_up for name, port in ports["br0"].items()} for ports in told] == [
+    received, end = heard(talk, tmp_path)
+    assert [{name: port.link_up for name, port in ports["br0"].items()} for ports in received] == [
         {"br0": None, "p1": True},
         {"br0": None, "p1": False},
         {"br0": None},
     ]
-    assert told[0]["br0"]["p1"].ofport == 2
+    assert received[0]["br0"]["p1"].ofport == 2
     assert "ovsdb-server has closed the connection" in end
 
 
@@ -93,17 +93,17 @@ def test_an_echo_is_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("sent", "reason"),
     [
         (b'{"id":0,"result":null,"error":"no database"}', "refuses to send its tables: no database"),
         (b"HTTP/1.1 400 }{", "closed the connection"),
         (b"[1]{}", "this is no ovsdb-server"),
     ],
 )
-def test_others_than_ovsdb_server(said: bytes, reason: str, tmp_path: Path) -> None:
+def test_others_than_ovsdb_server(sent: bytes, reason: str, tmp_path: Path) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(65536)
-        writer.write(said)
+        writer.write(sent)
         writer.close()
 
     assert reason in heard(talk, tmp_path)[1]

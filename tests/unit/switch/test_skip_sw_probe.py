@@ -57,9 +57,9 @@ def _notes(directory: Path) -> list[str]:
 
 
 def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
-    told = DriverAnswer(95, "Operation not supported", WORDS)
+    answer = DriverAnswer(95, "Operation not supported", WORDS)
     asked = SkipSwProber(kernel, tmp_path).ask(ALL)
-    assert asked == {_cookie(UNSUPPORTED_KEY): told, _cookie(UNSUPPORTED_ACTION): told}
+    assert asked == {_cookie(UNSUPPORTED_KEY): answer, _cookie(UNSUPPORTED_ACTION): answer}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
@@ -148,16 +148,16 @@ def _at_preference(body: bytes, preference: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("own", "highest", "told"),
+    ("own", "highest", "message"),
     [(40, 16, "mlx5_core: Requested priority value is not supported"), (40, 65535, None), (2, 16, None)],
 )
-def test_a_rule_is_refused_for_its_own_preference(own: int, highest: int, told: str | None, tmp_path: Path) -> None:
+def test_a_rule_is_refused_for_its_own_preference(own: int, highest: int, message: str | None, tmp_path: Path) -> None:
     """Each new mask gets the next preference. A trial at a low one was accepted, and the reason was `not-retried`."""
     kernel = _RoomNow(tmp_path / "kernel", highest)
     rules = [_at_preference(body, own) for body in RULES]
     kernel.put(rules)
     (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
-    assert (answer.message, answer.is_about_trial) == (told, False)
+    assert (answer.message, answer.is_about_trial) == (message, False)
     assert (kernel.rules(), _notes(tmp_path)) == (rules, [])
 
 

@@ -40,13 +40,13 @@ class _Reader:
         return self.flows
 
 
-def _told(selection: Selection, reader: _Reader) -> Selection:
+def _with_evidence(selection: Selection, reader: _Reader) -> Selection:
     return Attribution(INDEX, "ovsbr1", lambda _: None, reader).attribute(selection)
 
 
 def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
     reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
-    candidates = _told(_lineup(_line(), _line(ufid="b")), reader).candidates
+    candidates = _with_evidence(_lineup(_line(), _line(ufid="b")), reader).candidates
     assert [one.unwildcarded.flows for one in candidates if one.unwildcarded] == [(TOS,), (TOS,)]
     assert [(one.unwildcarded.fields, one.unwildcarded.added) for one in candidates if one.unwildcarded] == [
         ((("nw_tos", 0xFC),), frozenset(("nw_tos",)))
@@ -55,7 +55,7 @@ def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
 
 
 def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
-    (candidate,) = _told(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).candidates
+    (candidate,) = _with_evidence(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).candidates
     assert candidate.unwildcarded is not None
     assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
 
@@ -63,7 +63,7 @@ def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
 @pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
 def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
     reader = _Reader(TOS)
-    (candidate,) = _told(_lineup(_line(tos="", layer=layer)), reader).candidates
+    (candidate,) = _with_evidence(_lineup(_line(tos="", layer=layer)), reader).candidates
     assert (candidate.unwildcarded, reader.calls) == (None, 0)
 
 
@@ -77,17 +77,17 @@ def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
 def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() -> None:
     """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
     refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-    selection = _told(_lineup(_line()), _Reader(TOS))
+    selection = _with_evidence(_lineup(_line()), _Reader(TOS))
     (found,) = diagnose(selection, Evidence(host(), driver={UFID: refused}))
     assert [reason.cause for reason in found.reasons] == [Cause.REFUSED_BY_DRIVER, Cause.UNWILDCARDED]
     assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].fix
 
 
 def test_without_asking_the_driver_the_flow_comes_before_the_silent_refusal() -> None:
-    (found,) = diagnose(_told(_lineup(_line()), _Reader(TOS)), Evidence(host()))
+    (found,) = diagnose(_with_evidence(_lineup(_line()), _Reader(TOS)), Evidence(host()))
     assert [reason.cause for reason in found.reasons] == [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]
 
 
 def test_what_is_merely_possible_does_not_hide_that_it_was_not_offered() -> None:
-    (found,) = diagnose(_told(_lineup(_line(layer="dp:ovs")), _Reader(TOS)), Evidence(host()))
+    (found,) = diagnose(_with_evidence(_lineup(_line(layer="dp:ovs")), _Reader(TOS)), Evidence(host()))
     assert [reason.cause for reason in found.reasons] == [Cause.NOT_RETRIED, Cause.UNWILDCARDED]

@@ -62,11 +62,11 @@ def test_a_filter_selects_a_megaflow_of_a_block(question: MegaflowFilter, is_ask
 def test_megaflows_outside_all_blocks_are_selected_only_by_address_or_ufid(
     question: MegaflowFilter, is_asked: bool
 ) -> None:
-    stranger = parse_megaflow(
+    other = parse_megaflow(
         "ufid:08150000-0000-0000-0000-000000000000, recirc_id(0),in_port(p0),eth_type(0x0806), packets:1, bytes:60, "
         "used:never, dp:ovs, actions:p1"
     )
-    assert bool(_lineup(stranger, question=question).candidates) is is_asked
+    assert bool(_lineup(other, question=question).candidates) is is_asked
 
 
 def test_every_candidate_has_a_reason() -> None:
@@ -86,11 +86,11 @@ def test_without_a_current_reason_the_megaflow_was_installed_too_early() -> None
 
 def test_what_the_datapath_itself_says_comes_first() -> None:
     remark = "match unsupported: ct_state=+new"
-    told = parse_megaflow(
+    reported = parse_megaflow(
         "ufid:43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32, recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, "
         f"used:never, dp:ovs, actions:trunc(64),p1, dp-offload-info:{remark}"
     )
-    (found,) = diagnose(_lineup(told), Evidence(host(offload=OFF, config={})))
+    (found,) = diagnose(_lineup(reported), Evidence(host(offload=OFF, config={})))
     assert [reason.cause for reason in found.reasons] == [
         Cause.REPORTED_BY_DATAPATH,
         Cause.HW_OFFLOAD_OFF,
@@ -125,11 +125,9 @@ def test_megaflows_with_equal_reasons_are_one_group() -> None:
 
 def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
     """Asked about a source, `why` called the packets of all that may have it packets of one backend."""
-    stranger = parse_megaflow(
-        "in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1"
-    )
+    other = parse_megaflow("in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1")
     question = MegaflowFilter(source=ip_address("198.18.0.1"))
-    found = diagnose(_lineup(megaflow("dp:ovs"), stranger, question=question), Evidence(host()))
+    found = diagnose(_lineup(megaflow("dp:ovs"), other, question=question), Evidence(host()))
     assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
 
 

@@ -21,8 +21,8 @@ def remarks(*lines: str, is_filtered: bool = False) -> list[str]:
 
 def test_a_dump_of_offloaded_megaflows_alone_may_be_filtered() -> None:
     assert watched(IN_HARDWARE, IN_HARDWARE).all_offloaded
-    (told,) = remarks(IN_HARDWARE, is_filtered=True)
-    assert "type=offloaded" in told
+    (remark,) = remarks(IN_HARDWARE, is_filtered=True)
+    assert "type=offloaded" in remark
 
 
 def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
@@ -31,8 +31,8 @@ def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
 
 
 def test_the_dummy_provider_is_a_remark() -> None:
-    (told,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
-    assert told.startswith("1 megaflow of the dummy offload provider")
+    (remark,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
+    assert remark.startswith("1 megaflow of the dummy offload provider")
 
 
 def test_the_words_of_open_vswitch_are_shown() -> None:
@@ -46,5 +46,5 @@ def test_miniflow_bits_are_no_reason() -> None:
 
 
 def test_pmd_threads_hold_copies() -> None:
-    (told,) = remarks("flow-dump from pmd on cpu core: 1", "flow-dump from pmd on cpu core: 2")
-    assert "2 PMD threads" in told
+    (remark,) = remarks("flow-dump from pmd on cpu core: 1", "flow-dump from pmd on cpu core: 2")
+    assert "2 PMD threads" in remark

@@ -38,8 +38,8 @@ def test_the_share_in_hardware_is_of_packets_and_none_without_any() -> None:
 
 
 def test_json_says_everything_in_names_and_numbers() -> None:
-    told = json.loads(json.dumps(to_json(_findings())))
-    assert (told["conclusion"], told["exit_code"]) == ("not_all_in_hardware", 2)
-    assert told["total"]["blocks"] == {verdict.value: 0 for verdict in Verdict} | {"HW": 1, "TC_SW": 1, "ABSENT": 2}
-    assert [block["verdict"] for block in told["blocks"]] == ["HW", "TC_SW", "ABSENT", "ABSENT"]
-    assert told["blocks"][0]["flow"].startswith("cookie=0x786f")
+    report = json.loads(json.dumps(to_json(_findings())))
+    assert (report["conclusion"], report["exit_code"]) == ("not_all_in_hardware", 2)
+    assert report["total"]["blocks"] == {verdict.value: 0 for verdict in Verdict} | {"HW": 1, "TC_SW": 1, "ABSENT": 2}
+    assert [block["verdict"] for block in report["blocks"]] == ["HW", "TC_SW", "ABSENT", "ABSENT"]
+    assert report["blocks"][0]["flow"].startswith("cookie=0x786f")

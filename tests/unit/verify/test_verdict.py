@@ -11,7 +11,7 @@ LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict"),
+    ("text", "verdict"),
     [
         (", offloaded:yes, dp:tc", Verdict.HW),
         (", offloaded:yes, dp:doca", Verdict.HW),
@@ -21,8 +21,8 @@ LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
         (", dp:dpdk", Verdict.SW),
     ],
 )
-def test_the_verdict_follows_from_layer_and_offloaded(said: str, verdict: Verdict) -> None:
-    assert verdict_of(parse_megaflow(LINE.format(said))) is verdict
+def test_the_verdict_follows_from_layer_and_offloaded(text: str, verdict: Verdict) -> None:
+    assert verdict_of(parse_megaflow(LINE.format(text))) is verdict
 
 
 def test_a_dump_without_m_gives_no_verdict() -> None:

@@ -27,10 +27,10 @@ def test_the_flow_that_takes_packets_of_a_block_is_named(tmp_path: Path, xenoovs
     (tmp_path / "dump").write_text(LINE)
     (tmp_path / "flows").write_text(f" cookie=0x1, {FLOW}\n")
     options = ("--from-dump", tmp_path / "dump", "--from-flows", tmp_path / "flows", "--service", "dns", "-o", "json")
-    said = xenoovs("why", GOLDEN / "dns.yaml", *options)
-    (row,) = json.loads(said.out)["megaflows"]
+    result = xenoovs("why", GOLDEN / "dns.yaml", *options)
+    (row,) = json.loads(result.out)["megaflows"]
     first = row["reasons"][0]
-    assert (said.status, first["cause"]) == (2, "overridden")
+    assert (result.status, first["cause"]) == (2, "overridden")
     assert "packets of 1 block of dns match this megaflow" in first["text"]
     assert first["evidence"][0].startswith("foreign flow: cookie=0x1, priority=3000")
 
@@ -45,8 +45,8 @@ def test_samples_of_the_bridge_come_with_the_command_that_ends_them() -> None:
 
 def test_a_wide_flow_overrides_all_blocks(tmp_path: Path, xenoovs: CommandLine) -> None:
     (tmp_path / "dump").write_text(LINE.replace("src=198.18.0.64,", "src=0.0.0.0/0.0.0.0,"))
-    said = xenoovs("why", GOLDEN / "dns.yaml", "--from-dump", tmp_path / "dump")
-    assert (said.status, "packets of 7 blocks of dns match this megaflow" in said.out) == (2, True)
+    result = xenoovs("why", GOLDEN / "dns.yaml", "--from-dump", tmp_path / "dump")
+    assert (result.status, "packets of 7 blocks of dns match this megaflow" in result.out) == (2, True)
 
 
 def test_tagged_clients_are_remarked_with_their_cost() -> None:

@@ -62,14 +62,14 @@ def test_commands_of_xenoovs_run_without_a_new_python(machine: VirtualMachine) -
 def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "my.yaml"
     command = GuestCommand(("cat", "my.yaml"), str(file.parent), files={str(file): "version: 1\n"})
-    said = list(conversation(machine, command, stdin="", timeout_s=30.0))
-    assert said == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
+    received = list(conversation(machine, command, stdin="", timeout_s=30.0))
+    assert received == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
 
 
 def test_on_a_terminal_the_command_sees_one_of_that_size(machine: VirtualMachine) -> None:
     command = GuestCommand(("sh", "-c", "stty size"), terminal=(33, 101))
-    said = list(conversation(machine, command, stdin="", timeout_s=30.0))
-    assert said == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
+    received = list(conversation(machine, command, stdin="", timeout_s=30.0))
+    assert received == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
 
 
 def test_what_takes_too_long_is_given_up_and_killed(machine: VirtualMachine, tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: Virt
     pid = machine.pid
     assert pid is not None
     command = GuestCommand(("sh", "-c", "echo up; exec sleep 60"))
-    said = conversation(machine, command, stdin="", timeout_s=30.0)
-    assert next(said) == (FrameKind.OUTPUT, b"up\n")
+    received = conversation(machine, command, stdin="", timeout_s=30.0)
+    assert next(received) == (FrameKind.OUTPUT, b"up\n")
     os.killpg(pid, signal.SIGKILL)
     with pytest.raises(LabError, match=r"the virtual machine has ended.*\n.*\nKernel panic - not syncing"):
-        next(said)
+        next(received)
 
 
 def test_a_machine_that_is_not_there(tmp_path: Path) -> None:

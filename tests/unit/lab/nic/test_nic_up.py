@@ -61,17 +61,17 @@ def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    ("does", "message"),
     [
         ("refuse", "QEMU does not start: qemu: cannot set up guest memory"),
         ("die", "the virtual machine does not run; its console .* said last:\nKernel panic - not syncing"),
     ],
 )
 def test_a_machine_that_does_not_boot_is_removed_again(
-    labs: Path, monkeypatch: pytest.MonkeyPatch, does: str, told: str
+    labs: Path, monkeypatch: pytest.MonkeyPatch, does: str, message: str
 ) -> None:
     monkeypatch.setenv("QEMU_DOES", does)
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         up.up("one", balancer(), guest="guest", directory=labs)
     assert not (labs / "one").exists()
     assert marked_processes(machine.MACHINE_MARK, str(labs / "one" / "vm")) == ()
@@ -93,14 +93,14 @@ def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) 
 
 
 @pytest.mark.parametrize(
-    ("ports", "told"),
+    ("ports", "message"),
     [
         (", ".join(f"p{i}" for i in range(2, 10)), "the emulated NIC has 8 ports, the config needs 10"),
         ("a-name-of-14-ch", "'a-name-of-14-ch' cannot be a port of the emulated NIC"),
     ],
 )
-def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, told: str) -> None:
-    with pytest.raises(LabError, match=told):
+def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, message: str) -> None:
+    with pytest.raises(LabError, match=message):
         up.up("one", balancer(ports), guest="guest", directory=labs)
     assert not labs.exists()
 
@@ -109,8 +109,10 @@ def test_everything_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "xenoovs.lab.nic.machine.shutil.which", lambda name: None if name in ("make", "qemu-system-x86_64") else name
     )
-    told = "needs qemu-system-x86_64, make; on Debian: `apt-get install --no-install-recommends make qemu-system-x86`"
-    with pytest.raises(LabError, match=told):
+    message = (
+        "needs qemu-system-x86_64, make; on Debian: `apt-get install --no-install-recommends make qemu-system-x86`"
+    )
+    with pytest.raises(LabError, match=message):
         machine.check_needs()
 
 
