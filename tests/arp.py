@@ -1,4 +1,4 @@
-"""ARP packets as the simulation takes them."""
+"""ARP packets in the form that the simulation reads."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ XENOOVS = Path(sys.executable).parent / "xenoovs"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command answered."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -53,7 +53,7 @@ class CommandLine:
 
 
 def start(*arguments: object, env: Mapping[str, str] | None = None, netns: str | None = None) -> subprocess.Popen[str]:
-    """A process of its own, its output in pipes. `netns`: the network namespace that it runs in."""
+    """Start the command in a process of its own, with its output in pipes. `netns`: its network namespace."""
     enter = [] if netns is None else ["ip", "netns", "exec", netns]
     return subprocess.Popen(
         [*enter, str(XENOOVS), *map(str, arguments)],

@@ -51,9 +51,9 @@ def observed(flows: Iterable[Flow], *, packets: int = 0, age_s: float = 0.0) -> 
 
 
 def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, BlockMove], ...]:
-    """Return the blocks on their way on a switch, each with its service id; no config is asked."""
-    nobody = Balancer(Uplinks("", (), "", OtherTraffic.LEAVE), ())
-    _, transition = read(seen, nobody)
+    """Return the moving blocks on a switch, each with its service id. No config is needed."""
+    empty = Balancer(Uplinks("", (), "", OtherTraffic.LEAVE), ())
+    _, transition = read(seen, empty)
     return tuple((service_id, move) for service_id, moves in transition.services for move in moves)
 
 

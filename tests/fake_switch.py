@@ -1,4 +1,4 @@
-"""A switch in memory, for tests of logic and faults. It changes tables as Open vSwitch does, and fails when told to."""
+"""A switch in memory, for tests of logic and faults. It changes tables as Open vSwitch does; tests inject faults."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class FakeSwitch:
         self._lost_answer = error
 
     def install(self, bridge: str, flows: Iterable[Flow]) -> None:
-        """Put flows there, of any owner, unseen by `applied`."""
+        """Add flows of any owner without an entry in `applied`."""
         self._tables[bridge] |= {flow.key: ObservedFlow(flow, 0, 0, 0.0) for flow in flows}
 
     def set_ports(self, state: BridgeState) -> None:
-        """Let a bridge that is there have other ports."""
+        """Change the ports of an existing bridge."""
         self._states[state.name] = state
 
     def restart(self, bridge: str) -> None:
@@ -65,11 +65,11 @@ class FakeSwitch:
         self._restarts += 1
 
     def remove_flow(self, bridge: str, key: FlowKey) -> None:
-        """Let somebody else delete a flow."""
+        """Delete a flow as another program would."""
         del self._tables[bridge][key]
 
     def count(self, bridge: str, packets: Mapping[FlowKey, int], *, packet_bytes: int = 100) -> None:
-        """Let packets meet flows."""
+        """Let packets match flows."""
         table = self._tables[bridge]
         for key, number in packets.items():
             seen = table[key]

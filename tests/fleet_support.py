@@ -44,7 +44,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
 
 
 def given(view: FleetView, text: str, state: IntentState = IntentState.STAGED, *, soak_s: int = 0) -> FleetView:
-    """The view after `fleet apply`, before the controller has seen it."""
+    """The view after `fleet apply`, before the controller has read it."""
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "operator", "", 0, state, soak_s)
     return committed(view, Changes(intents={number: intent}))

@@ -41,7 +41,7 @@ def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
 
 
 def homes_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
-    """The flows that remember home blocks of backends that do not serve all of theirs now, by service id."""
+    """The flows that store home blocks of backends that do not serve all of them now, by service id."""
     return _by_service(flow for flow in flows if stage_number(flow) == Stage.HOME.value)
 
 
@@ -51,7 +51,7 @@ def is_pinned(flow: Flow) -> bool:
 
 
 def _settled(flows: tuple[Flow, ...]) -> Iterator[Flow]:
-    """Blocks in a drain as they will be; those of which nothing is remembered go nowhere."""
+    """Blocks in a drain as they will be; those without a stored home go nowhere."""
     later = {flow.match: flow.actions for flow in flows if stage_number(flow) == Stage.DRAIN_TARGET.value}
     return (replace(flow, actions=later.get(flow.match, ())) if is_pinned(flow) else flow for flow in flows)
 

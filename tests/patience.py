@@ -1,4 +1,4 @@
-"""How long tests wait for what must come: far longer than it takes, as the machine may have other work."""
+"""How long tests wait for a state: far longer than it takes, because the machine may be busy."""
 
 from __future__ import annotations
 

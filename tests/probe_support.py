@@ -1,4 +1,4 @@
-"""What tests of probes need: an event loop that must be left as it was, and answerers that misbehave as a test says."""
+"""Helpers for tests of probes: a loop that must be left as it was, and servers with faults that a test selects."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def web() -> ServiceView:
 
 
 def dns() -> ServiceView:
-    """A service that nobody has looked at, with a name that a page must escape."""
+    """A service without an offload sample, with a name that a page must escape."""
     return ServiceView(
         name="dns<script>alert(1)</script>",
         service_id=9,

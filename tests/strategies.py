@@ -168,7 +168,7 @@ def sources(family: Family) -> st.SearchStrategy[IPAddress]:
 
 
 def packets(balancer: Balancer) -> st.SearchStrategy[Packet]:
-    """A packet for one of the services, nearly for one, or for nobody."""
+    """A packet for one of the services, nearly for one, or for none."""
     near = _near_packets(balancer)
     if not balancer.services:
         return near

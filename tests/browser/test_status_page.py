@@ -1,4 +1,4 @@
-"""The status page in a real browser: it shows what the snapshot says, complains of nothing, asks nobody else."""
+"""The status page in a real browser: it shows the snapshot, logs no errors, and sends no request to other hosts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def texts(tab: Tab, selector: str) -> list[str]:
     return found
 
 
-def test_it_shows_what_the_snapshot_says(browser: str) -> None:
+def test_it_shows_the_values_of_the_snapshot(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
         assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
@@ -96,7 +96,7 @@ def test_the_strip_has_the_blocks_in_their_places(browser: str) -> None:
     play(browser, scenario)
 
 
-def test_it_is_made_anew_by_itself_and_asks_only_the_agent(browser: str) -> None:
+def test_it_refreshes_itself_and_requests_only_from_the_agent(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
         served.shown = replace(snapshot(), is_paused=True)
@@ -107,7 +107,7 @@ def test_it_is_made_anew_by_itself_and_asks_only_the_agent(browser: str) -> None
     play(browser, scenario)
 
 
-def test_it_says_so_when_the_agent_is_silent(browser: str) -> None:
+def test_it_reports_that_the_agent_does_not_answer(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.open(served.url)
         served.is_broken = True
@@ -153,7 +153,7 @@ def test_without_javascript_it_can_be_read(browser: str) -> None:
     play(browser, scenario)
 
 
-def test_a_block_tells_mask_backend_and_verdict_under_the_pointer(browser: str) -> None:
+def test_a_block_shows_mask_backend_and_verdict_under_the_pointer(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.look(width=1280)
         await tab.open(served.url)

@@ -127,7 +127,7 @@ def test_bars_of_a_service_have_one_length(browser: str, url: str, width: int) -
     asyncio.run(run())
 
 
-def test_blocks_can_be_gone_through_by_keys_while_the_page_is_made_anew(browser: str, url: str) -> None:
+def test_keys_move_through_blocks_while_the_page_refreshes(browser: str, url: str) -> None:
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.open(url)

@@ -1,6 +1,6 @@
-"""Every kind of mistake in a config, with exactly what is said about it.
+"""Every kind of mistake in a config, with its exact message.
 
-Run this file as a program to write the messages anew after a change of wording; then read the difference.
+Run this file as a program to rewrite the messages after a change of wording; then read the difference.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def _named(call: str) -> str:
     return f"{call} VALUE" if is_short else call
 
 
-def _said() -> Iterator[tuple[str, str]]:
+def _calls_in_code() -> Iterator[tuple[str, str]]:
     """Yield (module, command line) for every call that a help text, a message or a comment names."""
     for module in sorted((ROOT / "xenoovs").glob("**/*.py")):
         text = module.read_text(encoding="utf-8")
@@ -131,7 +131,7 @@ def _problem(words: list[str]) -> str | None:
     return f"{rest} are too many" if rest else None
 
 
-_LINES = sorted({*_shown(), *_said()})
+_LINES = sorted({*_shown(), *_calls_in_code()})
 
 
 @pytest.mark.parametrize(("page", "line"), _LINES)

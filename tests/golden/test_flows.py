@@ -1,4 +1,4 @@
-"""The cases of flows/ compile to the bytes that are committed; `pytest --update-golden` writes them anew."""
+"""The cases of flows/ compile to the bytes that are committed; `pytest --update-golden` rewrites them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_text_reads_back(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", WITH_ORIGINAL)
-def test_the_original_reads_back_whatever_it_says(case: str) -> None:
-    """Conditions and actions that xenoovs does not know are kept; in the text the former stand last."""
+def test_the_original_text_reads_back(case: str) -> None:
+    """Unknown conditions and actions are preserved; unknown conditions come last in the text."""
     for line in file_of(case, "original.txt").read_text().splitlines():
         flow = parse_flow(line)
         assert parse_flow(render_flow(flow)) == flow

@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference are those that are committed; `make docs` writes them anew."""
+"""The generated pages of docs/reference are those that are committed; `make docs` regenerates them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGES = pages()
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_the_page_is_what_the_code_says(name: str) -> None:
+def test_the_page_is_as_generated(name: str) -> None:
     assert (REFERENCE / name).read_text(encoding="utf-8") == PAGES[name], "run `make docs` and commit what it writes"
 
 

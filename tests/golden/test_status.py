@@ -1,4 +1,4 @@
-"""What `status` shows of an agent, and the same as the API answers it."""
+"""What `status` shows of an agent, as text and as the JSON of the API."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_profile_is_as_recorded(xenoovs: CommandLine, profile: ModuleType, *, 
 
 
 @pytest.mark.parametrize("options", [[], ["--size", "1518", "--clients", "1000"]], ids=["any", "clients"])
-def test_every_stream_meets_its_block(profile: ModuleType, options: list[str]) -> None:
+def test_every_stream_matches_its_block(profile: ModuleType, options: list[str]) -> None:
     program = compile_config(parse_config(SERVICES, file="my.yaml"))
     tables, chance = tables_of(program.flows), random.Random(1)
     streams = profile.register().get_streams(direction=0, port_id=0, tunables=options)

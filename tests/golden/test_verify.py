@@ -143,7 +143,7 @@ def test_blocks_behind_a_tunnel_that_the_cpu_encrypts_belong_in_software(
 
 
 def test_bug_all_blocks_left_to_the_cpu_are_not_in_hardware(xenoovs: CommandLine, tmp_path: Path) -> None:
-    """The exit status was right, and the word beside it was `in_hardware`."""
+    """The exit status was right, but the JSON field `conclusion` was `in_hardware`."""
     dump = tmp_path / "cpu.dump"
     first, second = (HERE / "encrypted.dump").read_text().splitlines()
     dump.write_text(f"{first}\n")
@@ -160,7 +160,7 @@ def test_bug_all_blocks_left_to_the_cpu_are_not_in_hardware(xenoovs: CommandLine
     assert json.loads(result.out)["conclusion"] == "in_hardware"
 
 
-def test_lint_says_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine) -> None:
+def test_lint_reports_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine) -> None:
     result = xenoovs("lint", HERE / "encrypted.yaml")
     assert (result.status, result.err) == (0, "")
     assert "encapsulation stays with the CPU at gnv0-c000020b" in result.out
@@ -180,7 +180,7 @@ def test_wrapped_lines_make_no_difference() -> None:
 
 
 @pytest.mark.parametrize("name", ["in_hardware", "table_full"])
-def test_each_recorded_filter_has_a_megaflow_that_says_the_same(name: str) -> None:
+def test_each_recorded_filter_agrees_with_its_megaflow(name: str) -> None:
     from xenoovs.datapath.tc import cookie_of_ufid
 
     lines = [line for line in (HERE / f"{name}.dump").read_text().splitlines() if "dp:tc" in line]

@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what was not asked for; look at the machine before the first test. Raises UsageError."""
+    """Deselect tests that were not named; check the machine before the first test. Raises UsageError."""
     asked = re.search(r"\bhardware\b", str(config.option.markexpr)) is not None
     may_change = bool(config.getoption("--change-settings", default=False))
     left_out = [item for item in items if not _wanted(item, asked=asked, may_change=may_change)]

@@ -56,13 +56,13 @@ def test_action_that_stays_in_software(rig: Rig, to: str, action: str) -> None:
     foreign = rig.send(FEW, to=to)
     assert_all_in_hardware(before, burst, rig.look())
     assert_foreign_agrees(rig, foreign, to=to)
-    # Open vSwitch asks no NIC for a truncated output; drivers may take the bridge's own port (mlx5 since Linux 5.16).
+    # Open vSwitch offloads no truncated output; drivers may accept the bridge's own port (mlx5 since Linux 5.16).
     assert to == LOCAL or foreign.woken.total() == foreign.sent
 
 
 def test_idle_is_no_failure(rig: Rig) -> None:
     rig.prime()
-    # Until hardware has counted something, nothing is said of it.
+    # Until hardware has counted a packet, the report has no value for it.
     rig.send()
     assert rig.look().exit_code == 0
     rig.wait_until_idle()
@@ -114,7 +114,7 @@ def test_hw_tc_offload_off(options: Options, directory: Path) -> None:
 
 
 def assert_ours_unharmed(rig: Rig) -> None:
-    """The service is in hardware beside other traffic; of that, everybody says the same."""
+    """The service is in hardware beside other traffic; all tools agree on the other traffic."""
     rig.prime(FEW, to=OTHER)
     rig.prime()
     before, foreign, burst = rig.look(), rig.send(FEW, to=OTHER), rig.send()

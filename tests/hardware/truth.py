@@ -1,4 +1,4 @@
-"""What must agree: packets that came out and those that the CPU saw, the driver's counters, and what xenoovs says."""
+"""What must agree: packets that came out, packets that the CPU saw, the counters of the driver, and our report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What xenoovs says (`verify-offload -o json`), and what traffic control has at p0 for the service."""
+    """The report of xenoovs (`verify-offload -o json`), and the filters of traffic control at p0 for the service."""
 
     exit_code: int
     report: Any
@@ -36,7 +36,7 @@ class Look:
 
 
 def assert_all_in_hardware(before: Look, burst: Burst, after: Look) -> None:
-    """Everything arrived, the CPU saw none of it, and xenoovs says so to the packet."""
+    """All packets arrived, the CPU received none, and xenoovs reports exactly these numbers."""
     assert burst.delivered.total() == burst.sent
     assert burst.woken == Counter()
     assert (after.exit_code, verdicts(after) - {"ABSENT"}) == (0, {"HW"})

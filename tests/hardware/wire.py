@@ -61,7 +61,7 @@ class Socket:
                 found[Seen(str(source), str(destination), frame[:6].hex(":"))] += 1
 
     def close(self) -> None:
-        """Release the socket; the device forgets that it had to listen to everything."""
+        """Close the socket; the device leaves promiscuous mode."""
         self._socket.close()
 
 

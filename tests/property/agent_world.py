@@ -82,7 +82,7 @@ class AgentWorld:
         return self.now
 
     def start_agent(self) -> None:
-        """As after a kill: nothing is known but config, overrides, and what the switch says."""
+        """As after a kill: only the config, the overrides and the flows of the switch are known."""
         self.engine, self.next_s, self.wanted, self.urgent = Engine(self.switch), self.now, True, False
         self.agent = DrivenAgent(self.balancer, self)
         self.ramps: Ramps = {}
@@ -201,7 +201,7 @@ class AgentWorld:
         return [seen.flow for seen in self.switch.all_flows("ovsbr1").values()]
 
     def held(self) -> set[tuple[str, str]]:
-        """Service and backend: who is down and has clients all the same."""
+        """Service and backend of each backend that is down and still has clients."""
         return {(service, name) for service, names in self.agent.state.held.items() for name in names}
 
     def is_calm(self) -> bool:
@@ -217,5 +217,5 @@ class AgentWorld:
 
 
 def blocks(flows: Iterable[Flow]) -> dict[int, tuple[Piece, ...]]:
-    """Who has which clients, by service id."""
+    """The owners of all clients, by service id."""
     return {service: pieces(of_one) for service, of_one in blocks_by_service(flows).items()}

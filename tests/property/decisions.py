@@ -13,7 +13,7 @@ from xenoovs.partition.block import Block
 
 NOW_S = 1000.0
 OFPORTS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
-STRANGER = "0e:00:00:00:00:01@p1"
+UNKNOWN_HOP = "0e:00:00:00:00:01@p1"
 """An owner that no backend is: the text of a next hop."""
 
 
@@ -39,7 +39,7 @@ def owned(draw: st.DrawFn, tiles: Sequence[Block], owners: Sequence[str | None])
 @st.composite
 def service_decisions(draw: st.DrawFn, service: Service) -> ServiceDecision:
     """Where `home` has no block, `active` has none either."""
-    names = [*(backend.name for backend in service.backends), STRANGER]
+    names = [*(backend.name for backend in service.backends), UNKNOWN_HOP]
     tiles = draw(tilings(most_depth=min(service.key.max_width, 7)))
     home = draw(owned(tiles, (*names, None)))
     if draw(st.booleans()):
@@ -53,7 +53,7 @@ def service_decisions(draw: st.DrawFn, service: Service) -> ServiceDecision:
 
 @st.composite
 def moves_of(draw: st.DrawFn, service: Service, active: Blocks) -> tuple[BlockMove, ...]:
-    names = [*(backend.name for backend in service.backends), STRANGER]
+    names = [*(backend.name for backend in service.backends), UNKNOWN_HOP]
     learns = service.claim.protocol in (None, Protocol.TCP)
     found = []
     for block, new in active.rows:

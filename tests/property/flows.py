@@ -89,7 +89,7 @@ def some_masked(draw: st.DrawFn, fields: Sequence[Field]) -> list[Masked]:
 
 @st.composite
 def matches(draw: st.DrawFn, ports: Sequence[str] = PORTS) -> Match:
-    """Matches of the five shapes of packets that xenoovs tells apart."""
+    """Matches of the five shapes of packets that xenoovs distinguishes."""
     conditions = draw(some_masked(_REGISTERS)) + draw(some_masked(_ETHERNET))
     shape = draw(st.sampled_from((_any_packet, _other_packet, _arp_packet, _ipv4_packet, _ipv6_packet)))
     in_port = draw(st.none() | st.sampled_from((*ports, LOCAL)))

@@ -1,4 +1,4 @@
-"""Whatever servers advertise: it is read or refused in one sentence, and small changes of a load move no clients."""
+"""Any line that a server advertises is read or refused in one sentence; small changes of a load move no clients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_load_that_changes_a_little_changes_no_weight(start: int, steps: list[
 
 
 @given(st.lists(PERCENTS, min_size=1, max_size=20), PERCENTS)
-def test_what_lasts_is_in_effect_almost(history: list[int], last: int) -> None:
+def test_a_lasting_load_takes_effect_almost_completely(history: list[int], last: int) -> None:
     found = after(UNADVERTISED, *history, last, last, last).part
     assert abs(found - Fraction(last, 100)) < MIN_CHANGE
     assert last not in (0, 100) or found == Fraction(last, 100)

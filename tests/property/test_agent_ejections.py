@@ -1,4 +1,4 @@
-"""Backends of one service die and answer at any time: who is out, who keeps clients, and for how long."""
+"""Backends of one service fail and recover at any time: which are ejected, which are held, and for how long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ healths = st.builds(
 
 
 class World:
-    """Probes that fail take as long as they may. `free_s`: since when a place is free; None: there is none."""
+    """Failing probes last until their timeout. `free_s`: since when max_down allows an ejection; None: it does not."""
 
     def __init__(self, backends: int, health: Health) -> None:
         plain = small.service(small.claim(), *[1] * backends, name="web")
@@ -79,7 +79,7 @@ class World:
         self.out, self.held = out, down - out
 
     def all_dead_are_out(self) -> None:
-        """Who is dead is out in bounded time, unless no place is free."""
+        """A dead backend is ejected in bounded time, unless max_down is reached."""
         bound_s = self.health.fall * INTERVAL_S + TIMEOUT_S + TICK_S
         if self.free_s is not None:
             for name, since_s in self.dead_s.items():

@@ -1,4 +1,4 @@
-"""Anything may happen to an agent at any time: what holds all the while, and what holds when all is well again."""
+"""Any event may happen to an agent at any time: invariants during it, and when all is well again."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.has_round)
     @rule(number=st.integers(0, 50))
-    def somebody_deletes_a_flow(self, number: int) -> None:
+    def another_program_deletes_a_flow(self, number: int) -> None:
         ours = sorted(self.world.ours(), key=str)
         self.world.switch.remove_flow("ovsbr1", ours[number % len(ours)].key)
         self.world.run(11)
@@ -149,8 +149,8 @@ class AgentMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.settled is not None and self.world.has_round and not self.world.wanted)
     @invariant()
-    def whoever_is_up_keeps_their_clients(self) -> None:
-        """Since all was well: only clients of those who are out, or start slowly, are with others."""
+    def backends_that_are_up_keep_their_clients(self) -> None:
+        """Only clients of backends that are ejected or in slow start have moved since all was well."""
         assert self.world.settled is not None
         now, then = blocks(self.world.ours()), blocks(self.world.settled)
         away = self._away()

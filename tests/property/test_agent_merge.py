@@ -1,4 +1,4 @@
-"""The three-way merge: what the file changed wins, for that backend only; everything else goes on."""
+"""The three-way merge: a change of the file wins for its backend only; all other overrides stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come, a request is understood or refused, and what was saved is read or refused."""
+"""Any bytes are a request or are refused; any saved text is read or refused."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def history(data: st.DataObject) -> Iterator[tuple[AgentState, Event, float]]:
 
 
 def ask(state: AgentState, now_s: float) -> object:
-    """All that can be asked of a state."""
+    """Evaluate every query of a state."""
     tracker = state.tracker
     signals = [tracker.signals(service) for service in state.in_use.services]
     try:
@@ -112,7 +112,7 @@ def ask(state: AgentState, now_s: float) -> object:
 
 @settings(max_examples=50)
 @given(st.data())
-def test_the_same_events_lead_to_the_same_state_whatever_is_asked_or_tried_between(data: st.DataObject) -> None:
+def test_the_same_events_lead_to_the_same_state_whatever_is_queried_between(data: st.DataObject) -> None:
     found = list(history(data))
     first, _, _ = found[0]
     plain = asked = first
@@ -160,7 +160,7 @@ def test_ejected_backends_are_down_and_no_more_than_the_limit(data: st.DataObjec
                 assert len(ejected) <= most or ejected == weighted
                 continue
             assert len(ejected) <= most
-            # Who is ejected stays so while it is down, as far as the weights in use allow.
+            # An ejected backend stays ejected while it is down, as far as the weights in use allow.
             earlier = before[service.name].ejected if service.name in before else frozenset()
             stay = earlier & frozenset(ejection.down) & weighted
             assert stay <= ejected or len(stay) > most

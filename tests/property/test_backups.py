@@ -90,7 +90,7 @@ def test_clients_are_given_back_exactly(case: tuple[Balancer, list[Ejected]]) ->
 
 @given(histories())
 def test_switches_with_any_past_agree_on_backups(case: tuple[Balancer, list[Ejected]]) -> None:
-    """While backups serve, and every one of them is up, who has which client follows from the config alone."""
+    """While backups serve and all of them are up, the config alone determines the owner of each client."""
     balancer, history = case
     (service,) = balancer.services
     none_serves = {service.name: frozenset(b.name for b in service.backends if not b.is_backup)}
@@ -207,7 +207,7 @@ def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service:
 
 @given(checked_services(), st.data())
 def test_a_restart_of_the_agent_moves_no_client(service: Service, data: st.DataObject) -> None:
-    """What the bridge remembers is enough, when the backends are as they were."""
+    """The flows of the bridge are enough to restore the state when no backend has changed."""
     balancer, clock = small.balancer(service), StillClock()
     dead = data.draw(st.frozensets(st.sampled_from([b.name for b in service.backends])))
     decision = decide(Decision(), DesiredState(balancer))

@@ -91,7 +91,7 @@ def test_other_names_of_owners(rows: Rows, names: dict[Owner, Owner]) -> None:
 
 
 @given(some_rows)
-def test_an_assignment_has_everybody_and_gives_the_same_blocks_back(rows: Rows) -> None:
+def test_an_assignment_has_all_clients_and_gives_the_same_blocks_back(rows: Rows) -> None:
     found = Blocks.of(rows)
     assignment, names = found.assignment()
     assert [names[assignment.owner(client)] for client in CLIENTS] == owners_of(rows)

@@ -88,7 +88,7 @@ def progress(*, quiet: frozenset[BlockId] = frozenset(), settle_s: float = SETTL
 
 
 def named(flow: Flow) -> Flow:
-    """Port numbers are told by name in a dump."""
+    """A dump shows ports by name."""
     actions = (Output(NAMES[a.port]) if isinstance(a, Output) else a for a in flow.actions)
     return replace(flow, actions=tuple(actions))
 
@@ -206,8 +206,8 @@ def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) 
 
 
 @given(changes())
-def test_one_who_starts_in_the_middle_goes_to_the_same_end(case: tuple[list[Target], list[Packet]]) -> None:
-    """With nothing but the flows of the switch: who balances which clients afterwards is the same."""
+def test_an_agent_that_starts_in_a_drain_reaches_the_same_end(case: tuple[list[Target], list[Packet]]) -> None:
+    """With only the flows of the switch, the owner of each client afterwards is the same."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     moving = switch.move(after)

@@ -45,13 +45,13 @@ def megaflows(program: Program, service: ServiceProgram, balancer: Balancer, *, 
     pipeline = pipeline_of(program.flows)
     sent = (
         replace(packet, dl_src=replace(packet.dl_src, value=packet.dl_src.value + extra))
-        for packet in everybody(service, balancer)
+        for packet in all_clients(service, balancer)
         for extra in range(client_macs)
     )
     return len({pipeline.predict(packet)[0] for packet in sent})
 
 
-def everybody(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]:
+def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]:
     """Packets of each class of clients, by each port, to each VIP (two where there is none) and each port mask.
 
     Two of each class, which differ in all that does not choose their block.

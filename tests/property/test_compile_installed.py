@@ -1,4 +1,4 @@
-"""What a switch has is kept: a change moves few clients, a second run moves none, a damaged table is made whole."""
+"""Installed blocks stay: a change moves few clients, a second run moves none, and a damaged table is repaired."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_shares_stay_within_the_tolerance(data: st.DataObject, before: Balancer)
 
 
 @given(st.data(), balancers())
-def test_blocks_still_cover_everybody_once(data: st.DataObject, before: Balancer) -> None:
+def test_blocks_still_cover_every_client_once(data: st.DataObject, before: Balancer) -> None:
     program = compiled(data.draw(edits(before)), installed=compiled(before).flows)
     for service in program.services:
         assert sum(Fraction(1, 1 << block.depth) for block, _ in service.decision.active.rows) == 1
@@ -47,6 +47,6 @@ def test_lost_flows_come_back(data: st.DataObject, balancer: Balancer) -> None:
 
 
 @given(balancers())
-def test_what_is_installed_is_what_is_wanted(balancer: Balancer) -> None:
+def test_the_installed_flows_are_the_desired_ones(balancer: Balancer) -> None:
     program = compiled(balancer)
     assert compiled(balancer, installed=program.flows).decision == program.decision

@@ -1,4 +1,4 @@
-"""Law 1: a packet ends at a backend that intent allows, and a packet of no service where the policy says."""
+"""Law 1: a packet ends at a backend that intent allows, and a packet of no service where the policy sends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xenoovs.simulate.walk import Outcome, tables_of
 
 
 @given(st.data(), balancers())
-def test_a_packet_ends_where_intent_says(data: st.DataObject, balancer: Balancer) -> None:
+def test_a_packet_reaches_the_destination_of_the_intent(data: st.DataObject, balancer: Balancer) -> None:
     tables = tables_of(compiled(balancer).flows)
     for _ in range(5):
         packet = data.draw(packets(balancer))
@@ -58,7 +58,7 @@ def outcome_ports(outcome: Outcome) -> list[str | None]:
 
 
 def ports_of_other_traffic(balancer: Balancer, packet: Packet) -> list[str | None]:
-    """The policy, said once more: the ports by which the packet leaves; None: by MAC learning."""
+    """Return the ports by which the policy sends the packet, computed independently; None: by MAC learning."""
     uplinks = balancer.uplinks
     if packet.in_port not in balancer.ports:
         return []

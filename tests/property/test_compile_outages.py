@@ -1,4 +1,4 @@
-"""Backends that go and come back, with nothing remembered but the flows of the switch."""
+"""Backends that fail and recover; the flows of the switch are the only memory."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def histories(draw: st.DrawFn) -> tuple[Balancer, list[Ejected]]:
 
 
 def after(table: Table, balancer: Balancer, ejected: Ejected | None) -> Table:
-    """What a switch has after one round of somebody who starts at this moment."""
+    """The flows of a switch after one round of an agent that starts at this moment."""
     flows = tuple(table.values())
     desired = compiled(balancer, installed=flows, ejected=ejected).flows
     return apply_bundle(table, bundle_of(plan(desired, flows)))
 
 
-def everybody_in(balancer: Balancer) -> Ejected:
+def all_clients_in(balancer: Balancer) -> Ejected:
     return {service.name: frozenset() for service in balancer.services}
 
 
@@ -51,11 +51,11 @@ def test_recovery_gives_back_exactly_what_was_lent(case: tuple[Balancer, list[Ej
     first = table = table_of(compiled(balancer).flows)
     for ejected in history:
         table = after(table, balancer, ejected)
-    assert after(table, balancer, everybody_in(balancer)) == first
+    assert after(table, balancer, all_clients_in(balancer)) == first
 
 
 @given(histories())
-def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple[Balancer, list[Ejected]]) -> None:
+def test_no_ejected_backend_gets_clients_and_no_other_loses_a_planned_one(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
     program = compiled(balancer)
     table = table_of(program.flows)
@@ -73,18 +73,18 @@ def test_nobody_out_gets_clients_and_nobody_else_loses_a_planned_one(case: tuple
 
 
 @given(histories())
-def test_a_round_that_is_repeated_changes_nothing_whoever_makes_it(case: tuple[Balancer, list[Ejected]]) -> None:
+def test_a_repeated_round_changes_nothing_for_any_program(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
     table = table_of(compiled(balancer).flows)
     for ejected in history:
         table = after(table, balancer, ejected)
         assert after(table, balancer, ejected) == table
-        # `xenoovs apply` knows no health: it takes from the switch who is out.
+        # `xenoovs apply` makes no health checks: it reads from the switch which backends are ejected.
         assert after(table, balancer, None) == table
 
 
 def assert_only_lent_clients_move(before: Table, now: Table) -> None:
-    """A backend that lost its weight while it was out keeps its home; others have its clients, whoever they were."""
+    """A backend that lost its weight while it was ejected keeps its home; any other backends may have its clients."""
     lent = homes_by_service(before.values())
     if not lent:
         assert now == before
@@ -102,8 +102,8 @@ def test_a_second_outage_moves_only_clients_of_a_backend_that_has_lost_its_weigh
     (service,) = other.services
     out = {service.name: frozenset(backend.name for backend in service.backends[:2])}
     table = after(table_of(compiled(one).flows), one, out)
-    recovered = after(after(table, other, out), other, everybody_in(other))
-    again = after(after(recovered, other, out), other, everybody_in(other))
+    recovered = after(after(table, other, out), other, all_clients_in(other))
+    again = after(after(recovered, other, out), other, all_clients_in(other))
     assert again != recovered
     assert_only_lent_clients_move(recovered, again)
 
@@ -117,12 +117,12 @@ def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
     for ejected in history:
         table = after(table, balancer, ejected)
     known = {name: history[-1].get(name, frozenset()) for name in (service.name for service in edited.services)}
-    left = {**everybody_in(edited), **known}
+    left = {**all_clients_in(edited), **known}
     changed = after(table, edited, left)
     assert after(changed, edited, left) == changed
-    recovered = after(changed, edited, everybody_in(edited))
-    assert after(recovered, edited, everybody_in(edited)) == recovered
-    assert_only_lent_clients_move(recovered, after(after(recovered, edited, left), edited, everybody_in(edited)))
+    recovered = after(changed, edited, all_clients_in(edited))
+    assert after(recovered, edited, all_clients_in(edited)) == recovered
+    assert_only_lent_clients_move(recovered, after(after(recovered, edited, left), edited, all_clients_in(edited)))
 
 
 def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
@@ -133,9 +133,9 @@ def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
     half = after(empty, one, {"s": frozenset({"b1"})})
     (blocks,) = blocks_by_service(half.values()).values()
     assert shares(pieces(blocks)) == {one.services[0].backends[0].next_hop: Fraction(1)}
-    assert after(half, one, everybody_in(one)) == whole
+    assert after(half, one, all_clients_in(one)) == whole
 
 
-def test_a_name_that_no_backend_has_is_nobody() -> None:
+def test_an_unknown_backend_name_is_ignored() -> None:
     one = small.balancer(small.service(small.claim(), 3, 1))
     assert compiled(one, ejected={"s": frozenset({"b9"})}) == compiled(one)

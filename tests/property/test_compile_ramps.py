@@ -1,4 +1,4 @@
-"""Backends that get their clients back in steps, with nothing remembered but the flows of the switch."""
+"""Backends that get their clients back in steps; the flows of the switch are the only memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ramps = Mapping[BackendName, Fraction]
 
 
 def after(table: Table, balancer: Balancer, ejected: Ejected | None, ramps: Ramps | None = None) -> Table:
-    """What a switch has after one round of somebody who starts at this moment."""
+    """The flows of a switch after one round of an agent that starts at this moment."""
     flows = tuple(table.values())
     desired = compiled(balancer, installed=flows, ejected=ejected, ramps=ramps).flows
     return apply_bundle(table, bundle_of(plan(desired, flows)))
@@ -52,7 +52,7 @@ def returns(draw: st.DrawFn) -> tuple[Balancer, str]:
 
 
 @given(returns())
-def test_steps_take_from_nobody_but_lenders_and_end_where_all_began(case: tuple[Balancer, str]) -> None:
+def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(case: tuple[Balancer, str]) -> None:
     balancer, name = case
     program = compiled(balancer)
     first = table_of(program.flows)
@@ -60,26 +60,26 @@ def test_steps_take_from_nobody_but_lenders_and_end_where_all_began(case: tuple[
     (service,) = program.services
     backend = next(b for b in service.service.backends if b.name == name)
     mine = backend.next_hop
-    nobody: Ejected = {service.service.name: frozenset()}
+    none_ejected: Ejected = {service.service.name: frozenset()}
     for step in range(1, STEPS):
         before = held(table, service.service_id)
-        table = after(table, balancer, nobody, started(balancer, name, Fraction(step, STEPS)))
+        table = after(table, balancer, none_ejected, started(balancer, name, Fraction(step, STEPS)))
         now = held(table, service.service_id)
         assert now.get(mine, 0) >= before.get(mine, 0)
         if has_others(service.service, name):
             assert all(now.get(place, 0) <= share for place, share in before.items() if place != mine)
-    assert after(table, balancer, nobody) == first
+    assert after(table, balancer, none_ejected) == first
 
 
 @given(returns(), st.integers(1, STEPS - 1))
-def test_a_step_that_is_repeated_changes_nothing_whoever_repeats_it(case: tuple[Balancer, str], step: int) -> None:
+def test_a_repeated_step_changes_nothing_for_any_program(case: tuple[Balancer, str], step: int) -> None:
     balancer, name = case
     (service,) = balancer.services
     table = after(table_of(compiled(balancer).flows), balancer, {service.name: frozenset({name})})
-    slow, nobody = started(balancer, name, Fraction(step, STEPS)), {service.name: frozenset[str]()}
-    table = after(table, balancer, nobody, slow)
-    assert after(table, balancer, nobody, slow) == table
-    # `xenoovs apply` knows no slow start: it takes from the switch how far it has come.
+    slow, none_ejected = started(balancer, name, Fraction(step, STEPS)), {service.name: frozenset[str]()}
+    table = after(table, balancer, none_ejected, slow)
+    assert after(table, balancer, none_ejected, slow) == table
+    # `xenoovs apply` makes no slow start: it reads its progress from the switch.
     assert after(table, balancer, None) == table
 
 

@@ -1,4 +1,4 @@
-"""With a switch to remember them, backends keep their clients in whatever order the config lists them."""
+"""With installed flows, backends keep their clients in any order of the config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xenoovs.simulate.walk import tables_of
 
 
 @given(st.data(), balancers())
-def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: Balancer) -> None:
+def test_another_order_of_backends_moves_no_client(data: st.DataObject, balancer: Balancer) -> None:
     before = compiled(balancer)
     services = tuple(
         replace(service, backends=tuple(data.draw(st.permutations(service.backends)))) for service in balancer.services
@@ -29,7 +29,7 @@ def test_another_order_of_backends_moves_nobody(data: st.DataObject, balancer: B
 
 
 @given(st.data(), balancers())
-def test_a_packet_still_ends_where_intent_says(data: st.DataObject, before: Balancer) -> None:
+def test_a_packet_still_reaches_the_destination_of_the_intent(data: st.DataObject, before: Balancer) -> None:
     after = data.draw(edits(before))
     tables = tables_of(compiled(after, installed=compiled(before).flows).flows)
     for _ in range(4):

@@ -47,7 +47,7 @@ def test_the_flows_give_each_backend_the_units_of_the_assignment(balancer: Balan
         for piece in pieces(block.flow for block in program.blocks):
             assert piece.hop is not None
             found[piece.hop] += int(piece.size * (1 << program.decision.active.depth))
-        assert found == wanted_units(program)
+        assert found == target_units(program)
 
 
 def units_of(program: ServiceProgram) -> list[int]:
@@ -55,7 +55,7 @@ def units_of(program: ServiceProgram) -> list[int]:
     return [int(share * (1 << program.decision.active.depth)) for share in program.shares]
 
 
-def wanted_units(program: ServiceProgram) -> Counter[NextHop]:
+def target_units(program: ServiceProgram) -> Counter[NextHop]:
     pairs = zip(program.service.backends, units_of(program), strict=True)
     return Counter({backend.next_hop: units for backend, units in pairs if units})
 

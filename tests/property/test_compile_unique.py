@@ -19,7 +19,7 @@ def test_no_two_flows_have_one_key(balancer: Balancer) -> None:
 
 
 @given(balancers())
-def test_cookies_say_generation_stage_and_service(balancer: Balancer) -> None:
+def test_cookies_hold_generation_stage_and_service(balancer: Balancer) -> None:
     program = compiled(balancer)
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)

@@ -191,7 +191,7 @@ OF_PORT = {"key": BlockKey(KeyField.SOURCE_PORT), "claim": Claim(frozenset({Fami
 
 
 @pytest.mark.parametrize("change", [{"tolerance": Fraction(1, 3)}, {"claim": Claim(frozenset(Family))}, OF_PORT])
-def test_what_no_config_can_say(change: dict[str, object]) -> None:
+def test_balancers_that_no_config_expresses(change: dict[str, object]) -> None:
     backend = Backend("a", Direct(Mac(2 << 40), "p1"), Fraction(1))
     service = Service(**{"name": "web", "claim": Claim(frozenset({Family.IPV4})), "backends": (backend,), **change})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"no config can say|no decimal form"):

@@ -25,7 +25,7 @@ from xenoovs.simulate.walk import tables_of
 
 
 def observed(program: Program) -> list[ObservedFlow]:
-    """The flows as a switch shows them: the memory of a move is as old as the move."""
+    """The flows as a switch shows them: the home flow of a move is as old as the move."""
     ages = {
         flow.key: NOW_S - block.move.since_s
         for made in program.services
@@ -60,12 +60,12 @@ def desired_states(draw: st.DrawFn, balancer: Balancer) -> DesiredState:
 
 
 @given(cases())
-def test_flows_say_exactly_what_was_decided(case: tuple[Balancer, Decision, Transition]) -> None:
+def test_flows_encode_exactly_the_decision(case: tuple[Balancer, Decision, Transition]) -> None:
     """read(compile(d, t)) == (d, t)."""
     balancer, decision, transition = case
     program = compile_program(balancer, decision, transition, ofports=OFPORTS)
     read_back = read(observed(program), balancer, now_s=NOW_S)
-    # A service of which no client is served has no flow that could say so.
+    # A service without a served client has no flow that could encode its decision.
     there = Decision.of({i: found for i, found in decision.services if found.home.rows})
     assert read_back == (there, transition)
 
@@ -77,8 +77,8 @@ def test_a_decision_survives_json(case: tuple[Balancer, Decision, Transition]) -
 
 
 @given(st.data(), balancers())
-def test_what_is_met_stays(data: st.DataObject, balancer: Balancer) -> None:
-    """Deciding twice is deciding once, whether it is known what was met or not."""
+def test_a_decision_that_meets_the_weights_stays(data: st.DataObject, balancer: Balancer) -> None:
+    """Deciding twice is deciding once, with and without the record of met weights."""
     desired = data.draw(desired_states(balancer))
     once = decide(decide(Decision(), DesiredState(balancer)), desired)
     assert decide(once, desired) == once
@@ -87,7 +87,7 @@ def test_what_is_met_stays(data: st.DataObject, balancer: Balancer) -> None:
 
 @given(st.data(), balancers())
 def test_services_for_which_nothing_differs_are_decided_alike(data: st.DataObject, balancer: Balancer) -> None:
-    """To know what was met saves time and changes nothing."""
+    """The record of met weights saves time and changes nothing."""
     first, after = data.draw(desired_states(balancer)), data.draw(desired_states(data.draw(edits(balancer))))
     before = decide(decide(Decision(), DesiredState(balancer)), first)
     assert decide(before, after, met=first) == decide(before, after)
@@ -97,7 +97,7 @@ def test_services_for_which_nothing_differs_are_decided_alike(data: st.DataObjec
 def test_switches_with_one_decision_agree_on_every_client(
     data: st.DataObject, case: tuple[Balancer, Decision, Transition]
 ) -> None:
-    """Whatever their past, and whatever their next hops."""
+    """With any past and any next hops."""
     balancer, decision, _ = case
     other = replace(
         balancer,

@@ -1,4 +1,4 @@
-"""A backend that serves nobody has no clients to move: neither its drain moves any, nor the end of the drain."""
+"""A backend that serves no clients has none to move: neither its drain nor the end of the drain moves any."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def assert_weights_met(service: Service, decision: Decision) -> None:
 
 
 def test_bug_the_home_of_a_drained_backend_left_another_one_with_too_many_clients() -> None:
-    """The others had the right shares of each other, and one had too much of all clients already."""
+    """The other backends had the right proportions, but one of them had too large a share of all clients."""
     service = replace(small.service(small.claim(), 4, 1, 1, 2, 3, 9), tolerance=Fraction(1, 4))
     _, dead = begun(Case(service, (), frozenset({"b1"}), "b1"))
     changed = with_weight(with_weight(service, "b1", 0), "b0", 6)
@@ -156,7 +156,7 @@ def test_the_removal_of_the_only_dead_backend_moves_no_client(case: Case) -> Non
 
 
 def test_a_restarted_agent_moves_no_client_of_a_backend_that_is_drained_and_answers() -> None:
-    """Of the service in which it is drained the bridge says nothing about its health."""
+    """The bridge holds no health state for the service in which it is drained."""
     rules = Rules(max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None, is_pinning=False)
     world = AgentWorld(rules.balancer((1, 1, 1, 1), (1, 1, 1, 1)))
     world.run(5)

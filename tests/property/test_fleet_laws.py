@@ -58,10 +58,10 @@ def test_the_same_view_gives_the_same_change_and_a_settled_one_none(
 
 
 @given(st.data(), views())
-def test_a_refused_change_is_computed_anew_from_what_the_other_writer_left(
+def test_a_refused_change_is_recomputed_from_what_the_other_writer_left(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
 ) -> None:
-    """Two controllers saw one view; the second is refused, reads, and has nothing to do."""
+    """Two controllers read one view; the second write is refused, and after a read there is nothing to do."""
     view, balancer = drawn
     later = fleet_support.given(view, text_of(data.draw(edits(balancer))))
     first = committed(later, next_change(later).changes)
@@ -84,7 +84,7 @@ def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tup
 
 
 @given(views())
-def test_what_flows_say_has_the_digest_of_what_is_stored(drawn: tuple[FleetView, Balancer]) -> None:
+def test_the_decision_read_from_flows_has_the_digest_of_the_stored_one(drawn: tuple[FleetView, Balancer]) -> None:
     view, _ = drawn
     local = NEUTRAL.replace("egress: egress", "egress: p1")
     config, stored = ViewReader().read(view.services.values(), local, file="local")
@@ -131,7 +131,7 @@ def kinds(view: FleetView) -> set[str]:
 def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
 ) -> None:
-    """Every controller knows the view and the reports alone; each step is by another one."""
+    """A controller has only the view and the reports; each step is by another controller."""
     view, balancer = drawn
     waves = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     names = [f"d{number}" for number in range(len(waves))]
@@ -191,7 +191,7 @@ LOCALS = [NEUTRAL, NEUTRAL.replace("egress: egress", "egress: p1"), "version: 1\
 
 
 @given(st.data(), views(), views())
-def test_views_read_one_after_the_other_say_what_each_says_alone(
+def test_views_read_in_turn_give_the_same_as_each_alone(
     data: st.DataObject, drawn: tuple[FleetView, Balancer], other: tuple[FleetView, Balancer]
 ) -> None:
     """Also with services that cannot be together, cannot be read, or do not fit their blocks."""
@@ -226,7 +226,7 @@ def availabilities(draw: st.DrawFn, balancer: Balancer) -> Availability:
 
 @st.composite
 def next_views(draw: st.DrawFn, view: FleetView, balancer: Balancer) -> FleetView:
-    """A view that may follow: another intent, an override, a row that somebody damaged or removed."""
+    """A view that may follow: another intent, an override, a damaged row or a removed row."""
     match draw(st.sampled_from(["intent", "roll-out", "override", "damage", "removal", "same"])):
         case "intent":
             return fleet_support.given(view, text_of(balancer))
@@ -250,7 +250,7 @@ def next_views(draw: st.DrawFn, view: FleetView, balancer: Balancer) -> FleetVie
 
 @settings(max_examples=50)
 @given(st.data(), views())
-def test_a_change_with_a_memory_is_that_without_one(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
+def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
     """Over any sequence of views, also of those that no controller has written to, and that cannot be decided."""
     view, balancer = drawn
     view, memory = replace(view, dpus={"d": Dpu("d", frozenset(), wave=1)}), FleetMemory()

@@ -51,7 +51,7 @@ def tunneled(draw: st.DrawFn) -> Balancer:
 
 
 def text_of(balancer: Balancer) -> str:
-    """The config of a fleet that says the same, if there is one."""
+    """The config of a fleet with the same meaning, if there is one."""
     text = ""
     try:
         text = render_config(balancer).replace("    local: 192.168.77.9\n", "")

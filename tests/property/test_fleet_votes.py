@@ -1,4 +1,4 @@
-"""The laws of votes: who errs alone decides nothing, most decide, and a DPU that leaves changes few witnesses."""
+"""The laws of votes: one wrong DPU decides nothing, a quorum decides, and a DPU that leaves changes few witnesses."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObj
     others = [name for name in dpus if name not in chosen]
     down = is_down(view, reports(view, down=[*order[:number], *others]))
     assert down is (number >= quorum(panel.size))
-    # A quorum that says up brings it back; less does not.
+    # A quorum of up votes brings it back; fewer votes do not.
     dead = replace(view, watches={TARGET: replace(view.watches[TARGET], is_down=True)})
     assert is_down(dead, reports(view, down=order[: panel.size - number])) is (number < quorum(panel.size))
 
@@ -131,9 +131,7 @@ def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> N
 
 
 @given(st.integers(1, 120), st.integers(0, 9), st.randoms(use_true_random=False))
-def test_witnesses_remembered_for_other_fit_dpus_are_those_chosen_from_all(
-    number: int, racks: int, random: Random
-) -> None:
+def test_cached_witnesses_are_those_chosen_from_all_dpus(number: int, racks: int, random: Random) -> None:
     """Of many DPUs only the first ones are ranked, and they are ranked once."""
     known = racks_of([dpu(f"d{n}", str(n % racks) if racks else "") for n in range(number)])
     candidates = Candidates(known)
@@ -163,7 +161,7 @@ def test_targets_are_spread_evenly() -> None:
 
 
 @given(fleets, st.data())
-def test_who_is_silent_is_replaced_and_a_new_witness_votes_once_it_knows(
+def test_a_silent_witness_is_replaced_and_a_new_one_votes_once_it_has_probed(
     dpus: dict[str, Dpu], data: st.DataObject
 ) -> None:
     view = watched(dpus)

@@ -18,7 +18,7 @@ _OTHER = "ufid:other, in_port(p0), packets:0, bytes:0, used:never, dp:ovs, actio
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What happens to one megaflow before a dump, and how the dump shows it: 0 not at all, 1 once, 2 twice."""
+    """The change of one megaflow before a dump, and how often the dump shows it: 0, 1 or 2 times."""
 
     packets: int
     is_evicted: bool
@@ -46,7 +46,7 @@ def growth(history: list[Look]) -> Iterator[int]:
 def test_nothing_is_ever_taken_back_and_no_more_is_counted_than_was_sent(history: list[Look]) -> None:
     added = list(growth(history))
     assert all(more >= 0 for more in added)
-    # A megaflow that two dumps in a row do not show is taken for a new one: what it had counted is counted again.
+    # A megaflow missing from two dumps in a row counts as new: its packets are counted again.
     if not any(a.shown == b.shown == 0 for a, b in pairwise(history)):
         assert sum(added) <= sum(look.packets for look in history)
 

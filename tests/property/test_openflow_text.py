@@ -69,7 +69,7 @@ def _read(text: str) -> tuple[list[Flow], ParseError | None]:
 
 @pytest.mark.parametrize("option", _OPTIONS)
 def test_an_option_is_content_and_not_identity(option: str) -> None:
-    """Found when flags stood in the match: a plan would have added the flow and deleted it again."""
+    """Flags were part of the match, so a plan would have added the flow and deleted it again."""
     separator = ", " if "=" in option else " "
     flow = parse_flow(f"{option}{separator}priority=5,ip actions=drop")
     assert flow.options == (option,)

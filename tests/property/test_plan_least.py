@@ -1,4 +1,4 @@
-"""The least possible movement that a plan tells is a lower bound of what it moves."""
+"""The least possible movement that a plan reports is a lower bound of what it moves."""
 
 from __future__ import annotations
 

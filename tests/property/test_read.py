@@ -1,4 +1,4 @@
-"""Flows of any kind say what packets meet: against counting every address, and against another reading."""
+"""The reader of flows against counting every address, and against an independent reader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_block(flow: Flow, key: BlockKey) -> bool:
 
 
 @given(rules() | nested_rules())
-def test_rules_of_any_order_say_where_each_address_goes(flows: tuple[Flow, ...]) -> None:
+def test_rules_in_any_order_give_the_owner_of_each_address(flows: tuple[Flow, ...]) -> None:
     """Rules that are no blocks of the key are passed over; where most are blocks of another key, that is the key."""
     cookie = 0x786F_0101 << 32 | SERVICE_ID
     decision, _ = read(observed(replace(flow, cookie=cookie) for flow in flows), BALANCER)
@@ -65,15 +65,15 @@ def damaged(draw: st.DrawFn) -> tuple[Balancer, list[Flow]]:
     program = compile_program(balancer, *draw(decided(balancer)), ofports=OFPORTS)
     flows = draw(st.permutations(program.flows))
     gone = draw(st.sets(st.integers(0, len(flows)), max_size=6))
-    # The memory of a block of either IP version counts for both; the other reading knows no such thing.
+    # The home flow of a block of either IP version counts for both; the independent reader ignores this.
     return balancer, [
         f for number, f in enumerate(flows) if number not in gone or stage_number(f) == Stage.DRAIN_TARGET.value
     ]
 
 
 @given(damaged())
-def test_a_damaged_table_says_what_another_reading_says(case: tuple[Balancer, list[Flow]]) -> None:
-    """Where one IP version has lost flows, those of the other say who has the clients."""
+def test_both_readers_agree_on_a_damaged_table(case: tuple[Balancer, list[Flow]]) -> None:
+    """Where one IP version has lost flows, those of the other give the owners of the clients."""
     balancer, flows = case
     decision, _ = read(observed(flows), balancer)
     ids = service_ids(service.claim for service in balancer.services)
@@ -90,22 +90,22 @@ def test_a_damaged_table_says_what_another_reading_says(case: tuple[Balancer, li
 
 
 @given(damaged())
-def test_flows_say_the_same_in_any_order(case: tuple[Balancer, list[Flow]]) -> None:
+def test_the_order_of_flows_does_not_matter(case: tuple[Balancer, list[Flow]]) -> None:
     balancer, flows = case
     assert read(observed(flows), balancer) == read(observed(reversed(flows)), balancer)
 
 
 @st.composite
 def mixed(draw: st.DrawFn) -> tuple[Balancer, list[Flow]]:
-    """Flows of two decisions in one table, as after others have put back flows of an earlier moment."""
+    """Flows of two decisions in one table, as after another program has restored earlier flows."""
     balancer = draw(balancers(most=1).filter(lambda balancer: balancer.services))
     both = [compile_program(balancer, *draw(decided(balancer)), ofports=OFPORTS).flows for _ in range(2)]
     return balancer, list({flow.key: flow for flows in both for flow in flows}.values())
 
 
 @given(mixed() | damaged())
-def test_moves_never_overlap_and_each_has_somebody_who_gets_its_clients(case: tuple[Balancer, list[Flow]]) -> None:
-    """A drain would raise for them round after round."""
+def test_moves_never_overlap_and_each_has_a_new_owner(case: tuple[Balancer, list[Flow]]) -> None:
+    """A drain of overlapping moves would raise in every round."""
     balancer, flows = case
     decision, transition = read(observed(flows), balancer)
     for service_id, moves in transition.services:

@@ -100,7 +100,7 @@ def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(
     balancer, program, _ = case
     seen = observed(program.flows)
     assert compile_onto(balancer, seen).decision == program.decision
-    # The config does not say the ports; that the agent asks for ICMP then is the only difference.
+    # The config leaves out the ports; that the agent then requests ICMP is the only difference.
     unknown = as_unknown(balancer)
     found = with_paths(unknown, seen)
     assert [s.backends for s in every_service(found)] == [s.backends for s in every_service(balancer)]
@@ -108,7 +108,7 @@ def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(
 
 
 def test_a_path_keeps_its_name_over_a_restart_beside_one_whose_port_is_not_known() -> None:
-    """Names closed up, so that a pin to p3 meant the port of p4."""
+    """Names of paths were renumbered, so a pin to p3 meant the port of p4."""
     balancer = as_unknown(tunnelled())
     ports = (50_001, 0, 50_003, 50_004)
     known = with_source_ports(balancer, {("rack7", "b"): ports})
@@ -137,7 +137,7 @@ def test_a_packet_of_the_host_takes_the_path_of_its_block(
 
 @laws
 @given(tunnelled_balancers())
-def test_a_config_says_every_tunnel(balancer: Balancer) -> None:
+def test_a_config_expresses_every_tunnel(balancer: Balancer) -> None:
     alone = replace(balancer, services=())
     assert parse_config(render_config(alone), file="c.yaml") == alone
 

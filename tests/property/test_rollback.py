@@ -1,4 +1,4 @@
-"""A rollback gives the flows of its entry, byte for byte, whatever was applied since and whoever changed the bridge."""
+"""A rollback restores the flows of its entry, byte for byte, after any other apply and any external change."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def apply(switch: FakeSwitch, balancer: Balancer, options: PlanOptions) -> Chang
     raise AssertionError(f"the drains did not end: {change.drains}")
 
 
-def can_be_said(balancer: Balancer) -> bool:
-    """Tell whether some config has this balancer."""
+def has_a_config(balancer: Balancer) -> bool:
+    """Return whether a config expresses this balancer."""
     with suppress(ValueError, ConfigError):
         return parse_config(render_config(balancer), file="my.yaml") == balancer
     return False
 
 
-@given(st.data(), balancers(most=2).filter(can_be_said))
+@given(st.data(), balancers(most=2).filter(has_a_config))
 @settings(max_examples=40)
 def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Balancer) -> None:
     bridge = balancer.uplinks.bridge
@@ -72,7 +72,7 @@ def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Bala
             if data.draw(st.booleans()):
                 # An agent ejects backends, and lets others start slowly.
                 Engine(switch).round(data.draw(desired_states(balancer)), now_s=0.0)
-            balancer = data.draw(edits(balancer).filter(can_be_said))
+            balancer = data.draw(edits(balancer).filter(has_a_config))
         for number in data.draw(st.permutations(sorted(points))):
             entry = history.load(number)
             apply(switch, entry.balancer(), entry.options(drain=data.draw(st.booleans())))

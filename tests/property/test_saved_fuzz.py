@@ -1,4 +1,4 @@
-"""Whatever an editor or a bad disk does to a saved file, it is read, or refused with line and column."""
+"""A saved file that an editor or a disk has damaged is read, or refused with line and column."""
 
 from __future__ import annotations
 

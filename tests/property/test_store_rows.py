@@ -72,7 +72,7 @@ def applied(row: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, A
 
 
 @given(_SERVICE, _SERVICE)
-def test_operations_make_one_service_of_the_other_and_name_only_blocks_that_differ(
+def test_operations_turn_one_service_into_the_other_and_name_only_blocks_that_differ(
     old: StoredService, new: StoredService
 ) -> None:
     rows = {SERVICES.name: {"dns": StoredRow("7", old)}}

@@ -1,4 +1,4 @@
-"""What a store of decisions has is installed as it is: no weight, health, slow start or past changes a block of it."""
+"""A stored decision is installed unchanged: no weight, health, slow start or past changes a block of it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def by_name(balancer: Balancer, decision: Decision) -> Stored:
 
 
 @given(st.data(), balancers(most=3).filter(lambda balancer: balancer.services))
-def test_stored_blocks_are_decided_whatever_else_is_desired_and_by_whatever_solver(
+def test_stored_blocks_are_decided_whatever_else_is_desired_and_with_any_solver(
     data: st.DataObject, balancer: Balancer
 ) -> None:
     stored, _ = data.draw(decided(balancer))
     before, _ = data.draw(decided(balancer))
     drawn = data.draw(desired_states(balancer))
     desired = DesiredState(balancer, drawn.ejected, drawn.ramps, stored=by_name(balancer, stored))
-    # Another version has another solver; one that fails shows that it is not asked.
+    # Another version has another solver; a failing one shows that it is not called.
     with patch.object(solver, "_home", side_effect=AssertionError), patch.object(solver, "_active"):
         assert decide(before, desired) == stored
         assert decide(before, desired, met=DesiredState(balancer, drawn.ejected, drawn.ramps)) == stored

@@ -47,7 +47,7 @@ _KEYS = st.sampled_from(
         "in_port({port}),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(src={source},dst=10.3.10.46))",
         "in_port({port}),eth_type(0x0800),ipv4(src={source}),encap(ipv4(src=1.2.3.4,dst=10.3.10.46))",
         "in_port({port}),eth_type(0x0806),arp(sip={source})",
-        # Of one connection each, as where somebody's flow looks at everything.
+        # Of one connection each, as where a foreign flow matches all fields.
         "in_port({port}),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
         "ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=4000,dst=53)",
         "in_port({port}),eth(src=02:00:00:00:00:02,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"

@@ -131,7 +131,7 @@ class World:
             self.round()
 
     def seen(self) -> dict[str, object]:
-        """All that a step can expect."""
+        """All values that a step can check."""
         (service,) = self.balancer.services
         blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
         held = shares(pieces(blocks))

@@ -16,7 +16,7 @@ def block_with(command: str) -> str:
 
 
 def tun_drop_in() -> str:
-    """What the page on announced VIPs has the unit's drop-in say."""
+    """Return the drop-in of the unit from the page on announced VIPs."""
     [block] = re.findall(r"^```ini\n(.*?)^```$", _PAGE.with_name("announce-a-vip.md").read_text(), re.M | re.DOTALL)
     return str(block)
 

@@ -1,4 +1,4 @@
-"""Installs xenoovs as docs/how-to/agent.md says: a wheel, into a virtual environment of its own in /opt/xenoovs."""
+"""Installs xenoovs as in docs/how-to/agent.md: a wheel, into a virtual environment of its own in /opt/xenoovs."""
 
 from __future__ import annotations
 

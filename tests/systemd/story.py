@@ -97,7 +97,7 @@ class StepOutput:
 
 @dataclass(slots=True)
 class Story:
-    """`said`: by step."""
+    """`outputs`: by step."""
 
     machine: VirtualMachine
     directory: Path

@@ -16,7 +16,7 @@ _NOTHING = StepOutput(0, "", "")
 
 
 def shown(answer: StepOutput) -> dict[str, str]:
-    """What `systemctl show` says of each unit, in the order of the unit's names."""
+    """What `systemctl show` prints for each unit, in the order of their names."""
     return dict(line.split(" ", 1) for line in answer.stdout.splitlines())
 
 

@@ -53,12 +53,12 @@ def test_systemd_finds_nothing_wrong_in_the_unit(outputs: StepOutputs) -> None:
     assert outputs["verify"] == _NOTHING
 
 
-def test_it_is_exposed_as_the_docs_say(outputs: StepOutputs) -> None:
+def test_its_exposure_is_as_documented(outputs: StepOutputs) -> None:
     *_, last = outputs["exposure"].stdout.splitlines()
     assert re.findall(r"\d+\.\d \w+", last) == re.findall(r"\d+\.\d \w+", exposure()) != []
 
 
-def test_it_starts_and_says_why_it_is_not_ready_while_open_vswitch_is_missing(outputs: StepOutputs) -> None:
+def test_it_starts_and_reports_why_it_is_not_ready_while_open_vswitch_is_missing(outputs: StepOutputs) -> None:
     assert shown(outputs["while Open vSwitch is missing"]) == {"ActiveState": "activating", "SubState": "start"}
     assert "cannot reach Open vSwitch" in outputs["status text without Open vSwitch"].stdout
 
@@ -84,11 +84,11 @@ def test_a_probe_that_is_refused_fails(outputs: StepOutputs) -> None:
     assert states(outputs["status"])[SILENT] == {"down"}
 
 
-def test_it_may_ask_from_a_namespace_that_is_younger_than_itself(outputs: StepOutputs) -> None:
+def test_it_may_probe_from_a_namespace_that_is_younger_than_itself(outputs: StepOutputs) -> None:
     assert states(outputs["status after restarts"])[LATE] == {"up"}
 
 
-def test_its_files_are_roots_alone(outputs: StepOutputs) -> None:
+def test_only_root_may_read_its_files(outputs: StepOutputs) -> None:
     assert outputs["files"].stdout.splitlines() == [
         "drwx------ root:root /run/xenoovs",
         "srw------- root:root /run/xenoovs/ovsbr1.sock",
@@ -151,7 +151,7 @@ def test_it_stops_and_the_flows_stay(outputs: StepOutputs) -> None:
 
 
 def test_systemd_never_gives_up(outputs: StepOutputs) -> None:
-    """Eight failures within a second: by default it would have after five."""
+    """Eight failures within a second: with systemd's defaults it would stop after five."""
     assert outputs["recovered"].stdout.splitlines()[-1] == "active"
 
 

@@ -1,4 +1,4 @@
-"""Small balancers for unit tests: one line says what matters to the test."""
+"""Small balancers for unit tests: one line shows what matters to the test."""
 
 from __future__ import annotations
 

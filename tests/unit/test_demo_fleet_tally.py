@@ -1,4 +1,4 @@
-"""The table of `make demo-fleet` counts what the file of its clients says."""
+"""The table of `make demo-fleet` counts the packets in the file of its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors hand over each command of Open vSwitch that they tell, so that it can be led to the one that was asked."""
+"""Errors list each command in their text, so that it can be addressed to the right Open vSwitch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_each_command_is_handed_over(error: XenoovsError) -> None:
+def test_each_command_is_listed(error: XenoovsError) -> None:
     commands = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
     assert commands
     assert set(commands) == set(error.commands)
@@ -61,7 +61,7 @@ def test_each_command_is_handed_over(error: XenoovsError) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_none_is_of_the_host_where_another_was_asked(error: XenoovsError) -> None:
+def test_no_command_addresses_the_host_if_another_switch_was_used(error: XenoovsError) -> None:
     message = PRIVATE.message(str(error), error.commands)
     assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", message)
 

@@ -1,4 +1,4 @@
-"""No run of pytest touches a NIC unless it asks for it by name, and then it says what is missing."""
+"""Tests on a NIC run only if they are named, and then missing options are reported."""
 
 from __future__ import annotations
 

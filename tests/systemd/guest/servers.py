@@ -1,6 +1,6 @@
 """A backend that answers every kind of probe: `python -m tests.systemd.guest.servers CERTIFICATE ADDRESS`.
 
-CERTIFICATE: a file with chain and key, PEM. ADDRESS: where LOCAL is. Tells systemd when it listens.
+CERTIFICATE: a file with chain and key, PEM. ADDRESS: where LOCAL is. Notifies systemd when it listens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(b"HTTP/1.1 " + found + b"\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfine")
         await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # A tcp probe says nothing.
+        pass  # A tcp probe sends nothing.
     finally:
         writer.close()
 

@@ -131,7 +131,7 @@ def test_a_server_advertises_its_weight(world: World) -> None:
 
 
 @pytest.mark.parametrize("word", ["drain", "0%", "down#disk full", "maint", "stopped", "fail"])
-def test_a_server_that_wants_no_clients_has_none_until_it_says_otherwise(world: World, word: str) -> None:
+def test_a_server_that_advertises_drain_has_no_clients_until_it_is_ready(world: World, word: str) -> None:
     world.servers["a"].reply = f"{word}\n".encode()
     world.wait(0, 1)
     world.servers["a"].reply = b"up\n" if word != "maint" else b"50%\n"
@@ -149,7 +149,7 @@ def test_an_operator_goes_before_an_agent(world: World) -> None:
     assert world.backend("a").share == 0
 
 
-def test_servers_that_all_want_no_clients_keep_theirs(world: World) -> None:
+def test_servers_that_all_advertise_drain_keep_their_clients(world: World) -> None:
     for word, text in (
         (b"drain\n", "all servers advertise drain or 0%"),
         (b"ready down\n", "advertise that they are down"),
@@ -173,7 +173,7 @@ BAD: list[tuple[bytes | None, str]] = [
 
 
 @pytest.mark.parametrize(("reply", "problem"), BAD, ids=range(len(BAD)))
-def test_an_agent_that_is_wrong_or_silent_is_a_sentence_and_changes_nothing(
+def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
     world: World, reply: bytes | None, problem: str
 ) -> None:
     world.servers["a"].reply = b"50%\n"

@@ -41,13 +41,13 @@ SPOILED: list[tuple[str, Callable[[Path], object]]] = [
     ("another mistake", lambda path: path.write_text(SMALL_CONFIG.replace("weight: 70", "weight: -1"))),
     ("gone", lambda path: path.unlink()),
     ("a directory", make_directory),
-    ("a pipe that nobody writes to", make_pipe),
+    ("a pipe without a writer", make_pipe),
     ("a device without end", make_device),
 ]
 
 
 @pytest.mark.parametrize(("name", "spoil"), SPOILED, ids=[name for name, _ in SPOILED])
-def test_the_last_good_one_is_kept_and_a_better_one_is_taken(
+def test_the_last_good_one_stays_and_a_valid_one_replaces_it(
     name: str, spoil: Callable[[Path], object], path: Path
 ) -> None:
     config = ConfigFile(path)
@@ -70,7 +70,7 @@ def test_the_last_good_one_is_kept_and_a_better_one_is_taken(
     assert config.candidate is None
 
 
-def test_each_reason_why_it_cannot_be_read_is_told_once(path: Path) -> None:
+def test_each_reason_why_it_cannot_be_read_is_reported_once(path: Path) -> None:
     config = ConfigFile(path)
     make_directory(path)
     assert config.poll()

@@ -26,11 +26,11 @@ def test_every_field_is_there_under_its_name() -> None:
     assert list(document()) == [field.name for field in fields(Snapshot)]
 
 
-def test_what_a_newer_agent_says_beside_is_left_out() -> None:
+def test_unknown_keys_of_a_newer_agent_are_ignored() -> None:
     assert parse_snapshot({**document(), "moon_phase": "full"}) == snapshot()
 
 
-def test_what_an_older_agent_does_not_say_has_its_default() -> None:
+def test_keys_that_an_older_agent_lacks_have_their_default() -> None:
     older = document()
     del older["overrides"]
     assert parse_snapshot(older).overrides == ()

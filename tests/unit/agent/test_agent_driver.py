@@ -1,4 +1,4 @@
-"""The scheduler keeps to the times of its checks."""
+"""The scheduler probes at the times of its checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round that goes on and on, because Open vSwitch stopped in the middle of an answer."""
+"""A round that does not end, because Open vSwitch stopped in the middle of a reply."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stopping]:
     switch.goes_on.set()
 
 
-def test_it_is_told_and_nobody_waits_for_it(tmp_path: Path, switch: Stopping) -> None:
+def test_it_is_reported_and_no_request_waits_for_it(tmp_path: Path, switch: Stopping) -> None:
     scene = Scene(tmp_path, switch)
     scene.config.write_text(make_scene(tmp_path).config.read_text())
     with scene.agent() as (agent, client):

@@ -33,7 +33,7 @@ def test_text_quotes_what_would_be_ambiguous(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == 'info flows changed flow_mods=3 reason="a \\"b\\"\\nc" empty=""\n'
 
 
-def test_journald_is_told_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journald_gets_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "stream").open("w+") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         for known in ("1:2", _identity(stream)):
@@ -64,7 +64,7 @@ def test_what_a_backend_answers_cannot_move_the_cursor(
 
 
 def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
-    """A path or a fraction broke the line."""
+    """A path or a fraction raised an error in the JSON encoder."""
     start_logging(LogForm.JSON)
     info("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
     document = json.loads(capsys.readouterr().err)

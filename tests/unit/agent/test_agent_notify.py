@@ -1,4 +1,4 @@
-"""What systemd hears of start and reload."""
+"""Notifications to systemd about start and reload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield sock
 
 
-def heard(systemd: socket.socket) -> list[str]:
+def received(systemd: socket.socket) -> list[str]:
     messages = []
     while True:
         try:
@@ -29,34 +29,34 @@ def heard(systemd: socket.socket) -> list[str]:
             return messages
 
 
-def test_ready_is_said_once_and_after_each_reload(systemd: socket.socket) -> None:
+def test_ready_is_sent_once_and_after_each_reload(systemd: socket.socket) -> None:
     readiness = Readiness()
     readiness.idle()
-    assert heard(systemd) == []
+    assert received(systemd) == []
     for _ in range(2):
         readiness.ready()
         readiness.idle()
-    assert heard(systemd) == ["READY=1"]
+    assert received(systemd) == ["READY=1"]
     readiness.reloading()
     readiness.idle()
     readiness.idle()
-    assert heard(systemd) == ["RELOADING=1", "READY=1"]
+    assert received(systemd) == ["RELOADING=1", "READY=1"]
 
 
 def test_a_reload_while_it_starts_does_not_make_it_ready(systemd: socket.socket) -> None:
     readiness = Readiness()
     readiness.reloading()
     readiness.idle()
-    assert heard(systemd) == []
+    assert received(systemd) == []
 
 
-def test_ready_is_said_again_when_it_was_lost(systemd: socket.socket) -> None:
+def test_ready_is_sent_again_when_it_was_lost(systemd: socket.socket) -> None:
     """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
     while notify("STATUS=much to say"):
         pass
     readiness = Readiness()
     readiness.ready()
     readiness.idle()
-    assert "READY=1" not in heard(systemd)
+    assert "READY=1" not in received(systemd)
     readiness.idle()
-    assert heard(systemd) == ["READY=1"]
+    assert received(systemd) == ["READY=1"]

@@ -1,4 +1,4 @@
-"""Rounds while the database says nothing: what it said last holds for as long as the bridge is the same."""
+"""Rounds while the database does not answer: its last answer holds as long as the bridge is the same."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_clients_of_a_dead_backend_move_without_the_database(switch: HalfSilent,
     assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
 
 
-def test_nothing_is_taken_for_known_of_a_bridge_made_anew(switch: HalfSilent) -> None:
+def test_a_recreated_bridge_has_no_known_ports(switch: HalfSilent) -> None:
     engine = Engine(switch)
     engine.round(DesiredState(ONE), now_s=0.0)
     switch.restart("ovsbr1")
@@ -77,7 +77,7 @@ def test_nothing_is_taken_for_known_of_a_bridge_made_anew(switch: HalfSilent) ->
         engine.round(DesiredState(ONE), now_s=1.0)
 
 
-def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
+def test_a_port_that_is_gone_is_reported_by_name(switch: HalfSilent) -> None:
     engine = Engine(switch)
     engine.round(DesiredState(ONE), now_s=0.0)
     switch.set_ports(fake_bridge("ovsbr1", ["p0"]))
@@ -87,8 +87,8 @@ def test_a_port_that_has_gone_since_is_told_by_name(switch: HalfSilent) -> None:
     ]
 
 
-def test_an_agent_that_begins_while_nobody_answers_goes_on_with_slow_starts(tmp_path: Path) -> None:
-    """What the switch remembers is read when it can be; all clients were given back at once."""
+def test_an_agent_that_starts_without_a_database_continues_slow_starts(tmp_path: Path) -> None:
+    """The slow start in the flows was not read later, so the backend got all clients back at once."""
     scene = make_scene(tmp_path)
     scene.config.write_text(RAMPED.replace("192.0.2.2, weight: 30", "192.0.2.3, weight: 30"))
     balancer = load_config(scene.config)
@@ -110,7 +110,7 @@ def _tunnel_bridge(kind: str, **options: str) -> BridgeState:
 
 
 def test_bug_a_tunnel_port_without_a_type_gets_no_packets() -> None:
-    """A port of the type `system` passed for one that only OpenFlow describes."""
+    """A port of type `system` was accepted as one that only OpenFlow describes."""
     engine = Engine(FakeSwitch(_tunnel_bridge("system")))
     done = engine.round(DesiredState(behind_tunnels()), now_s=0.0)
     assert [problem.text.partition(":")[0] for problem in done.problems] == [
@@ -121,7 +121,7 @@ def test_bug_a_tunnel_port_without_a_type_gets_no_packets() -> None:
 def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A controller of another host said nothing of what it cannot check."""
+    """A controller on another host did not report which ports it cannot check."""
     reported = list[str]()
     monkeypatch.setattr(report, "warn", lambda _event, **facts: reported.append(str(facts["ports"])))
     engine, reports = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), report.Report()
@@ -154,7 +154,7 @@ def _encrypted(datapath_type: str = "system") -> tuple[FakeSwitch, Engine, Balan
 
 
 def test_bug_backends_behind_ipsec_in_a_userspace_datapath_got_clients() -> None:
-    """With a policy it was planned, although the kernel's IPsec sees none of these packets."""
+    """It was planned if a policy existed, although none of these packets reach the kernel's IPsec."""
     switch, engine, balancer = _encrypted("netdev")
     switch.ipsec = BOTH
     done = engine.round(DesiredState(balancer), now_s=0.0)
@@ -195,7 +195,7 @@ def test_plan_refuses_a_tunnel_without_its_policy_also_when_no_flow_changes(*, i
     assert engine.plan(balancer, PlanOptions(partial=True)).problems
 
 
-def test_policies_that_cannot_be_read_are_said_to_be_unknown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_that_cannot_be_read_are_reported_as_unknown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reported = list[str]()
     monkeypatch.setattr(report, "warn", lambda event, **facts: reported.append(f"{event}: {facts['reason']}"))
     switch, engine, balancer = _encrypted()

@@ -59,7 +59,7 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
         assert len(refusals) == 1
 
 
-def test_a_flow_of_somebody_else_in_the_way(scene: Scene) -> None:
+def test_a_foreign_flow_with_the_same_key(scene: Scene) -> None:
     """The new service's flow has the table, priority and match of a foreign one."""
     with scene.agent() as (agent, _):
         before = scene.flows
@@ -116,7 +116,7 @@ def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
 def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of a thousand DPUs compared all of its flows for the drain of another one, and twice for its own."""
+    """Each of a thousand DPUs compared all its flows for a drain on another DPU, and twice for its own."""
     scene.config.write_text("version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n")
     view = settled(given(EMPTY, SMALL_CONFIG))
     config, rounds, make_round = FleetConfig(scene.config, view, "dpu1"), list[DesiredState](), Engine.round
@@ -142,7 +142,7 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         assert len(rounds) > before
 
 
-def test_unconfirmed_it_is_taken_back_exactly(scene: Scene) -> None:
+def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, client):
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
@@ -167,7 +167,7 @@ def test_confirmed_it_stays(scene: Scene) -> None:
         assert problem(agent) == ""
 
 
-def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
+def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene) -> None:
     with scene.agent(confirm_s=0.5) as (agent, _):
         before = scene.flows
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
@@ -177,8 +177,8 @@ def test_a_change_whose_answer_was_lost_is_taken_back_too(scene: Scene) -> None:
         assert scene.flows == before
 
 
-def test_a_drain_that_was_begun_is_taken_back_whole(scene: Scene) -> None:
-    """With what Open vSwitch learned for new connections meanwhile."""
+def test_a_drain_under_way_is_reverted_completely(scene: Scene) -> None:
+    """Also the flows that Open vSwitch learned for new connections meanwhile."""
     scene.edit("protocol: udp", "protocol: tcp")
     scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 60s}\n    backends:")
     with scene.agent(confirm_s=1.0) as (agent, _):
@@ -204,7 +204,7 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Sc
         assert agent.snapshot().confirm_by_s is not None
 
 
-def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
+def test_requests_are_answered_while_a_config_waits_for_the_switch(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object, **__: object) -> None:
@@ -221,7 +221,7 @@ def test_who_asks_while_a_config_waits_for_the_switch_is_answered(
         eventually(lambda: agent.reloader.reloads == 1, "the new config")
 
 
-def test_a_pause_outlives_the_way_back(scene: Scene) -> None:
+def test_a_pause_survives_the_revert(scene: Scene) -> None:
     with scene.agent(confirm_s=0.5) as (agent, client):
         before = scene.flows
         scene.edit("weight: 30", "weight: 300")
@@ -235,7 +235,7 @@ def test_a_pause_outlives_the_way_back(scene: Scene) -> None:
         assert scene.flows == before != changed
 
 
-def test_a_drain_that_was_set_since_outlives_the_way_back(scene: Scene) -> None:
+def test_a_later_drain_survives_the_revert(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
         scene.edit("weight: 30", "weight: 300")
@@ -247,8 +247,8 @@ def test_a_drain_that_was_set_since_outlives_the_way_back(scene: Scene) -> None:
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
 
-def test_another_service_is_left_alone_by_the_way_back(scene: Scene) -> None:
-    """Its drain, set since, goes on; it was ended with the flows of the service that the config had changed."""
+def test_the_revert_leaves_other_services_unchanged(scene: Scene) -> None:
+    """Its drain continues; the revert of the changed service ended it too."""
     second = SMALL_CONFIG.partition("services:\n")[2].replace("dns", "ntp").replace("53", "123")
     scene.config.write_text(SMALL_CONFIG + second)
     with scene.agent(confirm_s=1.0) as (agent, client):
@@ -265,7 +265,7 @@ def test_another_service_is_left_alone_by_the_way_back(scene: Scene) -> None:
         assert {service_of(flow.cookie) for flow in ours} == {first}
 
 
-def test_what_cannot_be_had_with_the_config_of_before_is_told(scene: Scene) -> None:
+def test_overrides_that_the_previous_config_lacks_are_reported(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, client):
         scene.edit("    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")

@@ -1,4 +1,4 @@
-"""What the log says of a drain: that it has begun and that it is over, and nothing at each step between."""
+"""Log lines of a drain: one at its start, one at its end, and none for the steps between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World:
         self.now_s = 0.0
 
     def after(self, seconds: float, out: Ejected, weights: tuple[int, ...] = (1, 1)) -> list[str]:
-        """What a round says at this time from the last."""
+        """Return the events of a round that begins so many seconds after the last one."""
         self.now_s += seconds
         self.switch.age("ovsbr1", seconds)
         self.engine.count_drains(now_s=self.now_s)
@@ -55,7 +55,7 @@ def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(world: W
     assert world.events == ["drains wait for Open vSwitch"] * 2
 
 
-def test_a_drain_is_told_at_its_ends(world: World) -> None:
+def test_a_drain_is_logged_at_its_start_and_end(world: World) -> None:
 
     assert world.after(0, {}) == ["flows changed", "service installed"]
     begun = world.after(1, {}, (1, 0))
@@ -67,7 +67,7 @@ def test_a_drain_is_told_at_its_ends(world: World) -> None:
     assert world.report.moved["s"] == 0.5
 
 
-def test_the_log_says_when_clients_are_back_in_their_drain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_reports_clients_that_return_during_their_drain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = list[object]()
     monkeypatch.setattr(report, "info", lambda _event, **facts: ways.extend([facts["ways"]] if "ways" in facts else []))
     for weights in ((1, 1), (1, 0), (1, 1), (1, 0)):

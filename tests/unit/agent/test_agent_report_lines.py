@@ -1,4 +1,4 @@
-"""Lines of a round: of very many services some, and who keeps clients although it is down."""
+"""Log lines of a round: some of very many services, and backends that are down and held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xenoovs.model.balancer import Balancer
 
 
 class Answers:
-    """Probes that go as a test says. `refuses`: parts of the targets that do, besides all while `is_well` is False."""
+    """Probes with given results. `refuses`: parts of targets that fail; all fail while `is_well` is False."""
 
     def __init__(self) -> None:
         self.is_well = True
@@ -49,7 +49,7 @@ def logged(agent: Agent, text: str) -> list[dict[str, object]]:
     return [dict(event.facts) for event in agent.events.since(0) if event.text == text]
 
 
-def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
+def test_a_held_backend_is_reported_once(scene: Scene) -> None:
     answers = Answers()
     held, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
     with scene.agent(probe=answers) as (agent, _):
@@ -63,7 +63,7 @@ def test_who_is_down_and_keeps_its_clients_is_told_once(scene: Scene) -> None:
         assert len(logged(agent, over)) == 1
 
 
-def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_its_clients(
+def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = Answers()
@@ -81,7 +81,7 @@ def test_a_backend_that_goes_down_in_the_middle_of_a_round_is_not_said_to_keep_i
         assert logged(agent, "backends are down and keep their clients") == []
 
 
-def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def config(*weights: int) -> Balancer:
         claims = (small.claim(IPv4Address("10.0.0.0") + number) for number in range(100))
         return small.balancer(*(small.service(one, *weights, name=str(one.vips[0])) for one in claims))
@@ -97,7 +97,7 @@ def test_of_very_many_services_the_most_moved_are_told(caplog: pytest.LogCapture
     assert len(report.moved) == 100
 
 
-def test_a_backend_that_falls_and_keeps_its_clients_says_so_and_says_when_it_loses_them(scene: Scene) -> None:
+def test_a_held_backend_is_logged_and_so_is_its_later_ejection(scene: Scene) -> None:
     answers = Answers()
     with scene.agent(probe=answers) as (agent, _):
         answers.is_well = False

@@ -49,7 +49,7 @@ def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
     assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
 
 
-def test_foreign_changes_are_told_from_our_own(switch: FakeSwitch) -> None:
+def test_foreign_changes_are_distinguished_from_our_own(switch: FakeSwitch) -> None:
     engine = Engine(switch)
     engine.round(DesiredState(ONE), now_s=0.0)
     victim = next(iter(switch.dump_flows("ovsbr1"))).flow
@@ -60,7 +60,7 @@ def test_foreign_changes_are_told_from_our_own(switch: FakeSwitch) -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, lost: bool) -> None:
+def test_after_a_lost_reply_the_next_round_reads_the_flows(switch: FakeSwitch, *, lost: bool) -> None:
     engine = Engine(switch)
     problem = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
     if lost:
@@ -74,7 +74,7 @@ def test_after_a_lost_answer_the_next_round_finds_out(switch: FakeSwitch, *, los
     assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
 
 
-def test_after_a_lost_answer_not_even_an_urgent_round_believes_the_flows_of_before(switch: FakeSwitch) -> None:
+def test_after_a_lost_reply_even_an_urgent_round_reads_the_flows_again(switch: FakeSwitch) -> None:
     engine = Engine(switch)
     engine.round(DesiredState(ONE), now_s=0.0)
     switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
@@ -115,7 +115,7 @@ def test_a_refused_bundle_is_tried_again(switch: FakeSwitch) -> None:
     assert not engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0).difference.is_empty
 
 
-def test_a_mistake_of_ours_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_path: Path) -> None:
+def test_an_internal_error_in_a_probe_ends_the_agent(switch: FakeSwitch, tmp_path: Path) -> None:
     async def broken(target: Target, *, timeout_s: float) -> ProbeResult:
         raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""What operators set is durable before they are answered, and writing it delays neither probes nor rounds."""
+"""Overrides are durable before the reply is sent; writing them delays neither probes nor rounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seen(client: Any) -> Snapshot:
 
 
 def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Scene, small_disk: Path) -> None:
-    """It was answered as done, and a restart revived the old drain."""
+    """The request was answered as done, but after a restart the old drain was in effect again."""
     on_disk = Scene(scene.directory, scene.switch, small_disk)
     with on_disk.agent() as (_, client):
         client.ask("drain", FIPS2)

@@ -1,4 +1,4 @@
-"""Which VIPs are announced, and what is said of them."""
+"""Which VIPs are announced, and what status shows about them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_config_without_announce_announces_nothing() -> None:
         ),
     ],
 )
-def test_nothing_changes_while_nobody_can_say(facts: BridgeFacts, action: VipAction, reason: str) -> None:
+def test_nothing_changes_while_the_state_is_unknown(facts: BridgeFacts, action: VipAction, reason: str) -> None:
     found = decide_vips(two_services(), facts)[ONE]
     assert (found.action, found.reason) == (action, reason)
 
@@ -104,7 +104,7 @@ def test_status_names_what_is_announced() -> None:
         (shown(is_announced=False, reason="no backend"), "VIP 192.0.2.10: withdrawn: no backend", "warn"),
     ],
 )
-def test_status_says_why_a_vip_is_not_advertised(found: Snapshot, words: str, how: str) -> None:
+def test_status_shows_why_a_vip_is_not_advertised(found: Snapshot, words: str, how: str) -> None:
     assert list(troubles(found)) == [(words, how)]
     assert is_as_desired(found) == (how != "bad")
     assert headline(found) == (("VIPs are not announced", "bad") if how == "bad" else ("as configured", "good"))
@@ -194,7 +194,7 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(tmp_pa
     config.write_text(ANNOUNCING)
     routes.problem = "not permitted"
 
-    def mend() -> None:
+    def repair() -> None:
         routes.problem = None
 
     run_agent(
@@ -205,7 +205,7 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(tmp_pa
                 "the problem is shown",
                 lambda agent: [view.problem for view in agent.announcements()] == ["not permitted"],
             ),
-            ("do", mend),
+            ("do", repair),
             (
                 "it is announced",
                 lambda agent: [view.peers for view in agent.announcements()] == [1],

@@ -1,4 +1,4 @@
-"""A change that is prepared before its time: when it is made, and what keeps it from being made."""
+"""A change that is prepared before its time: when it is committed, and what prevents the commit."""
 
 from __future__ import annotations
 
@@ -202,9 +202,7 @@ def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: Fak
         assert agent.rounds == 2
 
 
-def test_a_pause_while_a_change_is_prepared_is_not_kept_waiting(
-    tmp_path: Path, switch: FakeSwitch, view: FleetView
-) -> None:
+def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
     with running(tmp_path, switch, view) as (agent, offer):
         before = flows(switch)
         offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))

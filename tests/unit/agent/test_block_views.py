@@ -1,4 +1,4 @@
-"""The blocks of a service as the agent shows them: what of a packet they match, where they lie, what was found."""
+"""The blocks of a service as the agent shows them: matched field, position in the key space, and verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xenoovs.verify.findings import BlockOffload
         (BlockKey(KeyField.SOURCE_PORT, (9, 8)), "tp_src", [(0, 0x200), (0x200, 0x300), (0x300, 0x300)]),
     ],
 )
-def test_blocks_are_told_by_their_field(key: BlockKey, field: str, masks: list[tuple[int, int]]) -> None:
+def test_blocks_are_described_by_their_field(key: BlockKey, field: str, masks: list[tuple[int, int]]) -> None:
     service = replace(small.service(small.claim(protocol=Protocol.UDP), 2, 1, 1), key=key)
     program = small.program(service).services[0]
     (expected,) = expected_services(small.program(service))

@@ -1,4 +1,4 @@
-"""What is said of changes of the bridge and its ports, and which of them are a reason for a round."""
+"""Which changes of the bridge and its ports are logged, and which trigger a round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_p1(port: PortState | None) -> Ports:
     return {BRIDGE: {"p0": P0, **({} if port is None else {"p1": port})}}
 
 
-def test_at_first_only_what_is_bad_is_told() -> None:
+def test_the_first_state_logs_only_problems() -> None:
     assert port_events(None, ALL, BALANCER) == ()
     assert [n.text for n in port_events(None, with_p1(replace(P1, link_up=False)), BALANCER)] == ["link down"]
 
@@ -51,6 +51,6 @@ def test_the_bridge_goes_and_comes() -> None:
     assert port_events({}, {}, BALANCER) == ()
 
 
-def test_ports_of_others_are_nobody_s_business() -> None:
+def test_foreign_ports_are_ignored() -> None:
     more: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
     assert port_events(ALL, more, BALANCER) == ()

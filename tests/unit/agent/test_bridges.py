@@ -1,4 +1,4 @@
-"""Several agents in one process: what happens to one of them is not seen at the others."""
+"""Several agents in one process: faults of one do not affect the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def records() -> Iterator[list[logging.LogRecord]]:
     logger.removeHandler(handler)
 
 
-def test_each_makes_its_bridge_right_and_speaks_of_it(tmp_path: Path, records: list[logging.LogRecord]) -> None:
+def test_each_reconciles_its_bridge_and_logs_its_name(tmp_path: Path, records: list[logging.LogRecord]) -> None:
     switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
     agents = {bridge: _agent(tmp_path, bridge, switch) for bridge, switch in switches.items()}
     asyncio.run(run_together(agents, once=True))
@@ -57,8 +57,8 @@ def test_each_makes_its_bridge_right_and_speaks_of_it(tmp_path: Path, records: l
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
 
-def test_one_that_fails_keeps_no_other_from_its_end(tmp_path: Path) -> None:
-    """With `once` all come to an end, and then the first problem is told."""
+def test_a_failure_of_one_does_not_stop_the_others(tmp_path: Path) -> None:
+    """With `once` all agents finish, then the first problem is reported."""
     good = _switch("br2")
     agents = {"br1": _agent(tmp_path, "br1", _switch("other")), "br2": _agent(tmp_path, "br2", good)}
     with pytest.raises(BridgeMissing):
@@ -66,7 +66,7 @@ def test_one_that_fails_keeps_no_other_from_its_end(tmp_path: Path) -> None:
     assert len(good.all_flows("br2")) == 8
 
 
-def test_a_switch_that_is_away_is_asked_again_and_the_other_goes_on(tmp_path: Path) -> None:
+def test_an_unreachable_switch_is_retried_and_the_other_continues(tmp_path: Path) -> None:
     away, good = _switch("br1"), _switch("br2")
     away.fail_next(SwitchUnreachable(target="x", reason="away"))
     agents = {"br1": _agent(tmp_path, "br1", away), "br2": _agent(tmp_path, "br2", good)}
@@ -80,8 +80,8 @@ def test_a_switch_that_is_away_is_asked_again_and_the_other_goes_on(tmp_path: Pa
     asyncio.run(asyncio.wait_for(run_together(agents, beside=until_both_are_right), 20))
 
 
-def test_a_mistake_of_ours_ends_all(tmp_path: Path) -> None:
-    """As it ends a process with one: systemd starts it again, and the flows stay."""
+def test_an_internal_error_ends_all(tmp_path: Path) -> None:
+    """As with one bridge: systemd restarts the process, and the flows stay."""
     agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
 
     async def mistaken() -> None:
@@ -92,7 +92,7 @@ def test_a_mistake_of_ours_ends_all(tmp_path: Path) -> None:
         asyncio.run(asyncio.wait_for(run_together(agents), 20))
 
 
-def test_what_is_told_outside_names_no_bridge(records: list[logging.LogRecord]) -> None:
+def test_logs_outside_of_an_agent_name_no_bridge(records: list[logging.LogRecord]) -> None:
     with bridge_context("br1"):
         info("inside", bridge="another name of it")
     info("outside")

@@ -1,4 +1,4 @@
-"""What is known of the error of a clock."""
+"""The estimated error of a clock."""
 
 from __future__ import annotations
 

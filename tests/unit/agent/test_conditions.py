@@ -1,4 +1,4 @@
-"""What `xenoovs status` ends with, and how what is wrong is named."""
+"""The last lines of `xenoovs status`: conditions and their texts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_all_is_well() -> None:
         (ONE_KEPT, 0.25, "service web: 25% of its clients have a backend that does not answer"),
     ],
 )
-def test_clients_that_nobody_answers_are_a_difference(service: ServiceView, share: float, words: str) -> None:
+def test_clients_without_a_live_backend_are_a_difference(service: ServiceView, share: float, words: str) -> None:
     assert unanswered(service) == share
     assert (is_as_desired(of(service)), texts(of(service))) == (False, [words])
     assert headline(of(service)) == ("clients without a working backend", "bad")
@@ -67,7 +67,7 @@ STOPPED = AgentView("down", 1.0, is_away=True, reply="down")
         ),
     ],
 )
-def test_backends_that_answer_and_whose_agents_say_down_are_not_called_silent(service: ServiceView, words: str) -> None:
+def test_backends_that_answer_probes_but_advertise_down_are_not_called_silent(service: ServiceView, words: str) -> None:
     stopped = replace(service, backends=tuple(replace(each, agent=STOPPED) for each in service.backends))
     assert texts(of(stopped)) == [words]
     assert [text for text, _ in notices(of(stopped)) if "stay where" in text] == [words]
@@ -102,7 +102,7 @@ def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(se
     assert (is_as_desired(of(service)), texts(of(service)), unanswered(service)) == (True, [], 0)
 
 
-def test_a_host_that_is_not_ready_says_why_and_that_alone_is_no_difference() -> None:
+def test_a_host_that_is_not_ready_shows_the_reason_and_this_is_no_difference() -> None:
     out = replace(snapshot(), not_ready="taken out of service by an operator")
     expected = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
     assert (is_as_desired(out), texts(out), headline(out)) == (True, [expected], ("not ready for clients", "warn"))
@@ -153,7 +153,7 @@ def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
     assert is_as_desired(replace(snapshot(), is_paused=True))
 
 
-def test_a_database_that_was_not_asked_yet_is_no_difference() -> None:
+def test_a_database_that_was_not_read_yet_is_no_difference() -> None:
     unasked = replace(snapshot(), ports=None)
     assert (is_as_desired(unasked), texts(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
 

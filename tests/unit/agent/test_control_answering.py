@@ -1,4 +1,4 @@
-"""Nobody sends all clients of a service to backends that do not answer, by draining those that do."""
+"""A drain is refused if it would leave a service with only backends that do not answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(scene: S
         assert [backend.state.value for backend in service.backends] == ["up", "down"]
 
 
-def test_the_answer_tells_of_a_slow_start(scene: Scene) -> None:
+def test_the_response_reports_a_slow_start(scene: Scene) -> None:
     scene.edit("fall: 1", "fall: 1, ramp: 60s")
     scene.edit(DEAD, "198.51.100.4")
     with scene.agent(probe=all_but_one) as (_, client):

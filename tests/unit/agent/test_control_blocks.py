@@ -1,4 +1,4 @@
-"""Status without blocks, blocks by service and by page, and neither made in the loop that asks backends."""
+"""Status without blocks, and blocks by service and page; neither is built in the event loop of the probes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_mistake_in_the_address_is_named(scene: Scene, query: dict[str, object
         assert refused.value.code == code
 
 
-def test_the_loop_that_asks_backends_makes_no_status(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 16,000 backends that takes a quarter of a second, in which probes would be late."""
     makers: list[int] = []
     loops: list[int] = []

@@ -1,4 +1,4 @@
-"""What people ask of a running agent, through its socket."""
+"""Changes that operators request from a running agent through its socket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
         assert len(scene.flows) == len(before)
 
 
-def test_a_change_of_one_flow_says_flow_mod(scene: Scene) -> None:
+def test_a_change_of_one_flow_is_called_flow_mod(scene: Scene) -> None:
     """A service of one backend, which is replaced by its backup: one block, and it has another owner."""
     text = (
         scene.config.read_text()
@@ -124,7 +124,7 @@ def test_the_last_backend_is_not_drained(scene: Scene) -> None:
         assert share(client, "fips3") == 1
 
 
-def test_paused_it_tells_and_changes_nothing(scene: Scene) -> None:
+def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) -> None:
     with scene.agent() as (_, client):
         before = scene.flows
         client.ask("pause")
@@ -153,7 +153,7 @@ def test_overrides_and_a_pause_outlive_a_restart(scene: Scene) -> None:
         assert share(client, "fips2") == 0
 
 
-def test_a_broken_state_is_told_and_set_aside(scene: Scene) -> None:
+def test_a_broken_state_is_reported_and_set_aside(scene: Scene) -> None:
     scene.state.write_text('{"version": 1, "overrides": 7}')
     with scene.agent() as (agent, client):
         assert seen(client).overrides == ()
@@ -175,7 +175,7 @@ def test_an_edit_of_the_file_ends_the_override_of_its_backend_alone(scene: Scene
         assert [one.weight_in_use for one in service.backends] == [50, 40]
 
 
-def test_a_new_name_moves_nobody_and_keeps_the_override(scene: Scene) -> None:
+def test_a_new_name_moves_no_client_and_keeps_the_override(scene: Scene) -> None:
     with scene.agent() as (agent, client):
         client.ask("drain", backend("fips2"))
         before, rounds = scene.flows, agent.rounds
@@ -197,8 +197,8 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert [event["level"] for event in later["events"]] == ["info"]
 
 
-def test_an_answer_tells_of_the_round_that_made_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if a round was due while the request was looked at: the one after it has nothing left to do."""
+def test_a_response_reports_the_round_that_made_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a round was already due: the round after the request then has no changes left."""
     with scene.agent() as (_, client):
         longer_than_a_resync_s = 0.7
         monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Who may ask what."""
+"""Which requests are authorised."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_other_hosts(host: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_loopback_only_shows(method: str) -> None:
+def test_loopback_is_read_only(method: str) -> None:
     ReadOnlyAuth().check(asked("GET"))
     with pytest.raises(RequestRefused) as refused:
         ReadOnlyAuth().check(asked(method))

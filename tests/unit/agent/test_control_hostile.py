@@ -1,4 +1,4 @@
-"""Whoever may connect can neither hold connections, nor make the agent log, nor learn more than a refusal."""
+"""A client without a token cannot hold connections, fill the log, or read more than a refusal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _no_other_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sends away soon."""
+    """Shorten the time limits of connections."""
     monkeypatch.setattr(limits, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr(app, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr(limits, "SWEEP_S", 0.1)
@@ -80,7 +80,7 @@ def is_open(sock: socket.socket) -> bool:
         return False
 
 
-def test_who_sends_half_a_request_is_sent_away(scene: Scene, impatient: None) -> None:
+def test_half_a_request_is_disconnected(scene: Scene, impatient: None) -> None:
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)):
         for half in (b"", b"GET /v1/sta", b"GET /v1/status HTTP/1.1\r\nHost: lo"):
@@ -98,8 +98,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(scene: Scene, impatient: No
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_slow"
 
 
-def test_many_that_only_wait_keep_nobody_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a file descriptor; without a bound probes had none left, and all backends were down."""
+def test_many_idle_connections_keep_no_client_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit, idle connections took all file descriptors: every probe failed and all backends were down."""
     monkeypatch.setattr(limits, "REQUEST_TIMEOUT_S", 3600.0)
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)), ExitStack() as stack:
@@ -246,7 +246,7 @@ def test_the_token_is_compared_in_constant_time(scene: Scene, monkeypatch: pytes
     assert compared == [(b"", b"0123456789abcdef")]
 
 
-def test_what_is_no_tls_is_sent_away_and_not_logged(
+def test_connections_without_tls_are_closed_and_not_logged(
     scene: Scene, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = trustme.CA().issue_cert("localhost")

@@ -1,4 +1,4 @@
-"""Nothing that comes in by HTTP is trusted; every refusal is JSON of one form."""
+"""No input by HTTP is trusted; every refusal has the same JSON form."""
 
 from __future__ import annotations
 

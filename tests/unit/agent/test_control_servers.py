@@ -133,7 +133,7 @@ def test_maintenance_is_at_once_and_ends_by_reset(pair: tuple[Agent, Client]) ->
     assert backends(client)["web/web1"].share > 0
 
 
-def test_maintenance_of_all_drops_packets_and_says_so(pair: tuple[Agent, Client]) -> None:
+def test_maintenance_of_all_drops_packets_and_is_reported(pair: tuple[Agent, Client]) -> None:
     _, client = pair
     for name in ("web1", "web2", "same"):
         done = client.ask("maintenance", {"service": "web", "backend": name})
@@ -231,7 +231,7 @@ def none_known(_: Balancer) -> Balancer:
 def test_an_override_of_a_backend_without_a_mac_yet_is_that_of_the_config(
     pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch, resolve: Callable[[Balancer], Balancer]
 ) -> None:
-    """Found when such an override ended with the next reload: it had remembered the weight 0."""
+    """Such an override ended with the next reload, because it stored the weight 0."""
     agent, client = pair
     with monkeypatch.context() as patch:
         patch.setattr(agent.engine, "resolve", resolve)

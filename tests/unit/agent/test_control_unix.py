@@ -56,7 +56,7 @@ def test_a_live_socket_and_other_files_are_not(tmp_path: Path) -> None:
     assert path.read_text() == "something"
 
 
-def test_a_name_too_long_is_told(tmp_path: Path) -> None:
+def test_a_socket_name_that_is_too_long_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="longer than the 107 bytes"), bound_socket(tmp_path / ("a" * 120)):
         pass
 

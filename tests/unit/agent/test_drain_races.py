@@ -1,4 +1,4 @@
-"""Counting what drains depend on takes seconds, and rounds go on meanwhile, in another thread."""
+"""Counting the flows of drains takes seconds, while rounds run in another thread."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def reports_while(
 
 
 def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each round began the time to the next report again, so every quiet DPU was silent after three minutes."""
+    """Each round restarted the report timer, so every quiet DPU counted as silent after three minutes."""
     monkeypatch.setattr(fleet, "SEEN_S", 0.1)
     put = asyncio.run(reports_while(lambda put: len(put) > 2, tmp_path=tmp_path))
     assert [each.name for each in put] == ["dpu1"] * len(put)
@@ -70,7 +70,7 @@ def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, mon
 
 
 def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
-    """No roll-out could compare with it until then. Where a sample takes a second, the next one came after 200 s."""
+    """No roll-out could compare with it until then: with samples of one second, the next one came after 200 s."""
     agent, asked = idle_agent(), 0
     agent.report.last_round_s = 1.0
 

@@ -1,4 +1,4 @@
-"""What a DPU of a fleet probes and votes: as the store says, and it moves no client by itself."""
+"""Probes and votes of a DPU in a fleet: it follows the store and moves no client by itself."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def failing(state: AgentState, backend: str, *, times: int) -> AgentState:
     return after(state, *[Probed(check, FAILED, 0.0)] * times, now_s=1)
 
 
-def test_a_witness_probes_as_the_service_says_and_others_seldom() -> None:
+def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> None:
     state = following(view())
     checks = state.tracker.checks.by_backend
     assert checks["web", "b1"].health.interval_ms == 1000
@@ -93,7 +93,7 @@ def test_a_witness_probes_as_the_service_says_and_others_seldom() -> None:
     assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]
 
 
-def test_it_votes_on_its_own_targets_and_moves_nobody() -> None:
+def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
     state, voter = following(view()), FleetVoter()
     assert voter.down(state) == frozenset()
     state = failing(failing(state, "b1", times=3), "b2", times=3)
@@ -101,13 +101,13 @@ def test_it_votes_on_its_own_targets_and_moves_nobody() -> None:
     state = after(state, Tick(), now_s=2)
     assert state.ejected == {}
     assert state.ramps(2) == {}
-    # What the fleet has ejected is shown, whatever this DPU says.
+    # Ejections of the fleet are shown, whatever this DPU votes.
     other = decide(Decision(), DesiredState(BALANCER, {"web": frozenset({"b2"})})).services[0][1]
     state = after(state, ConfigFollowed(BALANCER, stored={"web": other}), Tick(), now_s=3)
     assert state.ejected == {"web": frozenset({"b2"})}
 
 
-def test_a_new_witness_votes_as_the_fleet_says_until_it_knows_better() -> None:
+def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:
     state, voter = following(view(witness_of=2, down=(1,))), FleetVoter()
     assert voter.down(state) == {TARGETS[1]}
     answered = replace(FAILED, ok=True, reason="answered")

@@ -1,4 +1,4 @@
-"""What the page of a fleet finds out by watching, which one look at the store does not show."""
+"""Problems that the page of a fleet detects over time, and that one read of the store does not show."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overd
     assert (snapshot.is_stalled, snapshot.problems) == (False, ())
 
 
-def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_begins_anew(store: Store, tmp_path: Path) -> None:
+def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_its_timer(
+    store: Store, tmp_path: Path
+) -> None:
     watch = watch_of(store, tmp_path)
     store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
     assert store.newest.wave == 1
@@ -95,7 +97,7 @@ def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: St
     sign.show(is_active=True)
     assert watch.snapshot().problems == ()
     sign.show(is_active=False)
-    # What the server was before the connection was lost says nothing.
+    # The role of the server before the connection was lost proves nothing.
     store.connection = replace(CONNECTED, is_connected=False, is_leader=True, reason="gone")
     assert [problem for problem in watch.snapshot().problems if "no controller" in problem] == []
 

@@ -1,4 +1,4 @@
-"""Counters of flows, which begin anew with each flow, become totals that only grow."""
+"""Counters of flows, which restart with each flow, become totals that only grow."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_what_has_been_added_is_counted_once() -> None:
     assert totals == [Counted(n * blocks, 100 * n * blocks) for n in (5, 5, 8)]
 
 
-def test_a_flow_that_is_made_anew_takes_nothing_back() -> None:
+def test_a_recreated_flow_does_not_lower_the_total() -> None:
     counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
     for packets in (10, 3):
         counted, _ = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=packets)
     assert _sum(dict(counted)).packets == 13 * blocks
 
 
-def test_rates_are_since_the_last_look_and_tell_no_path() -> None:
+def test_rates_are_since_the_last_sample_and_have_no_path() -> None:
     counts = FlowTotals()
     assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
@@ -47,6 +47,6 @@ def test_rates_are_since_the_last_look_and_tell_no_path() -> None:
     assert hw_share(rates.values()) is None
 
 
-def test_the_share_of_the_nic_is_of_those_that_are_known() -> None:
+def test_the_share_of_the_nic_is_of_flows_with_a_known_path() -> None:
     known = Rate(10.0, 5.0, 0.0)
     assert hw_share((known, replace(known, hw_pps=None))) == 0.5

@@ -46,7 +46,7 @@ def test_a_state_changes_exactly_after_enough_contradictions_in_a_row(
         needed = health.fall if before.is_up else health.rise
         last = answers[max(0, index - needed) : index]
         is_run = len(last) == needed and all(ok != before.is_up for ok in last)
-        # The run must have happened in this state: what was said before a change does not count again.
+        # The results in a row must belong to this state: earlier ones do not count again.
         is_run = is_run and index - needed >= before.since_s
         assert (now.is_up != before.is_up) == is_run
         assert now.since_s == (index if is_run else before.since_s)
@@ -62,9 +62,7 @@ def test_changes_are_no_more_than_rise_and_fall_allow(health: Health, remembered
 
 
 @given(st.integers(1, 6), st.integers(1, 1000), st.integers(1, 1000))
-def test_a_silent_backend_is_down_within_the_time_that_the_page_of_the_agent_says(
-    fall: int, fast_ms: int, timeout_ms: int
-) -> None:
+def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms: int, timeout_ms: int) -> None:
     """interval + (fall - 1) · pause + timeout; the pause is fast_interval, or the timeout where that is longer."""
     health = replace(
         HEALTH, fall=fall, jitter=Fraction(0), interval_ms=1000, fast_interval_ms=fast_ms, timeout_ms=timeout_ms
@@ -81,18 +79,18 @@ def test_a_silent_backend_is_down_within_the_time_that_the_page_of_the_agent_say
     assert abs(now_s - longest_ms / 1000) < 1e-6
 
 
-def test_trusted_believes_the_first_result() -> None:
+def test_with_initial_up_the_first_result_decides() -> None:
     for ok in (True, False):
         last = walk(HEALTH, [ok], remembered_up=None)[-1]
         assert (last.is_up, last.is_known, last.contradictions, last.since_s) == (ok, True, 0, 1.0)
 
 
-def test_closed_is_down_until_it_has_risen() -> None:
+def test_with_initial_down_it_is_down_until_it_has_risen() -> None:
     closed = replace(HEALTH, initial=Initial.DOWN)
     assert [state.is_up for state in walk(closed, [True, True], remembered_up=None)] == [False, False, True]
 
 
-def test_what_the_switch_knows_goes_before_initial() -> None:
+def test_the_state_in_the_flows_takes_precedence_over_initial() -> None:
     closed = replace(HEALTH, initial=Initial.DOWN)
     assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up
     assert [state.is_up for state in walk(HEALTH, [True, True], remembered_up=False)] == [False, False, True]

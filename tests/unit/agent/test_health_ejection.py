@@ -34,7 +34,7 @@ def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
 
 
 @given(st.integers(2, 20), parts)
-def test_one_more_that_falls_brings_nobody_in(of: int, part: Fraction) -> None:
+def test_one_more_failure_returns_no_ejected_backend(of: int, part: Fraction) -> None:
     health = replace(HEALTH, max_down=part)
     names = [f"b{i}" for i in range(of)]
     sets = [select_ejected(names[:down], total=of, health=health) for down in range(of + 1)]
@@ -53,7 +53,7 @@ def step(
     now_s: float,
     failing: Mapping[str, float] | None = None,
 ) -> Ejection:
-    """What is decided with these backends down, each since when, and failing since when."""
+    """Decide with these backends down: since when each is down, and since when its probes fail."""
     return decide_ejections(replace(before, down=Map(down)), one, failing or {}, now_s=now_s)
 
 

@@ -1,4 +1,4 @@
-"""When slow starts begin, step and end, and what a backend in one is to have."""
+"""When slow starts begin, step and end, and the share of a backend in each step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def balancer(*weights: int, health: Health | None = HEALTH) -> Balancer:
 
 
 def back(one: Balancer, *, out: str = "b1", at_s: float = 0.0) -> SlowStarts:
-    """All was well, then one was out, and came back at that moment."""
+    """All backends were up, then one was ejected, and it recovers at that moment."""
     slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: WHOLE}, now_s=-9)
     slow = update_slow_starts(slow, one, {"s": frozenset({out})}, known={}, now_s=-5)
     return update_slow_starts(slow, one, {}, known={}, now_s=at_s)
@@ -38,13 +38,13 @@ def test_steps(now_s: float, part: int | None) -> None:
     assert ramps(back(one), one, now_s=now_s) == expected
 
 
-def test_nobody_starts_slowly_at_the_first_look_at_an_empty_bridge() -> None:
+def test_no_backend_starts_slowly_at_the_first_read_of_an_empty_bridge() -> None:
     one = balancer(1, 1)
     assert ramps(update_slow_starts(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
 
 
 def test_a_backend_with_a_new_weight_starts_slowly() -> None:
-    """A drained one that comes back is one that comes back."""
+    """The end of a drain is a return like the end of an ejection."""
     slow = update_slow_starts(SlowStarts(), balancer(1, 0), {}, known={B0: WHOLE}, now_s=0)
     slow = update_slow_starts(slow, balancer(1, 1), {}, known={}, now_s=5)
     assert ramps(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
@@ -62,7 +62,7 @@ def test_an_ended_start_does_not_begin_again() -> None:
     assert ramps(update_slow_starts(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
 
 
-def test_what_is_wanted_meanwhile_is_what_the_blocks_can_give() -> None:
+def test_the_share_during_a_slow_start_is_one_that_blocks_can_give() -> None:
     one = balancer(2, 1, 1)
     (service,) = service_views(Moment(AgentState(one, one), {B1: Fraction(1, 2)}))
     shares = [backend.target_share for backend in service.backends]
@@ -81,14 +81,14 @@ def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
     assert ramps(slow, one, now_s=107) == {}
 
 
-def test_who_was_out_before_a_restart_and_answers_when_the_switch_is_read_begins() -> None:
-    """As when the switch did not answer at first: it got all clients at once."""
+def test_a_backend_ejected_before_a_restart_starts_slowly_if_it_answers_when_the_switch_is_read() -> None:
+    """If the switch did not answer at first, the backend got all clients at once."""
     one = balancer(1, 1)
     slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
     assert ramps(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
 
 
-def test_who_was_out_before_a_restart_has_not_begun() -> None:
+def test_a_backend_ejected_before_a_restart_has_not_started() -> None:
     one = balancer(1, 1)
     slow = update_slow_starts(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)
     assert ramps(slow, one, now_s=0) == {}

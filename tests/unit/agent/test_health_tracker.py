@@ -1,4 +1,4 @@
-"""Which probes are made, and what a new config does to what is known."""
+"""Which probes are made, and how a new config changes the known health."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_one_probe_for_one_backend_however_many_services_use_it() -> None:
     assert one.desired().ejected == {f"s{port}": {"b0"} for port in range(80, 90)}
 
 
-def test_other_ways_of_asking_are_other_probes() -> None:
+def test_different_probe_settings_are_different_probes() -> None:
     two = small.balancer(service("a", 1, port=80), service("b", 1, port=81, health=replace(HEALTH, fall=2)))
     assert len(Driven(two).due(0.0)) == 2
 
@@ -63,7 +63,7 @@ def test_max_down_makes_no_further_probe() -> None:
     assert len(Driven(two).due(0.0)) == 1
 
 
-def test_nobody_asks_a_backend_without_weight_or_a_service_without_health() -> None:
+def test_backends_without_weight_and_services_without_health_are_not_probed() -> None:
     some = small.balancer(service("a", 0, 1, port=80), service("b", 1, 1, port=81, health=None))
     assert list(checks_of(some, ()).by_backend) == [("a", "b1")]
 
@@ -76,7 +76,7 @@ def test_a_probe_is_not_started_again_before_its_result() -> None:
     assert one.queue.next_due_s == 1.0
 
 
-def test_a_new_config_keeps_what_is_known_and_asks_new_backends_at_once() -> None:
+def test_a_new_config_keeps_known_health_and_probes_new_backends_at_once() -> None:
     one = Driven(small.balancer(service("a", 1, 1, port=80)))
     for check in one.due(0.0):
         one.answer(check, ok="192.0.2.17" in str(check.target), sent_s=0.0, now_s=0.0)
@@ -133,12 +133,12 @@ def test_jitter_only_shortens_and_is_the_same_in_every_run() -> None:
     assert 0.98 < max(pauses[0][1:]) <= 1.0
 
 
-def test_more_than_a_hundred_new_backends_are_asked_one_hundred_after_the_other() -> None:
+def test_more_than_a_hundred_new_backends_are_probed_a_hundred_at_a_time() -> None:
     one = crowd(250, jitter=Fraction(0))
     assert [len(one.due(moment)) for moment in (0.0, 0.05, 0.1, 0.2, 0.3)] == [100, 0, 100, 50, 0]
 
 
-def test_a_check_that_comes_again_while_its_probe_is_under_way_is_not_asked_twice() -> None:
+def test_a_check_that_returns_while_its_probe_runs_is_not_probed_twice() -> None:
     one, none = crowd(1, jitter=Fraction(0)), small.balancer(service("a", 1, port=80, health=None))
     with_check = small.balancer(service("a", 1, port=80))
     (check,) = one.due(0.0)
@@ -161,7 +161,7 @@ def all_fall(one: Driven, *, moment: float) -> list[HealthChange]:
     return [each for each in changes if each is not None]
 
 
-def test_it_is_told_of_whom_max_down_leaves_the_clients() -> None:
+def test_backends_that_max_down_holds_are_reported() -> None:
     one = Driven(small.balancer(service("a", 1, 1, 1, port=80), service("b", 1, 0, port=81)))
     assert [(each.backends, each.held) for each in all_fall(one, moment=0.0)] == [
         ((("a", "b0"), ("b", "b0")), (("b", "b0"),)),
@@ -172,13 +172,13 @@ def test_it_is_told_of_whom_max_down_leaves_the_clients() -> None:
     assert one.state.held == {"a": {"b1", "b2"}, "b": {"b0"}}
 
 
-def test_nobody_keeps_clients_where_all_are_dropped() -> None:
+def test_no_backend_is_held_where_all_packets_are_dropped() -> None:
     dropped = replace(HEALTH, on_all_down=AllDown.DROP)
     one = Driven(small.balancer(service("a", 1, 1, port=80, health=dropped)))
     assert [each.held for each in all_fall(one, moment=0.0)] == [(), ()]
 
 
-def test_a_kept_backend_that_goes_later_is_told_once_and_wants_a_round() -> None:
+def test_a_held_backend_that_is_ejected_later_is_reported_once_and_triggers_a_round() -> None:
     one = Driven(small.balancer(service("a", 1, 1, port=80)))
     all_fall(one, moment=0.0)
     changes = []

@@ -1,4 +1,4 @@
-"""Events that repeat themselves: all are counted, few are logged, and the last one always is."""
+"""Repeated events: all are counted, few are logged, and the last one always is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def left_out(hour: Hour, text: str) -> int:
     return sum(int(str(facts.get("suppressed", 0))) for logged, facts, _ in hour.logged if logged == text)
 
 
-def test_a_bulk_of_changes_is_told_one_by_one(hour: Hour) -> None:
+def test_many_different_changes_are_logged_one_by_one(hour: Hour) -> None:
     for number in range(20):
         hour.say("flows changed", bridge="ovsbr1", flow_mods=number)
     assert [facts["flow_mods"] for _, facts, _ in hour.logged] == list(range(20))
@@ -76,19 +76,19 @@ def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -
         lines = [logged for logged, _, _ in hour.logged if logged == text]
         assert 20 < len(lines) <= 20 + HOUR_S / 30 + 2
         assert len(lines) + left_out(hour, text) == HOUR_S / 2
-    # What came last is known, although nothing followed it.
+    # The last event is logged, although no event follows it.
     assert hour.logged[-1][1]["reason"] in (f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}")
     assert {f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}"} <= {facts["reason"] for _, facts, _ in hour.logged}
 
 
-def test_reasons_that_change_do_not_get_around_it(hour: Hour) -> None:
+def test_changing_reasons_do_not_bypass_the_limit(hour: Hour) -> None:
     for second in hour.seconds(HOUR_S):
         for half in range(2):
             hour.say("reconcile failed; retrying", bridge="ovsbr1", reason=f"{second}.{half}")
     assert len(hour.logged) <= 20 + HOUR_S / 30 + 2
 
 
-def test_after_a_quiet_time_it_is_told_again_at_once(hour: Hour) -> None:
+def test_after_a_quiet_time_an_event_is_logged_at_once(hour: Hour) -> None:
     for _ in range(30):
         hour.say("flows changed", bridge="ovsbr1")
     for _ in hour.seconds(HOUR_S):
@@ -98,7 +98,7 @@ def test_after_a_quiet_time_it_is_told_again_at_once(hour: Hour) -> None:
     assert len(hour.logged) + left_out(hour, "flows changed") == 31
 
 
-def test_what_is_remembered_is_bounded(hour: Hour) -> None:
+def test_the_memory_of_events_is_bounded(hour: Hour) -> None:
     (repeats,) = hour.logger.filters
     assert isinstance(repeats, RepeatFilter)
     for number in range(10_000):

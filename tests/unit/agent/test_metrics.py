@@ -21,7 +21,7 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def in_trouble() -> Snapshot:
-    """A snapshot in which also what is rare has a value."""
+    """A snapshot in which rare metrics have a value too."""
     vips = (AnnouncementView("192.0.2.10", is_announced=True, peers=2),)
     return replace(
         snapshot(),
@@ -69,7 +69,7 @@ def test_nothing_is_there_that_is_not_declared() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_names_tell_kind_and_unit(metric: Metric) -> None:
+def test_names_contain_kind_and_unit(metric: Metric) -> None:
     assert re.fullmatch(r"xenoovs_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     if metric.unit:

@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask only for metrics and labels that there are."""
+"""Alerts and dashboards query only metrics and labels that exist."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_only_counters_and_histograms_have_rates(query: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_has_what_prometheus_wants(rule: dict[str, Any]) -> None:
+def test_an_alert_has_the_keys_that_prometheus_requires(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"Xenoovs[A-Za-z]+", rule["alert"])
     assert re.fullmatch(r"[0-9]+[smhd]", rule.get("for", "0s"))
@@ -65,7 +65,7 @@ def test_an_alert_has_what_prometheus_wants(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_what_an_alert_says_uses_labels_that_its_query_has(rule: dict[str, Any]) -> None:
+def test_the_text_of_an_alert_uses_labels_of_its_query(rule: dict[str, Any]) -> None:
     labels = {label for name, _ in metrics_of(rule["expr"]) for label in BY_NAME[family_of(name)].labels}
     used = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
     assert used <= labels | OF_PROMETHEUS

@@ -66,7 +66,7 @@ def in_maintenance(one: AgentState, *names: str) -> AgentState:
     return step(one, RuntimeChanged(Runtime(overrides)), 0.0)[0]
 
 
-def test_backends_in_maintenance_serve_nobody_and_have_no_state() -> None:
+def test_backends_in_maintenance_serve_no_clients_and_have_no_state() -> None:
     assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0")) == [UP, BACKUP]
     assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0", "b1")) == [DOWN]
 
@@ -85,8 +85,8 @@ def test_a_server_whose_agent_stops_it_is_down_unless_none_would_be_left() -> No
     assert states(replace(one, tracker=tracker)) == [UP, UP, UP]
 
 
-def test_what_the_agent_of_a_server_says_is_no_reason_where_it_decided_nothing() -> None:
-    """Of a backend that is up although its agent says down, as all do, and of one whose probe fails."""
+def test_an_advertised_state_without_effect_is_no_reason() -> None:
+    """For a backend that stays up because all agents advertise down, and for one whose probe fails."""
     one = state(balancer(1, 1), "b0")
     asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
     agents = replace(one.tracker.checks, agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
@@ -102,7 +102,7 @@ def test_what_the_agent_of_a_server_says_is_no_reason_where_it_decided_nothing()
     assert [each.reason for each in notifications(replace(up, tracker=stopped))] == ["", "", ""]
 
 
-def test_maintenance_of_a_backend_that_is_down_is_no_news() -> None:
+def test_maintenance_of_a_backend_that_is_down_runs_no_command() -> None:
     async def story() -> list[str]:
         down = state(balancer(1, 1), "b1")
         pager = Pager(down)

@@ -1,4 +1,4 @@
-"""Looks at the hardware: totals that never fall, and how often anybody looks."""
+"""Samples of hardware offload: totals that never fall, and how often samples are taken."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000
 
 
 def counted(*dumps: list[str]) -> list[list[str]]:
-    """What the counters of each dump have grown by, one after the other."""
+    """Return the growth of the counters in each dump."""
     counters = MegaflowCounters()
     return [list(counters.increments(dump)) for dump in dumps]
 
@@ -75,12 +75,12 @@ def test_a_counter_grows_by_the_difference() -> None:
     assert counted([line(A, 5, 500)], [line(A, 7, 900)]) == [[line(A, 5, 500)], [line(A, 2, 400)]]
 
 
-def test_a_megaflow_that_was_made_anew_counts_from_nothing() -> None:
+def test_a_recreated_megaflow_counts_from_zero() -> None:
     assert counted([line(A, 100, 10_000)], [line(A, 3, 300)])[1] == [line(A, 3, 300)]
 
 
 def test_a_megaflow_that_one_dump_missed_is_not_counted_again() -> None:
-    """Its whole counter was added once more: a peak of millions of packets that nobody sent."""
+    """Its whole counter was added again: the rate showed millions of packets that were never sent."""
     other = line(B, 1, 100)
     torn = counted([line(A, 1000, 10**6), other], [other], [line(A, 1001, 10**6 + 64), other])
     assert torn[2] == [line(A, 1, 64), line(B, 0, 0)]
@@ -98,12 +98,12 @@ def test_a_megaflow_that_stands_twice_in_a_dump_is_counted_once() -> None:
     ]
 
 
-def test_what_idled_out_is_forgotten() -> None:
+def test_expired_megaflows_are_dropped() -> None:
     gone = [line(B, 1, 100)]
     assert counted([line(A, 5, 500)], gone, gone, [line(A, 6, 600)])[3] == [line(A, 6, 600)]
 
 
-def test_a_datapath_without_ufids_is_told_apart_by_the_match() -> None:
+def test_megaflows_without_ufids_are_distinguished_by_their_match() -> None:
     text = "in_port(p0),eth_type(0x0800), packets:4, bytes:40, used:never, actions:p1"
     assert counted([text], [text]) == [[text], [text.replace("packets:4, bytes:40", "packets:0, bytes:0")]]
 
@@ -126,7 +126,7 @@ def test_totals_never_fall_although_megaflows_go(clock: TurnedClock) -> None:
 
 
 def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedClock) -> None:
-    """As while it is down: its counters vanished then, and began anew when it came back."""
+    """A backend that was down lost its counters, and they restarted from zero after its recovery."""
     balancer = load_config(VERIFY / "dns.yaml")
     names = [backend.name for backend in balancer.services[0].backends]
     programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
@@ -144,7 +144,7 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
     assert now.rates[away].pps == 0
 
 
-def test_verdicts_and_rates_are_of_this_look(clock: TurnedClock) -> None:
+def test_verdicts_and_rates_are_of_this_sample(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows="")
     watch = watch_of(switch, clock)
     before = watch.sample()
@@ -170,32 +170,32 @@ def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     assert found.findings.outside == ()
 
 
-def test_without_a_program_there_is_nothing_to_look_for(clock: TurnedClock) -> None:
+def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
     assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).sample() is None
 
 
-def test_nobody_looks_until_somebody_asks(clock: TurnedClock) -> None:
+def test_no_sample_is_taken_before_the_first_request(clock: TurnedClock) -> None:
     shown = looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=0)
     assert shown == 0
 
 
-def test_a_question_makes_it_look(clock: TurnedClock) -> None:
+def test_a_request_triggers_a_sample(clock: TurnedClock) -> None:
     assert looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=1) == 1
 
 
-def test_with_metrics_it_looks_unasked(clock: TurnedClock) -> None:
+def test_with_metrics_samples_are_taken_without_requests(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
     watch.is_always = True
     assert looks_within(watch, asks=0) == 1
 
 
-def test_while_somebody_watches_it_looks_every_two_seconds(clock: TurnedClock) -> None:
+def test_while_requests_come_it_samples_every_two_seconds(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
     assert looks_within(watch, asks=5, step_s=1.0, clock=clock) == 3
 
 
 def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jitter: agents that were started together do not ask all at once for ever."""
+    """Jitter: agents that were started together do not sample at the same time for ever."""
 
     async def turn(waiting: Coroutine[object, object, object], timeout: float) -> None:
         waiting.close()
@@ -222,7 +222,7 @@ def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
 
 
 def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
-    """How many sightings are shown while somebody asks `asks` times, `step_s` of turned time apart."""
+    """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
     shown: list[OffloadSample] = []
 
     async def run() -> None:
@@ -242,7 +242,7 @@ def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock
 
 
 def under_way(watch: OffloadSampler) -> Callable[[], bool]:
-    """Tells whether a look has begun and has not ended."""
+    """Return whether a sample has begun and has not ended."""
     looks, look = [0], watch.sample
 
     def counted() -> OffloadSample | None:
@@ -257,7 +257,7 @@ def under_way(watch: OffloadSampler) -> Callable[[], bool]:
 
 
 async def at_rest(is_looking: Callable[[], bool]) -> None:
-    """Until all that was asked for has been done, however long a busy machine takes for it."""
+    """Wait until all requested samples are done, however long a busy machine takes."""
     quiet = 0
     while quiet < 10:
         await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A loop that comes late to a deadline fails no probe that was answered in time."""
+"""An event loop that runs late fails no probe that was answered in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
         asyncio.run(main())
 
 
-def test_a_conversation_gets_back_the_time_in_which_nobody_listened() -> None:
+def test_the_deadline_excludes_time_in_which_the_loop_was_blocked() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -77,6 +77,6 @@ def test_cancelling_from_outside_is_no_timeout() -> None:
     asyncio.run(main())
 
 
-def test_a_refusal_is_told_at_once() -> None:
+def test_a_refusal_is_reported_at_once() -> None:
     result = asyncio.run(Prober().probe(TcpTarget(LOCAL, 1), timeout_s=5.0))
     assert result.reason == "connection refused"

@@ -1,4 +1,4 @@
-"""Programs: off until allowed; status, words, deadline; what they start dies with them."""
+"""Exec probes: off by default; exit status, output, deadline; their child processes end with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_off_until_allowed(tmp_path: Path) -> None:
     assert mark.exists()
 
 
-def test_status_and_words() -> None:
+def test_status_and_output() -> None:
     assert python("raise SystemExit('no disk')").reason == "ended with status 1: 'no disk'"
     assert python("import os; os.kill(os.getpid(), 9)").reason == "killed by SIGKILL"
 
@@ -75,7 +75,9 @@ def state_of(process: Path) -> str:
         return "Z"
 
 
-def test_it_finds_what_it_asks_and_nothing_else_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_gets_the_documented_variables_and_no_others_of_our_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SECRET", "s")
     code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
     target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))

@@ -18,7 +18,7 @@ from xenoovs.agent.probe.target import HttpTarget, ProbeResult
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
-def says(data: bytes, *, reset: bool = False, hold_s: float = 0) -> Talk:
+def reply_with(data: bytes, *, reset: bool = False, hold_s: float = 0) -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(data)
@@ -48,7 +48,7 @@ def get(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_status_and_body(host: str) -> None:
-    assert get(says(OK), host=host, body=b"ell").ok
+    assert get(reply_with(OK), host=host, body=b"ell").ok
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_status_and_body(host: str) -> None:
     ],
 )
 def test_wrong_answers(answer: bytes, reason: str) -> None:
-    result = get(says(answer), body=b"hello")
+    result = get(reply_with(answer), body=b"hello")
     assert (result.ok, result.reason) == (False, reason)
 
 
 def test_garbage() -> None:
-    assert get(says(b"\x00\xffSSH-2.0\r\n\r\n")).reason.startswith("the answer is no HTTP")
+    assert get(reply_with(b"\x00\xffSSH-2.0\r\n\r\n")).reason.startswith("the answer is no HTTP")
 
 
 def test_reset_in_the_middle() -> None:
-    assert get(says(b"", reset=True)).reason == "connection reset"
+    assert get(reply_with(b"", reset=True)).reason == "connection reset"
 
 
 def test_silent_and_trickling_servers_meet_the_deadline() -> None:
-    assert get(says(b"", hold_s=60), timeout_s=0.1).reason == "no answer within 100ms"
-    trickle = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nb", hold_s=60)
+    assert get(reply_with(b"", hold_s=60), timeout_s=0.1).reason == "no answer within 100ms"
+    trickle = reply_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nb", hold_s=60)
     assert get(trickle, timeout_s=0.1, body=b"hello").reason == "no complete body within 100ms"
 
 

@@ -1,4 +1,4 @@
-"""The scheduler limits the probes under way, and never blames a backend for what this host lacks."""
+"""The scheduler limits concurrent probes; a shortage of this host is no failure of a backend."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ services:
 
 
 class Scheduled:
-    """A scheduler at work, and what it does to the state."""
+    """A running scheduler and the state that it changes."""
 
     def __init__(self, probe: Probe) -> None:
         balancer = parse_config(CONFIG, file="c.yaml")

@@ -63,7 +63,7 @@ def test_while_ports_agree_traffic_control_is_not_read() -> None:
 
 
 def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on() -> None:
-    """The page and the metrics showed 100 % in hardware after a reset of the NIC."""
+    """After a reset of the NIC, the page and the metrics still showed 100 % in hardware."""
     nic = Nic(packets=1000, hw_packets=1000)
     use = RuleUse(nic.ports, nic.filters)
     nic.sample(use)

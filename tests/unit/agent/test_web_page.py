@@ -129,7 +129,7 @@ def test_few_blocks_are_drawn_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("field", "bits"), [("ipv6_src", "::1/::1"), ("tp_src", "0x1/0x1")])
-def test_blocks_of_other_fields_are_told_as_such(field: str, bits: str) -> None:
+def test_blocks_of_other_fields_are_shown_as_such(field: str, bits: str) -> None:
     made = replace(blocks("01", "hh")[1], field=field)
     assert cells([made])[0].tip == f"b1 · HW · {field}={bits}"
 
@@ -159,7 +159,7 @@ def test_of_very_many_services_those_in_trouble_are_shown() -> None:
 
 
 def test_commands_on_the_page_reach_its_agent() -> None:
-    """With several agents, those on the page of one of them were answered with `several agents run`."""
+    """With several agents, the commands on the page of one failed with `several agents run`."""
     paused = lazy_snapshot(replace(snapshot(), is_paused=True, pending_flow_mods=0))
     shown = read(body(replace(paused, command_options=" --bridge ovsbr1"))).text
     assert "nothing is changed until `xenoovs resume --bridge ovsbr1`" in shown

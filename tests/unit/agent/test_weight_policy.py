@@ -1,4 +1,4 @@
-"""A policy stands between what probes measure and what the bridge should be: it is one function."""
+"""A weight policy is one function from probe results to weights."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_the_token_may_be_the_password_of_the_address(scene: Scene, port: ApiLis
 def test_reads_need_no_token_on_this_machine_and_changes_do(scene: Scene, port: ApiListener) -> None:
     with scene.agent(also=(port,), mounts=mounts) as (agent, _):
         assert ask(port, "POST", {"backends": [FIPS2]}, Content_Type="application/json")[0] == 401
-        # A form of a web page, whose browser remembers the password.
+        # A form of a web page, whose browser has stored the password.
         assert ask(port, "POST", {"backends": [FIPS2]}, Authorization=f"Bearer {TOKEN}")[0] == 415
         assert ask(port, "GET", Host="evil.example")[0] == 403
         assert not agent.state.runtime.overrides

@@ -89,7 +89,7 @@ def test_the_wait_is_doubled_for_a_path_that_turns_bad_when_blocks_come_back() -
     assert waits == [RESTORE_S, 2.0, 4.0, 8.0, 16.0, 32.0, MAX_RESTORE_S, MAX_RESTORE_S]
 
 
-def test_the_doubled_wait_is_forgotten_after_ten_good_seconds() -> None:
+def test_the_doubled_wait_is_reset_after_ten_good_seconds() -> None:
     sender = Sender().run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
     for pause_s in (2.0, 15.0):
         sender.run(1.0, always(CLEAR, FULL, CLEAR, CLEAR)).run(pause_s, always(CLEAR, CLEAR, CLEAR, CLEAR))

@@ -42,7 +42,7 @@ def _macs() -> tuple[NextHopMacs, list[_Port]]:
 
 
 def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
-    """Probes went to the old one until the agent's restart, and the remote looked silent."""
+    """Probes went to the old router until the agent's restart, so the remote counted as silent."""
     macs, opened = _macs()
     assert macs.find("pf0hpf", REMOTE, tunnel_port=4789) is None
     macs.listen()
@@ -63,7 +63,7 @@ def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
 
 
 def test_no_socket_listens_for_a_remote_that_the_config_lacks() -> None:
-    """It read every frame of the host for ever."""
+    """The socket stayed open and read every frame of the host."""
     macs, opened = _macs()
     macs.find("pf0hpf", REMOTE, tunnel_port=4789)
     macs.listen()

@@ -1,4 +1,4 @@
-"""Ports on different paths, by what routers say. A fabric hashes ports; its routers may be silent or limit ICMP."""
+"""Ports on different paths, by ICMP errors of routers. A fabric hashes ports; its routers may limit ICMP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_no_more_paths_are_found_than_there_are() -> None:
 
 
 def test_missing_answers_make_no_path_of_their_own() -> None:
-    """Three agents that began at once saw 6 to 11 paths where there were four: routers limit ICMP."""
+    """Three agents that started at once found 6 to 11 paths instead of four, because routers limit ICMP."""
     for seed in range(50):
         chance = Random(seed)
         found = asked(lambda _, chance=chance: chance.random() < 0.3, tries=4).differing(8)  # type: ignore[misc]
@@ -81,7 +81,7 @@ def test_forged_quotes_do_not_count() -> None:
     assert search.quoted(Quote(LEAF, REMOTE, probe.source_port, probe.ident))
 
 
-def test_ports_in_use_that_share_a_path_are_told() -> None:
+def test_ports_in_use_that_share_a_path_are_reported() -> None:
     one, other = (port for port in PORTS if port % 4 == 0), (port for port in PORTS if port % 4 == 1)
     in_use = next(one), next(other), next(one)
     assert asked(lambda _: True, ports=in_use).same(in_use) == (in_use[2],)
@@ -110,7 +110,7 @@ def test_routers_are_shown_in_order() -> None:
 
 
 def test_a_port_that_is_replaced_leaves_the_others_under_their_names() -> None:
-    """Blocks are placed by the names of paths: all behind the second path changed their source port too."""
+    """Blocks are placed by path names: all blocks after the second path changed their source port too."""
     assert in_places((1, 2, 3, 4), (1, 3, 4, 9)) == (1, 9, 3, 4)
 
 

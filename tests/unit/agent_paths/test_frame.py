@@ -1,4 +1,4 @@
-"""Frames of probes: what is sent, what counts as an answer, and that no bytes are taken for more than they are."""
+"""Frames of probes: what is sent, what counts as an answer, and that other bytes are ignored."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_quote_of_another_port_or_with_a_wrong_checksum_is_none() -> None:
     assert parse_quote(quote[:-1] + bytes([quote[-1] ^ 1]), tunnel_port=4789) is None
 
 
-def test_the_next_hop_is_learned_from_packets_of_the_tunnel_alone() -> None:
+def test_only_packets_of_the_tunnel_teach_the_next_hop() -> None:
     frame = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
     assert parse_next_hop_mac(frame, ADDRESSES.remote, tunnel_port=4789) == ADDRESSES.gateway_mac
     assert parse_next_hop_mac(frame, ADDRESSES.local, tunnel_port=4789) is None

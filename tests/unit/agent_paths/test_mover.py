@@ -1,4 +1,4 @@
-"""The loop of adaptive routing beside an agent that only remembers what it is asked for."""
+"""The loop of adaptive routing with an agent that only records requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATHS = Paths(PathSelector.SOURCE_PORT, 4, Discover.LIST, (50_001, 50_002, 50_0
 
 @dataclass
 class _Agent:
-    """What the mover asks of an agent. Time stands still until a test moves it."""
+    """The interface of an agent that the mover uses. Only the test advances the time."""
 
     balancer: Balancer
     now_s: float = 100.0
@@ -122,7 +122,7 @@ ONE, TWO, THREE = (_tunnel(f"rack{n}", f"192.168.201.{n}") for n in (1, 2, 3))
 
 
 def test_a_tunnel_before_others_takes_none_of_their_numbers() -> None:
-    """Its answers were counted for the remote with the same number, and it looked silent for ever."""
+    """Its answers were counted for the remote with the same number, so it counted as silent for ever."""
     agent = _Agent(_with(TWO))
     mover, _ = _mover(agent)
     for tunnels in ((TWO,), (ONE, TWO), (TWO,), (TWO, THREE), (THREE,)):
@@ -132,7 +132,7 @@ def test_a_tunnel_before_others_takes_none_of_their_numbers() -> None:
 
 
 def test_a_round_that_changes_no_tunnel_leaves_the_times_of_probes_alone() -> None:
-    """Each round of the agent, so each move, began the spread of all remotes over an interval anew."""
+    """Each round of the agent, so each move, restarted the spread of all remotes over an interval."""
     agent = _Agent(_with(ONE, TWO, THREE))
     mover, _ = _mover(agent)
     mover._step()
@@ -156,7 +156,7 @@ def test_a_late_remote_gets_one_round_and_not_two() -> None:
 
 
 def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
-    """What was placed had too many blocks for the new config, so that its blocks were never known again."""
+    """The stored placement had too many blocks for the new config, so its blocks stayed unknown."""
     agent = _Agent(_with(ONE))
     mover, _ = _mover(agent)
     mover._step()
@@ -203,7 +203,7 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
 
 
 def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> None:
-    """Its own last placement came back with it, and clients with it."""
+    """It restored its own last placement, which moved clients."""
     agent = _Agent(_with(ONE))
     mover, _ = _mover(agent)
     mover._step()
@@ -215,7 +215,7 @@ def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> Non
 
 
 def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() -> None:
-    """A change of one remote forgot the scores of all remotes of its tunnel, so that none was judged for a while."""
+    """A change of one remote dropped the scores of all remotes of its tunnel, so none was judged for a while."""
     b, c = (Remote(name, IPv4Address(f"192.168.201.{n}")) for n, name in enumerate("bc", start=1))
     tunnel = _tunnel("rack1", "192.168.201.1")
     agent = _Agent(_with(tunnel))
@@ -233,7 +233,7 @@ def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() ->
 
 @pytest.mark.parametrize("error", [None, OSError(6, "No such device")])
 def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | None) -> None:
-    """The paths whose probes were not sent counted as lost: they failed, while the first ones answered."""
+    """Paths whose probes were not sent counted as lost, so they failed while the first ones answered."""
     agent = _Agent(_with(ONE))
     mover, opened = _mover(agent)
     mover._step()
@@ -283,7 +283,7 @@ def test_packets_of_the_host_that_a_reflector_returns_are_counted_for_their_remo
 
 
 def test_what_decisions_cost_makes_no_interval_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 remotes were probed every five seconds: decisions about them counted as the cost of ever fewer probes."""
+    """100 remotes were probed only every five seconds, because decisions counted as the cost of probes."""
     cpu_s = [0.0]
     monkeypatch.setattr("xenoovs.agent.paths.mover.time.thread_time", lambda: cpu_s[0])
     agent = _Agent(_with(ONE))

@@ -36,7 +36,7 @@ def test_nothing_to_probe_costs_nothing() -> None:
 
 
 def test_few_probes_beside_many_decisions_do_not_seem_to_cost_more_each() -> None:
-    """Decisions about 100 remotes counted as the cost of probes: the fewer these were, the fewer there would be."""
+    """Decisions about 100 remotes counted as the cost of probes, so fewer probes led to ever fewer probes."""
     pace = ProbeBudget()
     pace.plan([(4, 0.01)] * 100)
     pace.measured(probes=0, busy_s=1e-3)

@@ -32,7 +32,7 @@ def _port(number: int) -> ProbePort:
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOBUFS])
 def test_a_full_queue_sends_no_probe_and_keeps_the_socket(number: int) -> None:
-    """ENOBUFS closed the socket, and all paths were silent until it was open again."""
+    """ENOBUFS closed the socket, so all paths counted as silent until it was open again."""
     assert _port(number).send(b"") is None
 
 

@@ -81,13 +81,13 @@ def test_a_late_reader_sees_the_same_times() -> None:
 
 
 def test_an_answer_before_its_probe_is_lost() -> None:
-    """Somebody has set the clock."""
+    """The clock was set back."""
     rounds, tokens = begun(1_000_000.0)
     rounds.answered(answer(tokens[0]), received_us=400.0)
     assert [done.answers for done in rounds.finished(now_us=1_000_500.0)] == [(None,)]
 
 
-def test_nothing_is_remembered_of_finished_rounds() -> None:
+def test_finished_rounds_leave_no_state() -> None:
     rounds, tokens = begun(0.0, 1.0)
     assert len([*rounds.finished(now_us=1e9)]) == 1
     assert not rounds.answered(answer(tokens[0]), received_us=2.0)

@@ -28,7 +28,7 @@ def test_for_people(xenoovs: CommandLine, clients: Path) -> None:
     assert "lines without an address (1)" in result.out
 
 
-def test_the_bits_that_it_tells_are_good_for_the_config(xenoovs: CommandLine, clients: Path, tmp_path: Path) -> None:
+def test_the_suggested_bits_are_valid_in_the_config(xenoovs: CommandLine, clients: Path, tmp_path: Path) -> None:
     (service,) = json.loads(xenoovs("analyse", CONFIG, clients, "-o", "json").out)["services"]
     better = service["better_bits"]["bits"]
     changed = tmp_path / "better.yaml"

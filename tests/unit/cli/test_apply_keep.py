@@ -1,4 +1,4 @@
-"""What decides whether a change stays."""
+"""Whether `apply` keeps or reverts a change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from xenoovs.switch.watchdog import RollbackWatchdog
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_nobody_on_the_way_swallows_an_interruption(number: signal.Signals) -> None:
-    """click.echo did, which takes any Exception for a stream that it cannot remember: the change stayed."""
+def test_no_library_swallows_an_interrupt(number: signal.Signals) -> None:
+    """click.echo catches any Exception when it caches a stream: it swallowed the interrupt, and the change stayed."""
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     guard = RollbackWatchdog(lambda: None)
     with (

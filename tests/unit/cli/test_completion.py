@@ -98,7 +98,7 @@ def test_services_of_included_files(config: Path) -> None:
 
 
 def test_a_config_that_is_a_pipe_offers_nothing(config: Path) -> None:
-    """A read of it would wait for ever."""
+    """A read of the pipe would block for ever."""
     config.unlink()
     os.mkfifo(config)
     assert offered("why", "--service") == []
@@ -148,7 +148,7 @@ def test_an_answer_imports_no_heavy_room(words: tuple[str, ...], count: int) -> 
 
 @pytest.mark.usefixtures("config")
 def test_bash_completes() -> None:
-    """As bash calls it: by the function of the script, with words and the number of the one that is completed."""
+    """As bash calls it: the function of the script, with all words and the index of the current one."""
     script = """
         eval "$(xenoovs completion bash)"
         COMP_WORDS=(xenoovs weight dns fip) COMP_CWORD=3

@@ -1,4 +1,4 @@
-"""Which config and which lab a command uses where none is typed, and that commands which change something say so."""
+"""Which config and lab a command uses by default, and that commands which change something name them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_several_configs_are_for_controllers(
     assert "are both for bridge ovsbr1" in result
 
 
-def test_a_change_names_what_nobody_typed(
+def test_a_change_names_its_defaults(
     xenoovs: CommandLine, labs: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _add_lab(labs, "one")
@@ -207,7 +207,7 @@ def test_a_lab_whose_state_is_broken_does_not_hide_the_others(xenoovs: CommandLi
     assert rows == [["one", "unreadable", "-", "-"], ["two", "damaged", "none", "ovsbr1"]]
 
 
-def test_a_lab_that_does_not_exist_is_said_before_its_config(xenoovs: CommandLine, labs: Path) -> None:
+def test_a_lab_that_does_not_exist_is_reported_before_its_config(xenoovs: CommandLine, labs: Path) -> None:
     _add_lab(labs, "one")
     result = xenoovs("plan", "--lab", "two")
     assert result.status == 64

@@ -1,4 +1,4 @@
-"""What flows of others cost ours: told by simulation, in hardware entries and packets."""
+"""The cost of foreign flows by simulation, in hardware entries and packets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_flow_in_the_table_of_blocks_counts_too() -> None:
     assert cost.entries_with_foreign > cost.entries
 
 
-def test_a_flow_that_takes_packets_is_told_by_packets() -> None:
+def test_the_cost_of_a_flow_that_takes_packets_is_in_packets() -> None:
     cost = _cost(NINE, "priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=drop")
     assert cost.overridden == cost.packets // 2
 
@@ -99,7 +99,7 @@ def test_packets_are_the_same_every_time_and_of_every_service() -> None:
 
 
 def test_flows_that_our_controller_keeps_are_none_of_others() -> None:
-    """Found when doctor warned of the flow that brings neighbour solicitations to the controller."""
+    """doctor counted our own flow that sends neighbour solicitations to the controller as foreign."""
     answer = (
         "cookie=0x786e000000000000, priority=2001,icmp6,icmp_type=135,nd_target=2001:db8::80 actions=CONTROLLER:65535"
     )

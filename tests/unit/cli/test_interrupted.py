@@ -1,4 +1,4 @@
-"""A signal ends a command, whatever the command does in that moment."""
+"""A signal ends a command at any moment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ with patch.object(main.cli, "main", work):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_in_the_end_of_a_program_is_not_lost(name: str) -> None:
-    """In 1 of 28 runs `apply` waited on for the end of a drain."""
+    """In 1 of 28 runs `apply` ignored Ctrl-C and went on waiting for the end of a drain."""
     program = PROGRAM.format(name=name, patience=PATIENCE_S)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S / 2)
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "interrupted\n")

@@ -18,7 +18,7 @@ from xenoovs.lab.topology import plan_topology
 ANNOUNCING = SMALL_CONFIG.replace("services:", "announce: {bgp: frr}\nservices:")
 
 
-def test_an_agent_in_a_lab_says_once_that_it_announces_nothing(
+def test_an_agent_in_a_lab_logs_once_that_it_announces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = plan_topology("x", parse_config(SMALL_CONFIG, file="my.yaml", for_lab=True))

@@ -1,4 +1,4 @@
-"""Which files go with a command into the machine of a lab, and what happens without one."""
+"""Which files are copied with a command into the virtual machine of a lab, and commands without one."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path:
     assert "for 1 it depends (A group of unknown type); 1 stays with the CPU (Send to a controller)" in result.out
 
 
-def test_flows_of_others_beside_ours_are_judged_and_their_cost_is_told(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_foreign_flows_beside_ours_are_judged_and_their_cost_is_reported(xenoovs: CommandLine, tmp_path: Path) -> None:
     config, dump = _config(tmp_path / "my.yaml"), tmp_path / "flows.txt"
     own = xenoovs("compile", config).out
     dump.write_text(f"{own}table=0, priority=2000,ip,nw_src=203.0.113.9 actions=output:p1\n", encoding="utf-8")
@@ -185,7 +185,7 @@ def test_wrong_usage(xenoovs: CommandLine, arguments: tuple[str, ...]) -> None:
     assert xenoovs("lint", *arguments).status == 64
 
 
-def test_validate_says_it_in_one_line(xenoovs: CommandLine) -> None:
+def test_validate_reports_it_in_one_line(xenoovs: CommandLine) -> None:
     result = xenoovs("validate", QUICKSTART)
     assert result.out.splitlines()[-1] == "offload (tc, Open vSwitch 3.1): the NIC can take all 10 flows"
     lint = json.loads(xenoovs("validate", QUICKSTART, "-o", "json").out)["lint"]
@@ -208,7 +208,7 @@ def test_a_version_beyond_the_table_is_judged_as_the_newest(
 
 
 def test_a_dump_of_our_flows_alone_has_none_of_others(xenoovs: CommandLine, tmp_path: Path) -> None:
-    """The sentence was: the NIC can take all 0 flows."""
+    """It printed that the NIC can take all 0 flows."""
     dump = tmp_path / "ours.flows"
     dump.write_text(xenoovs("compile", QUICKSTART).out, encoding="utf-8")
     result = xenoovs("lint", QUICKSTART, "--flows", dump)

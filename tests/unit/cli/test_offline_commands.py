@@ -1,4 +1,4 @@
-"""Commands that need no switch: their answers, their errors, their exit statuses."""
+"""Commands that need no switch: their output, errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_no_such_template(xenoovs: CommandLine, name: str, answer: str) -> None:
     assert answer in result.err
 
 
-def test_validate_says_what_a_config_takes(xenoovs: CommandLine) -> None:
+def test_validate_shows_what_a_config_needs(xenoovs: CommandLine) -> None:
     result = xenoovs("validate", QUICKSTART, "-o", "json")
     assert json.loads(result.out)["services"] == [
         {
@@ -186,12 +186,12 @@ def test_trace_of_an_ip_version_that_no_service_has_is_no_packet_to_itself(
 def test_trace_takes_the_service_that_such_a_packet_is_of(
     options: tuple[str, ...], service: str, xenoovs: CommandLine
 ) -> None:
-    """It took the first one, whatever was asked, and said that the packet was of none."""
+    """It always took the first service and reported that the packet belonged to none."""
     result = xenoovs("trace", MANY_SERVICES, "--src", "198.51.100.7", "--offline", *options)
     assert f"service {service} -> backend" in result.out
 
 
-def test_trace_wants_one_ip_version(xenoovs: CommandLine) -> None:
+def test_trace_requires_one_ip_version(xenoovs: CommandLine) -> None:
     result = xenoovs("trace", QUICKSTART, "--src", "198.51.100.7", "--dst", "2001:db8::1", "--offline")
     assert result.status == 64
     assert "have different IP versions" in result.err

@@ -1,4 +1,4 @@
-"""Times and shares as people type them."""
+"""Times and shares as values of options."""
 
 from __future__ import annotations
 

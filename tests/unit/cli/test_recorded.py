@@ -1,4 +1,4 @@
-"""Recorded files that have no end, or are something else: refused in words, with little memory."""
+"""Recorded files that do not end, or have another content, are refused with a message and little memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_packed_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_pa
     assert "it is compressed: unpack it, as with `zcat`" in _refused(xenoovs, command, tmp_path / "dump.gz")
 
 
-def test_a_pipe_that_nobody_writes_to(
+def test_a_pipe_without_a_writer(
     xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "_WRITER_PATIENCE_S", 0.1)

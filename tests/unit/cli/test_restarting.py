@@ -1,4 +1,4 @@
-"""What became of a planned restart, as both commands that make one tell it."""
+"""The result of a planned restart, as both commands that make one report it."""
 
 from __future__ import annotations
 

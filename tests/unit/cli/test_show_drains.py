@@ -1,4 +1,4 @@
-"""The line that tells of a drain."""
+"""The line that describes a drain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xenoovs.compile.drains import Draining
     ],
     ids=["some", "in both directions", "some back", "back"],
 )
-def test_nobody_keeps_what_it_gets(ways: tuple[tuple[str, str], ...], line: str) -> None:
-    """A slow start in the middle of a drain was told as `stay with six; new ones go to six`."""
+def test_no_backend_keeps_connections_that_it_just_gets(ways: tuple[tuple[str, str], ...], line: str) -> None:
+    """A slow start during a drain was shown as `stay with six; new ones go to six`."""
     drain = Draining("web", ways, blocks=3, left_s=15.0, is_settling=True, settles_s=1.4)
     assert drain_line(drain) == f"service web: {line}"

@@ -27,10 +27,10 @@ def test_one_of_several_candidates_overrides_the_blocks(
 
 
 @pytest.mark.parametrize(
-    ("recirculating", "has_tc_chains", "is_said"), [(2, False, True), (0, False, False), (2, None, False)]
+    ("recirculating", "has_tc_chains", "is_reported"), [(2, False, True), (0, False, False), (2, None, False)]
 )
-def test_one_sentence_says_that_the_kernel_has_no_chains(
-    recirculating: int, has_tc_chains: bool | None, is_said: bool, capsys: pytest.CaptureFixture[str]
+def test_one_sentence_reports_that_the_kernel_has_no_chains(
+    recirculating: int, has_tc_chains: bool | None, is_reported: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = (BridgeRow("p0", Verdict.SW, "", True, 2, 10, 1000, chains=1, exits=("p1", "p2", "p3")),)
     names = {"p0": "vm1", "p1": "p1"}
@@ -39,5 +39,5 @@ def test_one_sentence_says_that_the_kernel_has_no_chains(
     )
     show_bridge(findings, ReportOptions())
     output = capsys.readouterr().out
-    assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_said
+    assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_reported
     assert "p0 (vm1)  p1, p2 and 1 more  SW" in output

@@ -70,7 +70,7 @@ class SlowSwitch(FakeSwitch):
 def test_rates_are_over_the_time_between_two_reads(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine
 ) -> None:
-    """They were over the interval, as if reading took no time: 250 packets a second here."""
+    """They were computed over the interval without the time of the reads: 250 packets a second here."""
     switch = SlowSwitch(clock)
     monkeypatch.setattr(status, "reach", lambda *_: switch)
     result = xenoovs("status", CONFIG, "--from-bridge", "--interval", "2s", "-o", "json")
@@ -79,7 +79,7 @@ def test_rates_are_over_the_time_between_two_reads(
 
 
 class _Guard:
-    """A guard that would roll back `limit_s` after it was told so."""
+    """A watchdog that would roll back after `limit_s`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self.rolls_back_s = clock, 0.0
@@ -138,7 +138,7 @@ class _Lease:
 
 
 def test_a_controller_takes_over_with_the_state_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It made a round without the drains of the earlier master if they took longer to adopt than a round may take."""
+    """If the state of the earlier master took longer to adopt than a round may take, a round ignored its drains."""
     monkeypatch.setattr(shared_runtime, "_ROUND_TIMEOUT_S", 0.01)
     agent, lease, state = _Standby(), _Lease(), Runtime(is_paused=True)
 

@@ -1,4 +1,4 @@
-"""`status` without an agent: what it suggests reaches the Open vSwitch that was asked."""
+"""`status` without an agent: suggested commands address the same Open vSwitch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xenoovs.switch.endpoint import Endpoint
 def test_a_difference_names_the_plan_of_this_open_vswitch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine
 ) -> None:
-    """It said `xenoovs plan`, which reads the Open vSwitch of the host, also after `status --db`."""
+    """After `status --db` it suggested plain `xenoovs plan`, which reads the Open vSwitch of the host."""
     config, db = tmp_path / "my.yaml", f"unix:{tmp_path}/db.sock"
     config.write_text(SMALL_CONFIG)
     switch = FakeSwitch(fake_bridge("ovsbr1", ("p0", "p1")))

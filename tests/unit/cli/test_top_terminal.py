@@ -1,4 +1,4 @@
-"""`xenoovs top` in a real pseudo-terminal, at an agent that only answers."""
+"""`xenoovs top` in a real pseudo-terminal, with a stub of an agent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RUDE = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202e"
 
 
 class Stub:
-    """An agent that answers status and drain. `drained`: whom it was asked to drain."""
+    """A stub that answers status and drain. `drained`: the requested drains."""
 
     def __init__(self) -> None:
         self.shown: Snapshot = snapshot()
@@ -77,7 +77,7 @@ def served(stub: Stub, path: Path) -> Iterator[None]:
 
 
 class Window:
-    """The side of a pseudo-terminal where the person sits."""
+    """The user's side of a pseudo-terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor, self.seen = descriptor, ""
@@ -194,7 +194,7 @@ def test_it_can_be_stopped_and_goes_on(control: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_while_the_agent_is_away_it_says_that_it_is_old(stub: Stub, control: Path) -> None:
+def test_while_the_agent_is_unreachable_the_frame_is_marked_as_old(stub: Stub, control: Path) -> None:
     with top(control) as (window, _):
         window.wait_for("as configured")
         stub.is_away = True
@@ -206,7 +206,7 @@ def test_while_the_agent_is_away_it_says_that_it_is_old(stub: Stub, control: Pat
         window.wait_for("↑ ↓ choose")
 
 
-def test_keys_are_heard_while_the_agent_thinks(stub: Stub, control: Path) -> None:
+def test_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) -> None:
     with top(control) as (window, process):
         window.wait_for("quit")
         stub.is_slow = True
@@ -218,7 +218,7 @@ def test_keys_are_heard_while_the_agent_thinks(stub: Stub, control: Path) -> Non
         stub.is_slow = False
 
 
-def test_without_colours_where_nobody_wants_them(control: Path) -> None:
+def test_no_color_disables_colours(control: Path) -> None:
     with top(control, NO_COLOR="1") as (window, _):
         window.wait_for("down")
         assert re.findall(r"\x1b\[3[0-7]m", window.seen) == []
@@ -238,7 +238,7 @@ def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_without_an_agent_it_says_so(tmp_path: Path) -> None:
+def test_without_an_agent_there_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no such socket" in done.stderr
@@ -292,6 +292,6 @@ def test_escapes_from_servers_and_configs_do_not_reach_the_terminal(
     os.close(ours)
     text = seen.decode()
     assert "bridge is gone \\x1b[2J" in text
-    # Colours and styles are all that is left, and lines end as a terminal wants it.
+    # Only colours and styles are left, and lines end with carriage return and line feed.
     left = re.sub(r"\x1b\[[0-9;]*m|\r?\n", "", text)
     assert left.isprintable(), re.findall(r"[^ -~]+", left)

@@ -51,7 +51,7 @@ def test_the_command_of_a_port_with_another_udp_port(xenoovs: CommandLine, file:
 
 
 def test_bug_the_commands_reach_the_open_vswitch_that_is_named(xenoovs: CommandLine, file: Path) -> None:
-    """They always changed the one of the host."""
+    """The commands always changed the Open vSwitch of the host."""
     options = ("--db", "unix:/x/db.sock")
     *commands, key = xenoovs("tunnels", file, *options).out.splitlines()
     assert [line.split()[:2] for line in commands] == [["ovs-vsctl", "--db=unix:/x/db.sock"]] * 2
@@ -75,7 +75,7 @@ def test_no_command_takes_a_pre_shared_key_as_an_argument_nor_its_path_to_a_shel
     assert (result.status, [line for line in lines if "psk" in line]) == (0, [])
 
 
-def test_a_config_without_tunnels_says_so(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_a_config_without_tunnels_is_reported(xenoovs: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL_CONFIG)
     assert xenoovs("tunnels", path).out == f"# {path} has no tunnels of Open vSwitch\n"
@@ -135,7 +135,7 @@ services:
 
 
 def test_bug_receive_refuses_two_ways_back_for_one_vip(xenoovs: CommandLine, file: Path) -> None:
-    """The way of the last service won."""
+    """The `return` of the last service was used for all."""
     file.write_text(SHARED.format(vip="10.3.10.45", way="direct"))
     result = xenoovs("receive", file, "b1")
     assert (result.status, result.out) == (1, "")
@@ -145,7 +145,7 @@ def test_bug_receive_refuses_two_ways_back_for_one_vip(xenoovs: CommandLine, fil
 
 
 def test_bug_receive_refuses_a_name_that_stands_for_two_servers(xenoovs: CommandLine, file: Path) -> None:
-    """The flows of both went to one bridge."""
+    """The flows of both servers went to one bridge."""
     text = SHARED.format(vip="10.3.10.46", way="switch")
     head, _, tail = text.rpartition("192.168.77.11")
     file.write_text(f"{head}192.168.77.12{tail}")
@@ -176,7 +176,7 @@ def test_a_backend_of_two_services(xenoovs: CommandLine, file: Path, vip: str, w
 def test_bug_receive_gave_the_server_its_own_certificate_as_that_of_its_remote(
     xenoovs: CommandLine, file: Path, ipsec: str, option: str, what: str
 ) -> None:
-    """The port there had the option of ours, so it would have authenticated itself alone."""
+    """The port on the server had our certificate as `remote_cert`, so it would have accepted only itself."""
     file.write_text(CONFIG.replace("psk_file: /etc/psk", ipsec))
     _, made, needs = xenoovs("receive", file, "b2").out.splitlines()[:3]
     assert "options:remote_" not in made.replace("options:remote_ip", "")

@@ -1,4 +1,4 @@
-"""The systemd units say what the commands understand, and every installer has all of them."""
+"""The systemd units use valid options of the commands, and every installer has all units."""
 
 from __future__ import annotations
 

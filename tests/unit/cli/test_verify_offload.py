@@ -69,7 +69,7 @@ def filtered(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", [(CONFIG,), (CONFIG, "--require", "95%"), ("--bridge", "ovsbr1")])
-def test_a_dump_that_may_lack_what_is_not_offloaded_is_no_success(
+def test_a_dump_that_may_lack_software_megaflows_is_no_success(
     options: tuple[str, ...], filtered: Path, xenoovs: CommandLine
 ) -> None:
     result = xenoovs("verify-offload", *options, "--from-dump", filtered)
@@ -79,14 +79,14 @@ def test_a_dump_that_may_lack_what_is_not_offloaded_is_no_success(
 
 
 @pytest.mark.parametrize("options", [(CONFIG,), ("--bridge", "ovsbr1")])
-def test_programs_are_told_so_too(options: tuple[str, ...], filtered: Path, xenoovs: CommandLine) -> None:
+def test_json_output_reports_it_too(options: tuple[str, ...], filtered: Path, xenoovs: CommandLine) -> None:
     document = json.loads(xenoovs("verify-offload", *options, "--from-dump", filtered, "-o", "json").out)
     assert (document["exit_code"], document["conclusion"]) == (3, "nothing_seen")
     assert any("type=offloaded" in remark for remark in document["remarks"])
 
 
 def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:
-    """A megaflow with packets 20 s ago was no recent one where it lives a minute, so its packets were nobody's."""
+    """With a max-idle of a minute, a megaflow used 20 s ago counted as old, so its packets were ignored."""
     held = "in_port(p0),eth_type(0x0800), packets:{}, bytes:{}, used:{}s, offloaded:yes, dp:tc, actions:p1"
     gone = "in_port(p0),eth_type(0x86dd), packets:90, bytes:9000, used:20.0s, dp:ovs, actions:p1"
     dumps = [f"{held.format(10, 1000, 1.5)}\n{gone}", held.format(20, 2000, 0.5)]

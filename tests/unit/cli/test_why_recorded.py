@@ -30,13 +30,13 @@ def test_all_in_hardware(xenoovs: CommandLine) -> None:
     assert (result.status, "all in hardware" in result.out) == (0, True)
 
 
-def test_what_the_driver_kept_out_is_told_without_asking_it(xenoovs: CommandLine) -> None:
+def test_the_refusal_of_the_driver_is_reported_without_a_trial(xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "table_full.dump", "-o", "json")
     assert (result.status, _causes(result.out)) == (2, {"table-full", "refused-by-driver"})
 
 
 def test_the_flow_that_unwildcards_bits_is_named_from_files(xenoovs: CommandLine) -> None:
-    """verify-offload named it beside the very same files."""
+    """verify-offload named it for the same files."""
     dump, flows = GOLDEN / "unwildcarded_tos.dump", GOLDEN / "unwildcarded_tos.flows"
     result = xenoovs("why", CONFIG, "--from-dump", dump, "--from-flows", flows, "-o", "json")
     firsts = [row["reasons"][0] for row in json.loads(result.out)["megaflows"]]
@@ -87,8 +87,8 @@ def test_a_ufid_that_is_not_in_the_dump(xenoovs: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", ["why", "verify-offload"])
-def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path, xenoovs: CommandLine) -> None:
-    """Backends that are given by their address alone were looked for on the networks of another host."""
+def test_no_network_is_probed_for_a_recorded_dump(command: str, tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Backends that are given by address alone were resolved on the networks of this other host."""
     config = tmp_path / "dns.yaml"
     config.write_text(ADDRESS_ALONE)
     result = xenoovs(command, config, "--from-dump", GOLDEN / "in_hardware.dump")
@@ -98,7 +98,7 @@ def test_no_network_is_asked_about_a_recorded_dump(command: str, tmp_path: Path,
 
 
 def test_what_is_no_dump_is_not_taken_for_one_without_traffic(tmp_path: Path, xenoovs: CommandLine) -> None:
-    """Exit status 3 said that nothing was seen yet."""
+    """It ended with exit status 3, `no traffic yet`."""
     (tmp_path / "dump").write_bytes(b"\xff\x8b no dump\n")
     result = xenoovs("why", CONFIG, "--from-dump", tmp_path / "dump")
     assert (result.status, result.out) == (1, "")
@@ -119,7 +119,7 @@ def test_answers_that_are_not_in_hardware_are_explained(
     assert (row["service"], row["answers_of"], row["in_port"]) == (None, ["dns"], "p1")
 
 
-def test_other_traffic_is_not_explained_unless_it_is_asked_for(xenoovs: CommandLine) -> None:
+def test_other_traffic_is_explained_only_on_request(xenoovs: CommandLine) -> None:
     dump = GOLDEN / "unsupported_action.dump"
     assert xenoovs("why", CONFIG, "--from-dump", dump).status == 0
     assert xenoovs("why", CONFIG, "--from-dump", dump, "--src", "198.18.0.1").status == 2
@@ -130,7 +130,7 @@ LENGTH = "check_pkt_len(size=1514,gt(hash(l4(0))),le(p1))"
 
 
 def test_a_complete_dump_below_its_command_is_a_proof(tmp_path: Path, xenoovs: CommandLine) -> None:
-    """Exit status 3 said that the dump may be filtered."""
+    """It ended with exit status 3, because the dump might be filtered."""
     (tmp_path / "dump").write_text(PROMPT + (GOLDEN / "in_hardware.dump").read_text())
     assert xenoovs("verify-offload", "--from-dump", tmp_path / "dump").status == 0
     assert xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump").status == 0
@@ -197,7 +197,7 @@ def test_a_version_that_is_none_is_wrong_usage(xenoovs: CommandLine) -> None:
     assert (result.status, "is not a version of Open vSwitch" in result.err) == (64, True)
 
 
-def test_without_m_what_tracking_depends_on_is_said(tmp_path: Path, xenoovs: CommandLine) -> None:
+def test_without_m_a_dump_with_connection_tracking_is_refused(tmp_path: Path, xenoovs: CommandLine) -> None:
     keys = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(frag=no), packets:3, bytes:294, used:0.3s"
     (tmp_path / "dump").write_text(f"{keys}, actions:ct(zone=1),recirc(0x1)\n{keys}, actions:3\n")
     result = xenoovs("why", "--from-dump", tmp_path / "dump")

@@ -76,7 +76,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> type[_Recorded]:
 def test_rules_that_the_nic_does_not_use_end_with_2(
     recorded: type[_Recorded], xenoovs: CommandLine, phase: str, status: int, verdict: str, cause: str
 ) -> None:
-    """`why` said `all in hardware` and ended with 0."""
+    """`why` printed `all in hardware` and ended with 0."""
     recorded.phases = [phase]
     result = xenoovs("why", CONFIG, "-o", "json")
     rows = json.loads(result.out)["megaflows"]
@@ -89,7 +89,7 @@ def test_rules_that_the_nic_uses_end_with_0(recorded: type[_Recorded], xenoovs: 
     assert (result.status, "all in hardware" in result.out) == (0, True), result.out
 
 
-def test_one_sample_says_that_it_proves_little(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_one_sample_is_reported_as_weak_evidence(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG, "--interval", "0s")
     assert (result.status, "one sample was made" in result.out) == (0, True), result.out
 
@@ -102,7 +102,7 @@ def test_a_contradicted_port_ends_with_2(recorded: type[_Recorded], xenoovs: Com
     assert "p0 gave 5000 packets to the CPU" in result.out
 
 
-def test_reinstall_says_that_the_nic_had_lost_rules(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_reinstall_reports_that_the_nic_had_lost_rules(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
     recorded.phases = ["reset", "no_fault"]
     result = xenoovs("why", CONFIG, "--reinstall")
     assert result.status == 0, result.out
@@ -112,6 +112,6 @@ def test_reinstall_says_that_the_nic_had_lost_rules(recorded: type[_Recorded], x
 
 @pytest.mark.parametrize("command", ["why", "verify-offload"])
 def test_an_interval_of_0s_is_a_time(xenoovs: CommandLine, command: str) -> None:
-    """verify-offload documented `--interval 0s` and refused it."""
+    """`--interval 0s` of verify-offload was documented, but refused."""
     result = xenoovs(command, CONFIG, "--interval", "0s", "--from-dump", GOLDEN / "in_hardware.dump")
     assert "--from-dump reads no switch, so --interval has no use" in result.err

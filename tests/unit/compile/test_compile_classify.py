@@ -27,7 +27,7 @@ def test_a_service_of_everything_is_one_flow() -> None:
     assert matches(claim()) == ["priority=1000,ip,in_port=p0"]
 
 
-def test_a_service_remembers_its_id_and_goes_on() -> None:
+def test_a_service_writes_its_id_to_a_register_and_continues() -> None:
     compiled = program(service(claim()))
     (line,) = lines(compiled, table=0)
     assert line.endswith(f" actions=load:{compiled.services[0].service_id:#x}->NXM_NX_REG0[],resubmit(,1)")

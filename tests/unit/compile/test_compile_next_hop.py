@@ -68,7 +68,7 @@ def test_a_packet_arrives_unchanged_with_the_mac_that_it_had(dl_dst: int, port: 
     assert arrives(SAME, port=port, sent=fields(dl_dst=dl_dst), original=fields(dl_dst=5)) is is_there
 
 
-def test_a_path_by_source_port_is_known_by_the_port_and_one_by_address_by_the_destination() -> None:
+def test_a_path_by_source_port_is_identified_by_the_port_and_one_by_address_by_the_destination() -> None:
     assert arrives(BY_PORT, port="p1", sent=fields(tp_src=50_001), original=fields())
     assert not arrives(BY_PORT, port="p1", sent=fields(tp_src=50_002), original=fields())
     address = int(IPv4Address("192.168.201.1"))
@@ -77,7 +77,7 @@ def test_a_path_by_source_port_is_known_by_the_port_and_one_by_address_by_the_de
     assert not arrives(SAME, port="p1", sent=fields(nw_dst=address), original=fields())
 
 
-def test_a_tunnel_is_known_by_the_remote_and_the_key_and_a_port_of_its_own_by_its_name() -> None:
+def test_a_tunnel_is_identified_by_remote_and_key_and_a_port_of_its_own_by_its_name() -> None:
     sent = {"dl_dst": 2, "tun_id": 5001}
     assert arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE)), original=fields())
     assert not arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE) + 1), original=fields())
@@ -98,7 +98,7 @@ def test_a_tunnel_without_a_server_or_a_remote_is_no_next_hop(what: str) -> None
     assert hop_of(actions_of(f"{what},output:gnv0")) is None
 
 
-def test_a_server_behind_nat_is_known_by_mac_address_and_port() -> None:
+def test_a_server_behind_nat_is_identified_by_mac_address_and_port() -> None:
     there = {"dl_dst": 2, "nw_dst": int(SERVER.address), "tp_dst": 8080}
     assert arrives(SERVER, port="p1", sent=fields(**there), original=fields())
     for name in there:

@@ -77,7 +77,7 @@ def test_cookies_are_ours() -> None:
 
 
 @given(stage=st.integers(0, 255), service=st.integers(0, 1 << 32), generation=st.integers(0, 255))
-def test_learned_flows_are_told_from_all_others_by_their_cookies(stage: int, service: int, generation: int) -> None:
+def test_learned_flows_are_distinguished_by_their_cookies(stage: int, service: int, generation: int) -> None:
     cookie = Cookie(generation, stage, service & 0xFFFFFFFF).encode()
     assert [sum(cookie in mask for mask in masks) for masks in (OURS, PROGRAM, LEARNED)] == (
         [1, 0, 1] if stage % 8 == Stage.LEARNED.value else [1, 1, 0]

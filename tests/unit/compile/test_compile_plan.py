@@ -38,7 +38,7 @@ def test_added_changed_removed_unchanged() -> None:
     assert (difference.unchanged, difference.flow_mods, difference.is_empty) == (1, 2, False)
 
 
-def test_flow_mods_are_told_for_each_service() -> None:
+def test_flow_mods_are_counted_for_each_service() -> None:
     other = flow("priority=5,ip,reg0=0x2", cookie="cookie=0x786f010100000002")
     common = flow("priority=1,in_port=p0", cookie="cookie=0x786f010000000000", table=0)
     assert plan([A, B_ELSEWHERE, common], [A, B, C, other]).flow_mods_by_service() == {0: 1, 1: 2, 2: 1}
@@ -62,8 +62,8 @@ def test_a_new_cookie_is_an_add_because_a_modify_cannot_give_one() -> None:
     assert mods([newer], [A]) == ["add 1/999"]
 
 
-def test_a_time_out_that_somebody_set_is_taken_off_by_an_add() -> None:
-    """A modify would leave it, and the flow would vanish one day."""
+def test_an_add_removes_a_foreign_time_out() -> None:
+    """A modify would keep the time-out, and the flow would expire."""
     fading = flow("idle_timeout=60, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1")
     assert mods([A], [fading]) == ["add 1/999"]
 

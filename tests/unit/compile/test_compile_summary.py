@@ -1,4 +1,4 @@
-"""What a plan says about services."""
+"""The summary of services in a plan."""
 
 from __future__ import annotations
 

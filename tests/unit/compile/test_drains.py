@@ -55,13 +55,13 @@ def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]
     assert sorted(flow.priority for flow in flows if flow.table == Stage.DRAIN.table) == priorities
 
 
-def test_the_age_of_a_drain_is_that_of_its_memory() -> None:
+def test_the_age_of_a_drain_is_that_of_its_home_flow() -> None:
     on = moving(drain(), pinning(1, 0), age_s=20.0)
     assert [move.since_s for made in on.services for move in made.moves] == [-20.0]
 
 
-def test_a_plan_finds_new_connections_where_they_are() -> None:
-    """Whoever only compares changes nothing, however old the drain is."""
+def test_a_plan_leaves_new_connections_where_they_are() -> None:
+    """A plan only compares and changes nothing, however old the drain is."""
     flows = drain().flows
     assert compile_onto(pinning(1, 0), observed(flows, age_s=30.0)).flows == flows
 

@@ -70,23 +70,23 @@ def test_nested_rules_of_versions_before_0015_keep_their_clients() -> None:
 
 def test_a_doubled_small_weight_moves_less_than_a_new_layout(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((128, 64, 32, 16, 8, 4, 2, 2, 1))
-    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
+    near, fresh = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(2, 256)
-    assert share_moved(installed, anew) == Fraction(47, 256)
+    assert share_moved(installed, fresh) == Fraction(47, 256)
 
 
 def test_a_removed_backend_moves_its_own_clients_and_no_others(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((128, 64, 16, 8, 4, 2, 1, 1), macs=(0, 1, 3, 4, 5, 6, 7, 8))
-    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
+    near, fresh = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(32, 256)
-    assert share_moved(installed, anew) > Fraction(60, 256)
+    assert share_moved(installed, fresh) > Fraction(60, 256)
 
 
 def test_an_added_backend_moves_what_it_gets(installed: tuple[Flow, ...]) -> None:
     changed = balancer_of((*WEIGHTS, 10))
-    near, anew = compiled(changed, installed=installed).flows, compiled(changed).flows
+    near, fresh = compiled(changed, installed=installed).flows, compiled(changed).flows
     assert share_moved(installed, near) == Fraction(10, 256)
-    assert share_moved(installed, anew) > Fraction(180, 256)
+    assert share_moved(installed, fresh) > Fraction(180, 256)
 
 
 def test_a_new_mac_changes_the_flows_of_that_backend_and_no_other(installed: tuple[Flow, ...]) -> None:
@@ -101,7 +101,7 @@ def test_a_deleted_flow_is_put_back_and_nothing_else(installed: tuple[Flow, ...]
     assert (len(difference.added), len(difference.changed), len(difference.removed)) == (1, 0, 0)
 
 
-def test_a_budget_that_the_installed_blocks_exceed_lays_them_out_anew() -> None:
+def test_a_budget_that_the_installed_blocks_exceed_gives_a_new_layout() -> None:
     equal = compiled(balancer_of((1,) * 7)).flows
     within = compiled(balancer_of((1,) * 7, max_flows=8), installed=equal)
     assert len(within.services[0].blocks) <= 8

@@ -1,4 +1,4 @@
-"""What flows say: whole tables, damaged ones, and flows that are no blocks."""
+"""Decisions read from flows: whole tables, damaged ones, and flows that are no blocks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVEN, ODD = block("0.0.0.0/0.0.0.1", 1), block("0.0.0.1/0.0.0.1", 2)
 
 
 def decision(*flows: Flow) -> ServiceDecision:
-    """What flows of a service say that no config describes."""
+    """Return the decision in the flows of a service that no config describes."""
     decision, _ = read(observed(flows), small.balancer())
     ((service_id, found),) = decision.services
     assert service_id == 1
@@ -96,14 +96,14 @@ def test_a_deleted_flow_leaves_clients_without_an_owner() -> None:
     assert decision(EVEN).active == decision(EVEN).home == Blocks.of([(EVEN_HALF, B1)])
 
 
-def test_the_memory_of_a_block_goes_before_who_serves_it() -> None:
+def test_the_home_flow_of_a_block_takes_precedence_over_its_active_owner() -> None:
     found = decision(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.HOME.value))
     assert found.active == Blocks.of([(ALL, B1)])
     assert found.home == Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
     assert found.ejected == {B2}
 
 
-def test_a_service_that_nobody_serves_is_known_by_its_memory() -> None:
+def test_a_service_without_owners_is_read_from_its_home_flows() -> None:
     found = decision(block("", 1, stage=Stage.HOME.value))
     assert (found.home, found.active) == (Blocks.of([(ALL, B1)]), Blocks())
 
@@ -182,17 +182,17 @@ def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[BlockMove]:
     return [move for _, moves in transition.services for move in moves]
 
 
-def test_a_move_is_as_old_as_its_memory() -> None:
+def test_a_move_is_as_old_as_its_home_flow() -> None:
     assert moves_of(of_drain()[1].flows) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
-def test_blocks_on_their_way_belong_to_whoever_gets_them() -> None:
+def test_moving_blocks_belong_to_their_new_owner() -> None:
     balancer, program = of_drain()
     ((_, found),) = read(observed(program.flows), balancer)[0].services
     assert found.active == found.home == Blocks.of([(ALL, "b0")])
 
 
-def test_without_its_memory_a_block_has_no_owner() -> None:
+def test_without_its_home_flow_a_block_has_no_owner() -> None:
     balancer, program = of_drain()
     flows = without(program, Stage.DRAIN_TARGET)
     ((_, found),) = read(observed(flows), balancer)[0].services
@@ -200,7 +200,7 @@ def test_without_its_memory_a_block_has_no_owner() -> None:
     assert moves_of(flows) == []
 
 
-def test_without_the_flows_of_open_connections_nobody_keeps_them() -> None:
+def test_without_the_flows_of_open_connections_no_backend_keeps_them() -> None:
     assert moves_of(without(of_drain()[1], Stage.DRAIN)) == []
 
 

@@ -1,4 +1,4 @@
-"""What real clients make of the blocks."""
+"""The spread of real clients over blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_client_is_on_one_backend() -> None:
     assert sorted(backend.load for backend in spread.backends) == [0, 0, 1]
 
 
-def test_wanted_is_by_weight() -> None:
+def test_the_target_share_is_by_weight() -> None:
     spread = spread_of(THREE, Family.IPV4, {1: 1})
     assert [backend.wanted for backend in spread.backends] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
 
@@ -43,7 +43,7 @@ def test_the_bits_of_the_config_are_judged() -> None:
     assert spread.bits.depths[-1].selected == 0
 
 
-def test_other_bits_are_told_and_never_those_that_no_flow_can_match() -> None:
+def test_better_bits_are_suggested_and_never_ones_that_no_flow_can_match() -> None:
     gateways = {n << 112 | 1 << 64 | (n % 64) << 16: 1 for n in range(4096)}
     spread = spread_of(THREE, Family.IPV6, gateways)
     assert spread.suggestion is not None

@@ -36,7 +36,7 @@ def test_what_is_sought_and_from_where() -> None:
     assert sought(parsed(health="{probe: icmp}")) == {Sought("", "", IPv4Address("192.0.2.1")): ("web/a",)}
 
 
-def test_found_macs_are_put_in_and_nobody_without_one_gets_clients() -> None:
+def test_found_macs_are_set_and_backends_without_one_get_no_clients() -> None:
     balancer = parsed()
     (wanted,) = sought(balancer)
     found = with_macs(balancer, {wanted: Mac(7)}).services[0].backends

@@ -171,7 +171,7 @@ def test_bridges_of_a_wrong_form(bridges: str, mistake: str) -> None:
     assert any(line.startswith(mistake) for line in mistakes(f"version: 1\n{bridges}\nservices: []"))
 
 
-def test_bridges_of_one_name_are_told_apart_by_their_datapath_ids() -> None:
+def test_bridges_of_one_name_are_distinguished_by_their_datapath_ids() -> None:
     one, two = (LEFT.replace(" ing", f' datapath_id: "{number:016x}", ing') for number in (1, 2))
     text = (
         f"version: 1\nbridges: [{one}, {two}]\nservices:\n{service('both', 1, 'bridge: ovsbr1')}"
@@ -220,7 +220,7 @@ def test_a_tunnel_is_on_the_bridges_that_it_names_and_checked_on_these_alone() -
 
 
 def test_a_tunnel_of_an_unknown_bridge_is_an_error_in_its_line() -> None:
-    """It was on no bridge, and nothing said so."""
+    """It was on no bridge, without an error."""
     text = f"{HEAD}services: []\ntunnels:\n{tunnel('one')}{tunnel('two', 'bridge: ovsbr3')}"
     assert mistakes(text) == [
         "my.yaml:14:13: tunnels[1].bridge: the config has no bridge 'ovsbr3'; did you mean ovsbr2?"

@@ -1,4 +1,4 @@
-"""What a health check is when little of it is written."""
+"""Defaults of a health check, and mistakes in it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_https() -> None:
     )
 
 
-def test_a_program_is_told_the_port_of_the_service() -> None:
+def test_a_program_gets_the_port_of_the_service() -> None:
     assert health("health: {probe: exec, command: [/bin/check, -q]}") == Health(
         ProbeKind.EXEC, 8080, command=("/bin/check", "-q")
     )
@@ -107,6 +107,6 @@ def test_ramp_and_jitter() -> None:
         ("probe: https, host: 'a b'", "'a b' is not the name of a host"),
     ],
 )
-def test_what_is_said_of_mistakes(keys: str, message: str) -> None:
+def test_mistakes_and_their_messages(keys: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         health(f"health: {{{keys}}}")

@@ -1,4 +1,4 @@
-"""Texts made to hurt: each is refused, with a place, before it takes memory or time."""
+"""Hostile texts: each is refused, with its position, before it takes much memory or time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema and the loader say the same."""
+"""The JSON Schema and the loader accept and refuse the same configs."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def minimal(service: str = "", weight: str = "1") -> Service:
     return parse_config(text, file="c.yaml").services[0]
 
 
-def test_everything_said() -> None:
+def test_every_key() -> None:
     vip_mac = parse_mac("c4:70:bd:a0:56:ac")
     assert parse_config(FULL, file="c.yaml") == Balancer(
         Uplinks("br-int", ("p0", "pf0vf0"), "p1", OtherTraffic.LEAVE),

@@ -32,7 +32,7 @@ def test_only_ipv6_addresses_with_a_mac_are_answered_for() -> None:
     assert {int(IPv6Address("2001:db8::80")): VIP_MAC} == _MACS
 
 
-def test_the_answer_leaves_by_the_port_that_asked() -> None:
+def test_the_answer_leaves_by_the_port_of_the_solicitation() -> None:
     out = answer(_packet(solicitation(), in_port="p2"), _MACS)
     assert isinstance(out, PacketOut)
     assert out.actions == (Output("p2"),)
@@ -45,8 +45,8 @@ def test_other_packets_get_no_answer() -> None:
     assert answer(_packet(solicitation(), in_port=None), _MACS) is None
 
 
-def test_an_answer_is_no_question() -> None:
-    """Two controllers on one link do not talk to each other for ever."""
+def test_an_advertisement_is_not_answered() -> None:
+    """Two controllers on one link do not answer each other for ever."""
     out = answer(_packet(solicitation()), _MACS)
     assert out is not None
     assert parse_solicitation(out.data) is None

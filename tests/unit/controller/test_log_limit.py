@@ -1,4 +1,4 @@
-"""Refused peers do not fill the log, whatever names they use."""
+"""Refused peers do not fill the log, with any names."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def logged() -> Logged:
     return Logged()
 
 
-def test_the_same_of_one_peer_is_told_once(logged: Logged) -> None:
+def test_the_same_reason_of_one_peer_is_logged_once(logged: Logged) -> None:
     for _ in range(3):
         logged.limit.once("192.0.2.1", "a connection is closed", reason="malformed OpenFlow")
     assert logged.events == [("a connection is closed", {"peer": "192.0.2.1", "reason": "malformed OpenFlow"})]
 
 
-def test_a_thousand_peers_and_reasons_are_twenty_lines_and_a_last_word(logged: Logged) -> None:
+def test_a_thousand_peers_and_reasons_are_twenty_lines_and_a_final_one(logged: Logged) -> None:
     for number in range(1000):
         logged.limit.once(f"2001:db8::{number:x}", "a connection is closed", reason=f"malformed OpenFlow: {number}")
     assert [event for event, _ in logged.events] == ["a connection is closed"] * WARNINGS + [LIMITED]

@@ -25,7 +25,7 @@ def _after(*reads: tuple[int, int]) -> HeartbeatWatch:
 
 
 def test_a_master_whose_counter_stands_still_is_gone() -> None:
-    """Found when its lease had to run out first: a standby took over after 1.5 to 3.5 s."""
+    """A standby waited until the lease expired, and took over after 1.5 to 3.5 s."""
     assert not _after(*[(1, 5)] * MISSED_READS).is_over
     assert _after(*[(1, 5)] * (MISSED_READS + 1)).is_over
 

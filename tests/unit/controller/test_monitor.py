@@ -1,4 +1,4 @@
-"""What a switch tells of changed flows, as Open vSwitch 3.1.0 sent it."""
+"""Flow monitor updates, as Open vSwitch 3.1.0 sent them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solicitations and advertisements as RFC 4861 draws them; whatever it tells to drop is dropped."""
+"""Solicitations and advertisements of RFC 4861; those that it requires to drop are dropped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xenoovs.controller.neighbour_discovery import Solicitation, advertisement, 
 VIP, HOST = IPv6Address("2001:db8::80").packed, IPv6Address("2001:db8::9").packed
 VIP_MAC, HOST_MAC = bytes.fromhex("02005e100001"), bytes.fromhex("020000000009")
 GROUP, GROUP_MAC = IPv6Address("ff02::1:ff00:80").packed, bytes.fromhex("3333ff000080")
-NOBODY = bytes(16)
+UNSPECIFIED = bytes(16)
 
 
 def sum16(data: bytes) -> int:
@@ -49,7 +49,7 @@ def test_a_solicitation_is_read() -> None:
     assert parse_solicitation(solicitation()) == Solicitation(VIP, HOST, HOST_MAC)
 
 
-def test_the_answer_goes_where_the_option_says() -> None:
+def test_the_answer_goes_to_the_address_in_the_option() -> None:
     asked = parse_solicitation(solicitation(mac=bytes.fromhex("0200000000ff")))
     assert asked is not None
     assert asked.mac == HOST_MAC
@@ -79,8 +79,8 @@ def test_what_stands_behind_the_packet_is_no_part_of_it() -> None:
         solicitation(options=b"\x01\x00" + HOST_MAC),
         solicitation(options=b"\x01\x02" + HOST_MAC),
         solicitation(options=b"\x01"),
-        solicitation(source=NOBODY),
-        solicitation(source=NOBODY, options=b"", destination=VIP),
+        solicitation(source=UNSPECIFIED),
+        solicitation(source=UNSPECIFIED, options=b"", destination=VIP),
         solicitation(options=b"\x01\x01" + GROUP_MAC),
         solicitation(options=b"", mac=GROUP_MAC),
         solicitation()[:-1],
@@ -93,7 +93,7 @@ def test_what_stands_behind_the_packet_is_no_part_of_it() -> None:
         *("no source but no group", "a group's MAC in the option", "a group's MAC as sender", "cut", "IPv4", "nothing"),
     ],
 )
-def test_what_has_to_be_dropped_is_dropped(frame: bytes) -> None:
+def test_invalid_solicitations_are_dropped(frame: bytes) -> None:
     assert parse_solicitation(frame) is None
 
 
@@ -107,8 +107,8 @@ def test_the_answer_to_a_host() -> None:
     assert sum16(answer[22:54] + bytes((0, 0, 0, 32, 0, 0, 0, 58)) + answer[54:]) == 0
 
 
-def test_the_answer_to_one_who_wants_the_address_goes_to_all() -> None:
-    asked = parse_solicitation(solicitation(source=NOBODY, options=b""))
+def test_the_answer_to_duplicate_address_detection_goes_to_all_nodes() -> None:
+    asked = parse_solicitation(solicitation(source=UNSPECIFIED, options=b""))
     assert asked is not None
     answer = advertisement(asked, VIP_MAC)
     everybody = IPv6Address("ff02::1").packed

@@ -166,7 +166,7 @@ def test_the_policy_with_the_lowest_priority_number_decides(more: str, *, is_fou
     ],
 )
 def test_bug_a_tunnel_of_the_config_without_a_policy_was_not_seen(policies: str, *, is_found: bool) -> None:
-    """A policy was needed to find that packets leave unencrypted."""
+    """Unencrypted packets were only found if a policy existed."""
     use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
     found = uncovered([use], _state(policies=policies, has_sa=False))
     assert [str(each) for each in found] == is_found * [

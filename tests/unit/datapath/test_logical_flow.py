@@ -28,7 +28,7 @@ def test_a_logical_flow_is_found_by_its_cookie() -> None:
     assert len(found) == 3
 
 
-def test_what_cannot_be_asked_says_why() -> None:
+def test_an_unreachable_southbound_database_is_reported() -> None:
     missing, keys = (read_logical_flows(remote, [1]) for remote in (None, "ssl:192.0.2.9:6642"))
     assert isinstance(missing, Unknown)
     assert "ovn-remote of table Open_vSwitch is not set" in missing.reason

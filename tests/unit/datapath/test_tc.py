@@ -53,7 +53,7 @@ def test_filters_with_and_without_a_cookie() -> None:
     assert parse_tc_json(json.dumps([head, {**head, "options": first}, {**head, "options": second}])) == EXPECTED
 
 
-def test_an_old_kernel_says_neither() -> None:
+def test_an_old_kernel_reports_neither() -> None:
     row = {"protocol": "ip", "pref": 2, "kind": "flower", "options": {"handle": 1, "actions": []}}
     (found,) = parse_tc_json(json.dumps([row]))
     assert (found.in_hw, found.cookie, found.counters) == (None, None, None)
@@ -81,7 +81,7 @@ def _filter(stats: dict[str, int], **action: object) -> TcFilter:
 def test_hardware_packets_beyond_32_bits_are_known_by_their_bytes(
     packets: int, size: int, hw_packets: int, hw_bytes: int, true_hw_packets: int
 ) -> None:
-    """tc before iproute2 6.14 prints 1465799775 of 5760767071 packets: that looked like 25 % in hardware."""
+    """tc before iproute2 6.14 prints 1465799775 of 5760767071 packets, which was reported as 25 % in hardware."""
     stats = {"packets": packets, "bytes": size, "hw_packets": hw_packets, "hw_bytes": hw_bytes}
     assert _filter(stats).counters == TcCounters(packets, size, true_hw_packets, hw_bytes)
 

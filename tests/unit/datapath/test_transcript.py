@@ -1,4 +1,4 @@
-"""Dumps that were copied from a terminal: prompts are no megaflows, and say what the dump holds."""
+"""Dumps copied from a terminal: prompts are no megaflows, and their command shows what the dump holds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_prompt_is_no_megaflow(prompt: str) -> None:
         ("", None),
     ],
 )
-def test_the_type_of_the_command_says_where_megaflows_run(options: str, verdict: Verdict | None) -> None:
+def test_the_type_of_the_command_gives_the_layer_of_megaflows(options: str, verdict: Verdict | None) -> None:
     megaflows, transcript = _read(f"[root@node ~]# ovs-appctl dpctl/dump-flows {options}\n{BARE}\n")
     assert [verdict_of(megaflow) for megaflow in megaflows] == [verdict]
     assert transcript.is_complete == (not options)
@@ -59,7 +59,7 @@ def test_bug_a_ruler_behind_a_dump_was_taken_for_the_rest_of_a_wrapped_line(rule
     assert [megaflow.actions for megaflow in megaflows] == [("p1",), ("3",)]
 
 
-def test_without_a_command_line_nothing_is_known_of_completeness() -> None:
+def test_without_a_command_line_completeness_is_unknown() -> None:
     megaflows, transcript = _read(f"{WITH_M}\n")
     assert (len(megaflows), transcript.dumps, transcript.is_complete) == (1, 0, False)
 
@@ -68,7 +68,7 @@ def test_the_slow_path_is_software_also_without_m() -> None:
     assert [verdict_of(megaflow) for megaflow in _read(f"{SLOW}\n{BARE}\n")[0]] == [Verdict.SW, None]
 
 
-def test_what_the_dump_says_itself_counts() -> None:
+def test_the_layer_in_the_dump_takes_precedence() -> None:
     assert [verdict_of(one) for one in _read(f"$ ovs-appctl dpctl/dump-flows -m type=ovs\n{WITH_M}\n")[0]] == [
         Verdict.TC_SW
     ]

@@ -1,4 +1,4 @@
-"""Which blocks keep their open connections, with whom, and for how long."""
+"""Which blocks keep their open connections, with which backend, and for how long."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ways(state: State) -> list[tuple[str, str]]:
 
 
 def opens(state: State) -> list[str]:
-    """Who gets the new connections of each moving block."""
+    """The backend that gets new connections of each moving block."""
     pairs = zip(moves(state), ways(state), strict=True)
     return [old if move.phase is Phase.SETTLING else new for move, (old, new) in pairs]
 

@@ -1,4 +1,4 @@
-"""Weights, budgets and keys to who has which clients."""
+"""From weights, budgets and keys to the owners of clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_as_few_bits_as_the_tolerance_needs() -> None:
 
 
 @pytest.mark.parametrize("key", [BlockKey(width=1), BlockKey(positions=(5,)), BlockKey(positions=(5, 6), width=1)])
-def test_too_few_bits_say_what_they_could_do(key: BlockKey) -> None:
+def test_too_few_bits_report_their_least_tolerance(key: BlockKey) -> None:
     with pytest.raises(ToleranceUnreachable) as caught:
         decided(replace(service(claim(), 3, 1), key=key))
     assert (caught.value.max_width, caught.value.least) == (1, Fraction(1))
@@ -86,7 +86,7 @@ def test_an_ejected_backend_serves_nothing_and_keeps_its_home() -> None:
     assert (found.ejected, parts_served(found)) == (frozenset({"b1"}), {"b0": Fraction(1), "b1": Fraction(0)})
 
 
-def test_all_backends_ejected_serve_nobody() -> None:
+def test_all_backends_ejected_serve_no_clients() -> None:
     found = after(ejected=frozenset({"b0", "b1"}))
     assert (found.active, found.ejected) == (Blocks(), frozenset({"b0", "b1"}))
 
@@ -99,7 +99,7 @@ def test_a_slow_start_serves_a_part_of_its_home(part: Fraction) -> None:
     assert (found.ejected, found.displaced) == (frozenset[str](), frozenset({"b1"}))
 
 
-def test_a_slow_start_without_anybody_to_serve_the_rest_is_none() -> None:
+def test_without_another_backend_for_the_rest_there_is_no_slow_start() -> None:
     found = after(ramps={("s", "b0"): EIGHTH, ("s", "b1"): HALF})
     assert found.home == found.active
 
@@ -122,7 +122,7 @@ def test_undisturbed_is_what_the_decision_shows() -> None:
 
 
 def test_undisturbed_takes_no_notice_of_backends_without_a_weight() -> None:
-    """Somebody who sets a weight of 0 and applies it drains the backend; it is not ejected."""
+    """A weight of 0 in the config drains the backend; it is not ejected."""
     (service_id,) = service_ids(each.claim for each in EQUAL.services).values()
     before = Decision.of({service_id: after(ejected=frozenset({"b1"}))})
     drained = DesiredState(balancer(service(claim(), 1, 0)))

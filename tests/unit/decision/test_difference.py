@@ -15,7 +15,7 @@ def decided(key: BlockKey, blocks: Blocks = THREE_TO_ONE) -> ServiceDecision:
     return ServiceDecision(key, blocks, blocks)
 
 
-def test_an_address_says_nothing_of_a_port() -> None:
+def test_addresses_and_ports_are_independent() -> None:
     """Three quarters of those of a, and one quarter of those of b, come to where they were."""
     by_address, by_port = decided(BlockKey()), decided(BlockKey(KeyField.SOURCE_PORT))
     assert moved(by_address, by_port) == moved(by_port, by_address) == 2 * Fraction(3, 4) * Fraction(1, 4)

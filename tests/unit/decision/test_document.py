@@ -72,7 +72,7 @@ def test_blocks_in_any_order_and_halved_are_the_same_decision() -> None:
             changed(home={"b0": ["0x0/1"]}, active={"b0": ["0x0/0"]}),
             "services.0",
             "blocks of `active` are missing in `home`",
-            id="nobody's home",
+            id="a key without home blocks",
         ),
         pytest.param(
             changed(key={"field": "source_address", "positions": [3, 3]}),

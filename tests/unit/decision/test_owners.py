@@ -1,4 +1,4 @@
-"""Who is who after a config change: next hops keep their clients, whatever they are called."""
+"""Matching of backends after a config change: next hops keep their clients under any name."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_backend_found_by_its_address_is_what_answers_there() -> None:
     assert followed(exchanged, before=of(first, second)) == {EVEN: "b0", ODD: "b1"}
 
 
-def test_a_backend_that_gets_another_address_is_what_its_next_hop_says() -> None:
+def test_a_backend_that_gets_another_address_is_matched_by_its_next_hop() -> None:
     first, second = by_address(B0), by_address(B1)
     moved = replace(first, address=IPv4Address("192.0.2.9"), next_hop=second.next_hop)
     assert followed(of(moved), before=of(first, second)) == {EVEN: "0a:00:00:00:00:00@p1", ODD: "b0"}
@@ -113,7 +113,7 @@ def test_a_service_of_another_claim_is_another_service() -> None:
     assert followed(other) == {EVEN: "b0", ODD: "b1"}
 
 
-def test_a_weight_is_no_part_of_who_a_backend_is() -> None:
+def test_a_weight_is_no_part_of_the_identity_of_a_backend() -> None:
     assert followed(of(replace(B0, weight=Fraction(0)), replace(B1, name="b2"))) == {EVEN: "b0", ODD: "b2"}
 
 

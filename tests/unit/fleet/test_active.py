@@ -55,12 +55,12 @@ def test_a_directory_that_is_not_there_has_no_sign(tmp_path: Path) -> None:
     assert is_shown(tmp_path / "none")
 
 
-def test_of_many_that_ask_at_once_none_sees_a_controller_that_is_not_there(tmp_path: Path) -> None:
-    """Each took an exclusive lock for a moment, which was the sign of a controller to the others."""
+def test_of_many_concurrent_checks_none_reports_a_controller_that_is_not_there(tmp_path: Path) -> None:
+    """Each check took an exclusive lock for a moment, which the other checks read as an active controller."""
     sign = ActiveSign(tmp_path)
     with ThreadPoolExecutor(4) as pool:
         assert not any(pool.map(lambda _: is_shown(tmp_path), range(2000)))
-        # One that starts meanwhile is not in the way of those who ask, nor they in its way.
+        # A controller that starts meanwhile and the checks do not block each other.
         seen = [pool.submit(is_shown, tmp_path) for _ in range(200)]
         sign.show(is_active=True)
         assert is_shown(tmp_path)

@@ -1,4 +1,4 @@
-"""What a roll-out is blamed for: backends that have gone down and DPUs that have become unfit since it began."""
+"""Why a roll-out is reverted: backends that went down and DPUs that became unfit since it began."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_drained_backend_may_die_meanwhile() -> None:
 
 
 def test_a_new_backend_that_is_down_takes_the_roll_out_back_by_the_votes_of_the_canaries_alone() -> None:
-    """The others do not have it yet, so they do not probe it, and would seem to say that it is up."""
+    """The other DPUs do not probe it yet, so missing votes must not count as up."""
     fleet = running()
     begin(fleet, FIFTH)
     target = "192.0.2.5/tcp/80"
@@ -185,7 +185,7 @@ def test_a_dpu_that_becomes_unfit_during_its_wave_takes_the_roll_out_back() -> N
     assert next_step(view, reports(view, "d0"), watched_s=9) == WaveStep()
     reason = "d0: has become unfit: it is cut off from most backends, or its bridge is not right"
     assert next_step(view, reports(view, "d0"), watched_s=10).reason == reason
-    # The controller agrees with it, and then it falls silent about that.
+    # The controller confirms it, and then the DPU stops reporting it.
     agreed = committed(view, Changes(dpus={"d0": replace(view.dpus["d0"], is_unfit=True)}))
     assert next_step(agreed, reports(agreed), watched_s=10).reason == reason
     # Those of later waves do not count yet.

@@ -49,7 +49,7 @@ def test_another_intent_moves_no_more_clients_than_it_must() -> None:
     new = after.services["dns"].active.shares()
     assert step.clients == new["fips4"]
     assert (after.intent, states(after)) == (2, {1: "past", 2: "current"})
-    # The plan before it was given says the same.
+    # The plan before it was given shows the same.
     assert with_intent(view, MORE, parse_intent(MORE, file="my.yaml")).steps == change.steps
 
 
@@ -100,7 +100,7 @@ def test_a_service_whose_row_is_damaged_is_written_again() -> None:
         replace(dns, config="{"),
         replace(dns, config="[]"),
         replace(dns, config=dns.config.replace("fips3", "\N{BELL}")),
-        replace(dns, active=Blocks.of([(Block(0, 0), "nobody")])),
+        replace(dns, active=Blocks.of([(Block(0, 0), "unknown")])),
         replace(dns, active=hole),
         replace(dns, home=hole),
         replace(dns, claim="another"),

@@ -1,4 +1,4 @@
-"""The state of DPUs, from what they report."""
+"""The state of DPUs, from their reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many DPUs may withdraw at once because of what they alone cannot reach."""
+"""How many DPUs may withdraw at once when only they cannot reach backends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_at_most_three_of_ten_and_never_all(dpus: int, most: int) -> None:
     assert len(unfit(after(view, says(view, range(dpus))))) == most
 
 
-def test_who_is_unfit_stays_so_first_and_comes_back() -> None:
+def test_an_unfit_dpu_stays_unfit_first_and_recovers() -> None:
     view = fleet(10, unfit=[7, 8, 9])
     assert unfit(after(view, says(view, range(10)))) == {"d7", "d8", "d9"}
     assert unfit(after(view, says(view, [9]))) == {"d9"}

@@ -1,4 +1,4 @@
-"""Groups of DPUs: who serves what, which DPUs a roll-out concerns, and what a config may say."""
+"""Groups of DPUs: which DPU serves which services, which DPUs a roll-out concerns, and mistakes in a config."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_change_of_groups_is_a_step_of_the_plan() -> None:
     ],
     ids=["of a group", "of all", "groups", "removed", "no groups"],
 )
-def test_a_roll_out_concerns_those_who_serve_what_changes(text: str, names: str) -> None:
+def test_a_roll_out_concerns_the_dpus_that_serve_what_changes(text: str, names: str) -> None:
     view = fleet()
     change = with_intent(view, text, parse_intent(text, file="my.yaml"))
     assert sorted(concerned(view, change.changes)) == names.split()

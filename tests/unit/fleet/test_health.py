@@ -1,4 +1,4 @@
-"""Votes become ejections: with `max_down`, slow start, roll-outs, and what a successor knows."""
+"""Votes become ejections: with `max_down`, slow start, roll-outs, and after a change of the controller."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def running(extra: str = "") -> Controller:
     return made
 
 
-def test_a_quorum_ejects_and_returns_and_moves_nobody_else() -> None:
+def test_a_quorum_ejects_and_returns_a_backend_and_moves_no_other_clients() -> None:
     fleet = running()
     before = fleet.view.services["web"]
     fleet.decide(["b2"], by=["d0"])
@@ -94,7 +94,7 @@ def test_a_quorum_ejects_and_returns_and_moves_nobody_else() -> None:
     assert after.home == before.home
     stays = [row for row in before.active.rows if row[1] != "b2"]
     assert all(owner == own for block, owner in stays for _, _, own in after.active.within([block]))
-    # One votes up: still two of three say down.
+    # One votes up: still two of three vote down.
     fleet.decide(["b2"], by=["d1", "d2"])
     assert set(fleet.shares) == {"b1", "b3", "b4"}
     fleet.decide()
@@ -116,7 +116,7 @@ def test_max_down_holds_backends_and_ejects_them_only_after_new_failures() -> No
     assert set(fleet.shares) == {back, "b4"}
 
 
-def test_all_down_keeps_or_drops_as_the_service_says() -> None:
+def test_all_down_keeps_or_drops_as_configured() -> None:
     everyone = ["b1", "b2", "b3", "b4"]
     fleet = running(", max_down: 100%")
     fleet.decide(everyone)

@@ -1,4 +1,4 @@
-"""When DPUs switch to a change, and how long one waits that has learned of it."""
+"""When DPUs switch to a change, and how long a DPU waits after it has received it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_first_config_is_for_all_at_once() -> None:
     assert time_of(first, next_change(first).changes) == 0
 
 
-def test_blocks_that_move_have_a_time_unless_the_operator_wants_none(view: FleetView) -> None:
+def test_blocks_that_move_have_a_time_unless_the_operator_disables_it(view: FleetView) -> None:
     later = given(view, MORE)
     changes = next_change(later).changes
     assert time_of(later, changes) == NOW_MS + 2000

@@ -1,4 +1,4 @@
-"""Roll-outs in waves: who has what, when the next wave begins, and what takes a roll-out back."""
+"""Roll-outs in waves: which DPU has which services, when the next wave begins, and what reverts a roll-out."""
 
 from __future__ import annotations
 
@@ -272,8 +272,8 @@ def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_i
     assert "1 of 2 DPUs, watched for 1m in all;" in line
 
 
-def test_a_roll_out_says_on_which_dpus_it_cannot_compare_what_is_in_hardware() -> None:
-    """It was silent: a NIC that takes nothing passed where the share before was not known."""
+def test_a_roll_out_names_the_dpus_whose_share_in_hardware_it_cannot_compare() -> None:
+    """It reported nothing, so a NIC that takes no rules passed if the earlier share was unknown."""
     view = watched(dpu1={"HW": 5})
     assert len(roll_out_lines(view, in_hardware(view, dpu1={"HW": 5}), now_s=0.0)) == 1
     unknown = watched(dpu1={"ABSENT": 5})
@@ -287,7 +287,7 @@ def test_a_roll_out_says_on_which_dpus_it_cannot_compare_what_is_in_hardware() -
     assert uncompared(out) == ()
 
 
-def test_one_look_finds_a_wave_that_no_controller_ends() -> None:
+def test_one_read_finds_a_wave_that_no_controller_ends() -> None:
     view, longest_s = rolling(fleet(1, 3)), 2 * (SOAK_S + PATIENCE_S) + 15
     begun = replace(view, switch_at_ms=1_000)
     assert not is_overdue(begun, now_ms=1_000 + longest_s * 1000)
@@ -313,7 +313,7 @@ def test_a_dpu_that_is_out_of_service_is_not_waited_for() -> None:
 
 
 def test_canaries_are_chosen_among_dpus_in_service() -> None:
-    """Else a wave of DPUs that nobody uses would pass, and all others would get the config at once."""
+    """Otherwise a wave of DPUs without traffic would pass, and all others would get the config at once."""
     out = {"dpu1": Dpu("dpu1", frozenset(), wave=1, is_out=True)}
     others = {name: Dpu(name, frozenset()) for name in ("dpu2", "dpu3")}
     assert early_dpus({**out, **others}, canaries=None, second=None) == {"dpu2": replace(others["dpu2"], wave=1)}

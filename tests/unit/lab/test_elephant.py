@@ -1,4 +1,4 @@
-"""The program that sends an elephant, where it cannot send, and where nothing says when it begins."""
+"""The program that sends an elephant: where it cannot send, and without a start time."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_long_name_is_refused_with_the_reason() -> None:
         check_name("a" * 17)
 
 
-def test_namespaces_of_labs_with_like_names_are_told_apart() -> None:
+def test_namespaces_of_labs_with_similar_names_are_distinguished() -> None:
     names = ("a", "a-b1", "a-sw", "a-clients")
     for name in names:
         for made in (switch_namespace(name), clients_namespace(name), backend_namespace(name, 12)):

@@ -24,11 +24,11 @@ def test_a_good_host_passes() -> None:
         (Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), "ipv6.disable=1"),
     ],
 )
-def test_what_is_missing_is_told_with_the_way_out(host: Host, message: str) -> None:
+def test_what_is_missing_is_reported_with_its_remedy(host: Host, message: str) -> None:
     with pytest.raises(LabError) as raised:
         check_host(host, needs_ipv6=True)
     assert message in str(raised.value)
 
 
-def test_ipv6_is_asked_for_only_when_needed() -> None:
+def test_ipv6_is_required_only_when_needed() -> None:
     check_host(Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), needs_ipv6=False)

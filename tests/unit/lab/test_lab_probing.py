@@ -46,7 +46,7 @@ def test_backends_without_an_address_get_one_of_the_lab() -> None:
 
 
 def test_an_address_that_came_after_the_lab_was_built_is_that_of_the_lab() -> None:
-    """Probes of the new address found no way: all backends were down."""
+    """Probes of the new address had no route, so all backends were down."""
     topology = plan_topology("x", config())
     later = parse_config(
         CONFIG.format(probe="tcp", vip="10.3.10.45").replace("192.168.255.1", "10.9.9.9"), file="my.yaml", for_lab=True
@@ -78,7 +78,7 @@ def test_probes_go_out_in_the_switch_and_accept_its_certificates() -> None:
 
 
 def test_agents_of_servers_are_asked_in_the_lab() -> None:
-    """Found when they were asked for in the network of the host."""
+    """Probes of agents were sent in the network of the host."""
     text = CONFIG.format(probe="tcp", vip="10.3.10.45") + "agent_check: {port: 9707, netns: host, interface: eth0}\n"
     balancer = parse_config(text, file="my.yaml", for_lab=True)
     for service in in_lab(balancer, plan_topology("x", balancer)).services:

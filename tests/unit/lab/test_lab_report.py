@@ -95,7 +95,7 @@ def test_answers_twice_and_what_was_not_sent_are_no_success() -> None:
     assert not replace(_report(good), failures=(("no route", 3),)).is_served
 
 
-def test_nothing_sent_is_told_apart() -> None:
+def test_nothing_sent_is_reported_as_such() -> None:
     nothing = service_traffic(TRIAL, MACHINES, sent=0, answers=Counter())
     assert (_report(nothing).is_sent, _report().is_sent) == (False, False)
 

@@ -1,4 +1,4 @@
-"""Where a lab lives and what it says when its state is not there or not readable."""
+"""The directory of a lab, and errors when its state is missing or unreadable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_name_cannot_leave_the_directory() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "\0\0", '{"complete": true, "topology": {}}'])
-def test_a_broken_state_names_the_way_out(text: str, tmp_path: Path) -> None:
+def test_an_unreadable_state_is_reported_with_its_remedy(text: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "lab.json").write_text(text)
     with pytest.raises(LabError, match="lab down --lab a"):

@@ -80,7 +80,7 @@ class _LateServer:
 
 
 def test_a_late_answer_to_the_last_packet_counts_though_many_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two windows of losses the time-out is short, and the last answers counted as lost."""
+    """After two windows of losses the time-out is short, so the last answers counted as lost."""
     sources = tuple(f"10.0.{number >> 8}.{number & 255}" for number in range(400))
     server = _LateServer(len(sources) - 1)
     monkeypatch.setattr(select, "select", server.select)

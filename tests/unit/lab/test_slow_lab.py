@@ -27,7 +27,7 @@ class Clock:
 
 
 def test_down_waits_for_daemons_that_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gave up after some seconds, and left a lab that was half removed."""
+    """It stopped waiting after some seconds, and left a lab that was half removed."""
     clock, signalled = Clock(monkeypatch), list[int]()
     monkeypatch.setattr(os, "kill", lambda pid, _number: signalled.append(pid))
     monkeypatch.setattr(host, "is_alive", lambda _pid: clock.now_s < 25)

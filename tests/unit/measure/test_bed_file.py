@@ -1,4 +1,4 @@
-"""The file of a bed: strict, with the line of each mistake; and what the answers of a machine mean."""
+"""The file of a bed: strict, with the line of each mistake; and the checks of its machines."""
 
 from __future__ import annotations
 

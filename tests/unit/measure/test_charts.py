@@ -1,4 +1,4 @@
-"""Charts have the figures of the samples, and say what is missing of them."""
+"""Charts have the figures of the samples, and name what is missing."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_suspect_samples_count_only_where_there_are_no_others() -> None:
     assert (mark.value.count, mark.is_suspect) == (5, True)
 
 
-def test_the_subtitle_says_what_the_run_lacks() -> None:
+def test_the_subtitle_names_what_the_run_lacks() -> None:
     whole = rate_run(quick=True)
     part = suspecting(replace(whole, samples=whole.samples[:7]), 2)
     assert (
@@ -171,7 +171,7 @@ def test_paths_have_rates_round_trips_and_what_pairs_reach() -> None:
     )
 
 
-def test_a_pair_that_is_undecided_says_why_and_a_path_that_is_not_full_too() -> None:
+def test_undecided_pairs_and_paths_that_are_not_full_have_a_reason() -> None:
     made = chart(paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3))
     (undecided,) = (note for note in made.notes if "undecided" in note)
     assert undecided == (

@@ -85,7 +85,7 @@ def test_a_first_packet_during_which_the_clock_was_set_took_no_longer_than_it_ma
     eventually(is_as_long_as_it_took, "the time of a packet, without the jump of the clock")
 
 
-def test_samples_of_a_session_are_in_order_whatever_the_clock_of_the_day_says(
+def test_samples_of_a_session_are_in_order_whatever_the_wall_clock_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(0.0)

@@ -111,7 +111,7 @@ def test_a_probe_has_the_headers_of_its_flow() -> None:
     assert probe[26:34] == frame[26:34]
     assert ones_sum(probe[14:34]) == 0xFFFF
     assert (probe[15], probe[22]) == (0x20, 64)
-    # The length counts the header of UDP, which the published sender forgets.
+    # The length includes the header of UDP, which the published sender leaves out.
     assert struct.unpack_from("!HHHH", probe, 34) == (50003, 4789, 8 + 16, 0)
     assert struct.unpack_from("!H", probe, 16)[0] == len(probe) - 14
 

@@ -1,4 +1,4 @@
-"""What counters say: loss by backend, and what makes a sample suspect."""
+"""Results from counters: loss by backend, and what makes a sample suspect."""
 
 from __future__ import annotations
 

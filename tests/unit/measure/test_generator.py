@@ -1,4 +1,4 @@
-"""What a generator says at its end: that it died, that its clock was set; and what pktgen can send."""
+"""Results of a generator: a crash, a clock that was set; and what pktgen can send."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def load(stdout: str, *, exit_code: int = 0, stderr: str = "") -> RunningLoad:
         (SENT.format(1.0), 1, "first\nsendto: Network is down\n", "ended with status 1: sendto: Network is down"),
     ],
 )
-def test_a_generator_that_died_says_why(stdout: str, exit_code: int, stderr: str, message: str) -> None:
+def test_a_generator_that_died_is_reported_with_its_reason(
+    stdout: str, exit_code: int, stderr: str, message: str
+) -> None:
     with pytest.raises(MeasureError, match=message):
         load(stdout, exit_code=exit_code, stderr=stderr).wait()
 

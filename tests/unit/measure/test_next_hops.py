@@ -20,7 +20,7 @@ def test_each_way_has_its_name() -> None:
     }
 
 
-def test_encrypted_tunnels_and_several_ways_say_so() -> None:
+def test_encrypted_tunnels_and_several_ways_are_named() -> None:
     text = read_template("next-hops")
     secret = text.replace("local: 192.168.77.1, key: 5001}", "local: 192.168.77.1, key: 5001, ipsec: {psk_file: /psk}}")
     mixed = secret.replace("{name: d2, mac: 02:00:00:00:0a:02, ", "{name: d2, mac: 02:00:00:00:0a:02, egress: gre0, ")

@@ -195,7 +195,7 @@ def test_only_a_pair_that_is_apart_may_have_both_rates(
     assert json.loads(xenoovs("measure", "paths", tmp_path / "dpu.yaml", "-o", "json").out)["total"] == total
 
 
-def test_a_run_is_planned_again_with_what_its_pairs_say(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_a_run_is_planned_again_with_the_results_of_its_pairs(xenoovs: CommandLine, tmp_path: Path) -> None:
     (run,) = write(tmp_path, paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2)).iterdir()
     result = xenoovs("measure", "paths", run)
     assert result.status == 0, result.err

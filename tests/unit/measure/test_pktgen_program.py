@@ -1,4 +1,4 @@
-"""What pktgen says after the signal that ends it."""
+"""The output of pktgen after the signal that ends it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from xenoovs.measure import pktgen_program
 
 
-def test_pktgen_is_asked_again_until_its_thread_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load that ended by its time was an error: `pktgen: Result: Starting`."""
+def test_the_result_of_pktgen_is_read_again_until_its_thread_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that ended on time failed with `pktgen: Result: Starting`."""
     monkeypatch.setattr(pktgen_program, "ROOT", tmp_path)
     shown = tmp_path / "cl1"
     shown.write_text("Params: count 0\nResult: Starting\n")

@@ -188,7 +188,7 @@ def test_text_of_a_run_cannot_be_markup(tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;bold" in text
 
 
-def test_the_command_writes_the_report_and_says_the_verdicts(tmp_path: Path, xenoovs: CommandLine) -> None:
+def test_the_command_writes_the_report_and_prints_the_verdicts(tmp_path: Path, xenoovs: CommandLine) -> None:
     directory = write(tmp_path / "r", loss_run())
     result = xenoovs("measure", "report", str(directory))
     assert result.status == 0

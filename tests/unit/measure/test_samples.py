@@ -168,7 +168,7 @@ def test_wrong_samples_name_their_line(line: str, reason: str) -> None:
         ('"seed": 7', '"seed": 7, "sead": 7', "`sead` must be absent"),
     ],
 )
-def test_a_wrong_run_file_says_what_is_wrong(before: str, after: str, reason: str) -> None:
+def test_a_wrong_run_file_is_reported_with_its_mistake(before: str, after: str, reason: str) -> None:
     text = render_run(RUN)
     assert before in text
     with pytest.raises(FileUnusable) as caught:

@@ -39,7 +39,7 @@ def test_the_mean_of_many_values_has_the_interval_of_the_normal_distribution() -
     assert found.high == pytest.approx(found.estimate + half, abs=0.1)
 
 
-def test_intervals_hold_the_true_mean_as_often_as_they_say() -> None:
+def test_intervals_hold_the_true_mean_as_often_as_their_confidence() -> None:
     rng = np.random.default_rng(11)
     held = 0
     for _ in range(200):

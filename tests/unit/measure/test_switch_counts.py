@@ -28,7 +28,7 @@ def test_an_answer_without_counters_is_an_error(text: str) -> None:
         parse_switch_counts(text)
 
 
-def test_a_megaflow_that_was_made_anew_counts_from_zero() -> None:
+def test_a_recreated_megaflow_counts_from_zero() -> None:
     before = SwitchCounts(100, {"a": 90, "b": 10}, {"a": 90})
     after = SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20})
     assert switched_frames(before, after) == SwitchedFrames(60, 65, 20)

@@ -1,4 +1,4 @@
-"""The tables of commands say the same as the pictures of reports: means of the repeats that can be trusted."""
+"""The tables of commands have the values of the charts in reports: means of the repeats that are not suspect."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ main(sys.argv[1:])
         (("report", "none"), "error: this needs numpy, which is not installed: `"),
     ],
 )
-def test_without_the_libraries_of_the_extra_a_sentence_says_what_to_install(
+def test_without_the_libraries_of_the_extra_an_error_names_what_to_install(
     arguments: tuple[str, ...], message: str
 ) -> None:
     argv = [sys.executable, "-c", _WITHOUT, "measure", *arguments]

@@ -62,7 +62,7 @@ def test_a_switch_that_always_loses_a_little_has_a_partial_drop_rate_alone() -> 
     assert throughput < partial
 
 
-def test_a_lucky_trial_above_a_loss_is_no_throughput() -> None:
+def test_a_loss_free_trial_above_a_rate_with_loss_is_no_throughput() -> None:
     losses = iter([0.5, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
     def trial(offered_pps: float | None) -> TrialResult:
@@ -76,7 +76,7 @@ def test_a_lucky_trial_above_a_loss_is_no_throughput() -> None:
     assert best.sent_pps < lossy
 
 
-def test_a_bed_on_which_nothing_arrives_is_an_error_that_says_where_to_look() -> None:
+def test_a_bed_on_which_nothing_arrives_is_an_error_that_names_what_to_check() -> None:
     with pytest.raises(MeasureError, match="no frame reached a backend: are the flows of the config installed"):
         search_throughput(switch(0.0, generator_pps=1e6), SETTINGS)
 

@@ -1,4 +1,4 @@
-"""haproxy.cfg: the form of the file, and what of it a config can say."""
+"""haproxy.cfg: the syntax of the file, and which parts a config can express."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_broken_file_is_refused(text: str) -> None:
         read_haproxy(text)
 
 
-def test_defaults_hold_until_a_server_says_otherwise() -> None:
+def test_a_server_overrides_defaults() -> None:
     service = service_of("server a 192.0.2.2:80 check fall 7", defaults="default-server inter 5s fall 4 rise 3")
     assert {key: service.health[key] for key in ("interval", "fall", "rise")} == {
         "interval": "5s",

@@ -1,4 +1,4 @@
-"""keepalived.conf: the form of the file, and what of it a config can say."""
+"""keepalived.conf: the syntax of the file, and which parts a config can express."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_program_of_misc_check_is_an_exec_probe() -> None:
     assert (service.health["command"], service.health["timeout"]) == ('["/bin/check", "-p", "80"]', "60s")
 
 
-def test_only_direct_routing_needs_no_word_on_the_servers() -> None:
+def test_only_direct_routing_needs_no_remark_on_the_servers() -> None:
     assert of_server("").is_dsr
     assert not of_server("", "lb_kind TUN").is_dsr
 

@@ -29,13 +29,13 @@ def test_lines_that_name_a_client(line: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "  \n", "# 203.0.113.9"])
-def test_lines_that_say_nothing(line: str) -> None:
+def test_lines_without_a_client(line: str) -> None:
     clients = parse_clients([line])
     assert (clients.load, clients.unread) == ({}, ())
 
 
 @pytest.mark.parametrize("line", ["garbage", "12", "203.0.113", "203.0.113.9.1 5", "-3 203.0.113.9", "12 twelve"])
-def test_lines_that_name_no_client_are_told_with_their_number(line: str) -> None:
+def test_lines_that_name_no_client_are_reported_with_their_number(line: str) -> None:
     (error,) = parse_clients(["::1", line]).unread
     assert error.line == 2
 

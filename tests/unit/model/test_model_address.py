@@ -52,6 +52,6 @@ def test_the_lowest_bit_of_the_first_octet_means_many(text: str, *, multicast: b
     assert parse_mac(text).is_multicast is multicast
 
 
-def test_a_family_knows_its_bits() -> None:
+def test_a_family_has_its_number_of_bits() -> None:
     assert family_of(IPv4Address("192.0.2.1")).bits == 32
     assert family_of(IPv6Address("::ffff:192.0.2.1")) is Family.IPV6

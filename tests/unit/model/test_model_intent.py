@@ -32,7 +32,7 @@ QUERY = Packet("p0", CLIENT, VIP, 17, 4000, 53)
         ({"sport": 53}, True),
     ],
 )
-def test_a_claim_asks_for_vip_protocol_and_port(change: dict[str, object], *, claimed: bool) -> None:
+def test_a_claim_matches_vip_protocol_and_port(change: dict[str, object], *, claimed: bool) -> None:
     assert claims(DNS, replace(QUERY, **change)) is claimed  # type: ignore[arg-type]
 
 
@@ -43,7 +43,7 @@ def test_a_packet_of_another_port_is_other_traffic() -> None:
 
 
 @pytest.mark.parametrize(("icmp_type", "claimed"), [(128, True), (132, True), (133, False), (137, False), (138, True)])
-def test_neighbour_discovery_is_nobodys(icmp_type: int, *, claimed: bool) -> None:
+def test_neighbour_discovery_belongs_to_no_service(icmp_type: int, *, claimed: bool) -> None:
     packet = Packet("p0", CLIENT6, VIP6, 58, icmp_type, 0)
     assert claims(Claim(frozenset({Family.IPV6})), packet) is claimed
     assert claims(claim(VIP6, protocol=Protocol.ICMP), packet) is claimed
@@ -57,5 +57,5 @@ def test_a_vip_of_one_version_claims_nothing_of_the_other() -> None:
     assert not claims(Claim(frozenset(Family), (VIP,)), Packet("p0", CLIENT6, VIP6, 17, 4000, 53))
 
 
-def test_a_backend_without_weight_gets_nobody() -> None:
+def test_a_backend_without_weight_gets_no_clients() -> None:
     assert [backend.name for backend in allowed_backends(service(DNS, 1, 0, 2))] == ["b0", "b2"]

@@ -1,4 +1,4 @@
-"""How packets reach a backend, and who may take that apart."""
+"""Next hops: their text, their order, and which modules may read their parts."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_a_mac_that_is_found_changes_nothing_else() -> None:
     assert (HOP.ports, mac_and_port(HOP)) == (("p1",), ("02:00:5e:10:00:02", "p1"))
 
 
-def test_nobody_else_takes_a_next_hop_apart() -> None:
-    """By the names that next hops go by; mypy tells the rest as soon as there is a second kind."""
+def test_no_other_module_reads_the_parts_of_a_next_hop() -> None:
+    """Found by the names of variables; mypy finds the rest as soon as there is a second kind."""
     modules = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     found = {name for name, text in modules.items() if APART.search(text)}
     assert found == TRANSLATORS

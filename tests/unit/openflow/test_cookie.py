@@ -19,6 +19,6 @@ def times_in(cookie: int, masks: Cookies) -> int:
 
 
 @given(cookie=COOKIES)
-def test_masks_say_whose_a_flow_is(cookie: int) -> None:
+def test_masks_select_the_owner_of_a_flow(cookie: int) -> None:
     assert times_in(cookie, OURS) == is_ours(cookie)
     assert times_in(cookie, FOREIGN) == is_foreign(cookie)

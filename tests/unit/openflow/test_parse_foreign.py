@@ -1,4 +1,4 @@
-"""Flows that others wrote, as ovs-ofctl 3.1.0 dumped them: what xenoovs does not know is kept word for word."""
+"""Flows that others wrote, as ovs-ofctl 3.1.0 dumped them: unknown parts are preserved verbatim."""
 
 from __future__ import annotations
 

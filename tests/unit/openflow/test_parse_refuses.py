@@ -40,7 +40,7 @@ def test_impossible_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["table=classify, priority=1 actions=drop", 'priority=1 actions=resubmit(,"a b")'])
-def test_a_table_with_a_name_that_nobody_told(line: str) -> None:
+def test_a_table_with_an_unknown_name(line: str) -> None:
     with pytest.raises(UnknownTableName):
         parse_flow(line)
 

@@ -1,4 +1,4 @@
-"""What is said about the bits of clients."""
+"""The analysis of the bits of client addresses."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_fixed_width_is_kept() -> None:
     assert partition([1, 2], tolerance=Fraction(1, 2), width=10).assignment.width == 10
 
 
-def test_a_fixed_width_that_is_too_small_says_what_it_can_do() -> None:
+def test_a_fixed_width_that_is_too_small_reports_its_least_tolerance() -> None:
     with pytest.raises(ToleranceUnreachable) as caught:
         partition([70, 30], tolerance=FIVE_PERCENT, width=2)
     assert caught.value.least == Fraction(1, 6)

@@ -66,7 +66,7 @@ def test_renumbered_backends_keep_what_they_were_lent() -> None:
     assert again.blocks == tuple((block, 3 - owner) for block, owner in active.blocks)
 
 
-def test_nobody_left_is_refused() -> None:
+def test_no_backend_left_is_refused() -> None:
     with pytest.raises(ValueError, match="no weight"):
         failover(HOME, HOME, goal=QUARTERS, down=range(4))
 

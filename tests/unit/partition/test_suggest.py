@@ -1,4 +1,4 @@
-"""Better bits: found where the address has them, and never sold where chance would do as well."""
+"""Better bits: suggested where the addresses have them, and not where the gain may be chance."""
 
 from __future__ import annotations
 

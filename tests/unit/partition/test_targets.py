@@ -1,4 +1,4 @@
-"""The numbers of flows that are known to be optimal, for weights that anybody can make again.
+"""The numbers of flows that are known to be optimal, for weights that are easy to reproduce.
 
 `equal`: k weights of 1. `zipf`: weight i is round(10**6 / i), i = 1..k.
 """

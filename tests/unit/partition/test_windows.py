@@ -26,7 +26,7 @@ def test_weights_become_the_smallest_integers_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("weights", [[], [0, 0], [1, -1]])
-def test_weights_that_mean_nothing_are_refused(weights: list[int]) -> None:
+def test_invalid_weights_are_refused(weights: list[int]) -> None:
     with pytest.raises(ValueError, match="weight"):
         whole_weights(weights)
 

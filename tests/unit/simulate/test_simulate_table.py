@@ -84,7 +84,7 @@ def _arp(copy: Copy) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("flow", ["priority=1 actions=dec_ttl,output:p1", "priority=1,ct_state=+new actions=output:p1"])
-def test_what_is_not_known_is_refused_with_its_flow(flow: str) -> None:
+def test_an_unknown_field_or_action_is_refused_with_its_flow(flow: str) -> None:
     with pytest.raises(SimulateError) as caught:
         _tables(flow).run(PACKET)
     assert caught.value.flow == "table 0, priority 1"

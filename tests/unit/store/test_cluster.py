@@ -1,4 +1,4 @@
-"""`cluster/status` as values: recorded from ovsdb-server 3.1.0, and what an operator is told of it."""
+"""`cluster/status` as values, recorded from ovsdb-server 3.1.0, and the messages for operators."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def facts(text: str, **changed: object) -> ServerFacts:
     return replace(made, free_bytes=10_000, **changed)  # type: ignore[arg-type]
 
 
-def test_the_leader_knows_what_the_others_lack() -> None:
+def test_the_leader_reports_the_lag_of_the_others() -> None:
     status = parse_cluster_status(LEADER)
     assert (status.role, status.term, status.leader, status.index) == (ServerRole.LEADER, 2, "self", 5)
     assert (status.status, status.election_timer_s) == ("cluster member", 2.0)
@@ -81,7 +81,7 @@ def test_the_leader_knows_what_the_others_lack() -> None:
     ]
 
 
-def test_a_candidate_knows_no_lag() -> None:
+def test_a_candidate_reports_no_lag() -> None:
     status = parse_cluster_status(CANDIDATE)
     assert (status.role, status.leader, status.uncommitted, status.unapplied) == (ServerRole.CANDIDATE, "unknown", 1, 1)
     assert [(status.lag(each), each.silent_s) for each in status.members] == [(None, 3.893), (None, None), (None, None)]
@@ -101,7 +101,7 @@ def test_a_member_in_another_form_is_refused() -> None:
         parse_cluster_status(LEADER.replace("(304d at tcp:127.0.0.1:26642)", "304d"))
 
 
-def test_a_leader_names_the_server_that_it_does_not_hear() -> None:
+def test_a_leader_names_the_server_that_does_not_answer() -> None:
     assert list(facts(LEADER).problems()) == [
         "server tcp:127.0.0.1:26643 of xenoovs has not answered for 7s; look whether it runs"
     ]

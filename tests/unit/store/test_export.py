@@ -45,7 +45,7 @@ def test_what_is_exported_is_read() -> None:
     assert export_text(found) == text
 
 
-def test_a_restored_fleet_is_newer_than_all_and_moves_nobody() -> None:
+def test_a_restored_fleet_is_newer_than_all_and_moves_no_client() -> None:
     view = fleet()
     exported = parse_export(export_text(view).encode(), file="fleet.json")
     reports = {"dpu1": DpuStatus("dpu1", applied=view.generation + 7), "liar": DpuStatus("liar", applied=1 << 62)}

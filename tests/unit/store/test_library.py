@@ -24,7 +24,7 @@ main(["fleet", "relay", "--stop", "--directory", "/nonexistent"])
 """
 
 
-def test_without_the_library_a_fleet_command_says_what_to_install() -> None:
+def test_without_the_library_a_fleet_command_names_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "install openvswitch-switch, or with pip `xenoovs[fleet]`" in done.stderr
@@ -32,7 +32,7 @@ def test_without_the_library_a_fleet_command_says_what_to_install() -> None:
 
 
 def test_rows_of_the_server_itself_are_no_rows_of_the_store() -> None:
-    """The library 3.1 notifies of them too, and the client stayed without a view."""
+    """Version 3.1 of the library notifies of these rows too, and the client then had no view."""
     replica = Replica(["unix:/nonexistent"], StoreDatabase.FLEET, {"Fleet": ("name",)})
     for table in ("Database", "Fleet"):
         replica.notify("delete", SimpleNamespace(_table=SimpleNamespace(name=table, columns=()), uuid=uuid4()))
@@ -46,7 +46,7 @@ def test_a_library_that_cannot_write_is_named_and_not_the_connection(monkeypatch
 
 
 def test_dpus_that_lose_a_server_do_not_all_come_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """500 agents of a relay that died met a queue of ten, and the last was back after 44 s."""
+    """When a relay died, 500 agents reconnected to a queue of ten, and the last one took 44 s."""
     monkeypatch.setattr("xenoovs.store.replica.uniform", lambda _least, most: most)
 
     def waits_ms(dpus: int, *, is_lost: bool) -> int:

@@ -1,4 +1,4 @@
-"""A character of several bytes may come in two parts; a config with umlauts ended the connection for ever."""
+"""A character of several bytes may arrive in two parts; a config with umlauts broke the connection for ever."""
 
 from __future__ import annotations
 

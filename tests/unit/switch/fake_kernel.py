@@ -1,4 +1,4 @@
-"""Traffic control of a kernel as far as the trial uses it, kept in a file so that it outlives who talks to it."""
+"""Traffic control of a kernel as far as the trial uses it, stored in a file so that it outlives its client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xenoovs.switch.skip_sw_probe import RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTF
 class FakeKernel:
     """Implements Netlink. refusal: its answer to every new rule; None: it takes them.
 
-    dies_after_add: the process that adds a rule is killed before it hears the answer.
+    dies_after_add: the process that adds a rule is killed before it receives the answer.
     """
 
     path: Path

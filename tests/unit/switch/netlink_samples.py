@@ -6,7 +6,7 @@ Device 2 is p0, device 4 p1. Recorded with `RouteSocket.dump` in the virtual mac
 from __future__ import annotations
 
 HEADER = bytes.fromhex("000000000200000000000000f2ffffff080002000b000100666c6f776572000008000b0000000000")
-"""What a dump says of a preference before its rules."""
+"""The message of a dump about a preference before its rules."""
 
 ACCEPTED = bytes.fromhex(
     "000000000200000001000000f2ffffff080002000b000100666c6f776572000008000b0000000000580202000a0004000200"

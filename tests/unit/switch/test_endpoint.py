@@ -34,13 +34,13 @@ def test_a_db_of_another_form(db: str) -> None:
         find_endpoint(db=db, env={})
 
 
-def test_only_what_was_told_apart_may_be_of_two_switches() -> None:
+def test_sockets_of_two_switches_are_accepted_only_if_both_are_named() -> None:
     assert not find_endpoint(db="unix:/x/db.sock", env={}).is_split
     assert not find_endpoint(db=None, env={"OVS_RUNDIR": "/x"}).is_split
     assert find_endpoint(db="unix:/x/db.sock", env={"OVS_RUNDIR": "/y"}).is_split
 
 
-def test_sockets_are_never_looked_for_elsewhere() -> None:
+def test_sockets_are_never_searched_in_other_directories() -> None:
     assert find_endpoint(db=None, env={"OVS_RUNDIR": "/x"}).management("br0") == "unix:/x/br0.mgmt"
     with pytest.raises(SwitchUnreachable, match="set OVS_RUNDIR"):
         find_endpoint(db="tcp:192.0.2.1:6640", env={}).management("br0")

@@ -1,4 +1,4 @@
-"""The switch in memory: atomic, one flow a key, foreign flows unseen, and faults when told."""
+"""The switch in memory: atomic, one flow a key, foreign flows hidden, and injected faults."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_an_unknown_port_refuses_the_whole_bundle(switch: FakeSwitch) -> None:
 
 
 def test_a_failure_comes_once_and_changes_nothing(switch: FakeSwitch) -> None:
-    switch.fail_next(SwitchUnreachable(target="x", reason="told to"))
+    switch.fail_next(SwitchUnreachable(target="x", reason="injected"))
     with pytest.raises(SwitchUnreachable):
         switch.apply("br0", _bundle(Command.ADD, _CHANGED))
     assert _flows(switch) == [_OURS]
 
 
 def test_a_lost_answer_comes_after_the_change(switch: FakeSwitch) -> None:
-    switch.lose_answer(SwitchUnreachable(target="x", reason="told to"))
+    switch.lose_answer(SwitchUnreachable(target="x", reason="injected"))
     with pytest.raises(SwitchUnreachable):
         switch.apply("br0", _bundle(Command.ADD, _CHANGED))
     assert _flows(switch) == [_CHANGED]

@@ -63,20 +63,20 @@ def test_another_form_is_an_error(vtysh: Path, text: str) -> None:
         ("% Unknown command: show bgp", "vtysh: % Unknown command"),
     ],
 )
-def test_a_vtysh_that_fails_says_what_to_do(vtysh: Path, stderr: str, advice: str) -> None:
+def test_a_failure_of_vtysh_is_reported_with_its_remedy(vtysh: Path, stderr: str, advice: str) -> None:
     vtysh.write_text(f'#!/bin/sh\necho "{stderr}" >&2\nexit 1\n')
     with pytest.raises(FrrUnavailable, match=advice):
         read_bgp_routes((VIP,))
     assert isinstance(read_bgp((VIP,)), Unknown)
 
 
-def test_a_host_without_frr_is_told_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_frr_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FrrUnavailable, match="apt-get install frr"):
         read_bgp_routes((VIP,))
 
 
-def test_the_doctor_learns_sessions_and_vips_that_bgpd_would_not_announce(vtysh: Path) -> None:
+def test_doctor_reads_sessions_and_vips_that_bgpd_would_not_announce(vtysh: Path) -> None:
     (vtysh.parent / "out").write_text(SUMMARY)
     other = ip_address("2001:db8::11")
     assert read_bgp((VIP, VIP6, other)) == Bgp(("10.9.0.2",), ("10.9.0.3",), ("2001:db8::11",))

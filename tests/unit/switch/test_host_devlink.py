@@ -30,8 +30,8 @@ def test_runtime_value_of_a_parameter() -> None:
     assert parse_parameter(STEERING, PCI, "flow_steering_mode") == "smfs"
 
 
-def test_a_kernel_that_tells_no_value() -> None:
-    """Seen on Ubuntu's kernel 5.15.0-25: the parameter is listed without any value."""
+def test_a_kernel_that_shows_no_value() -> None:
+    """Ubuntu's kernel 5.15.0-25 lists the parameter without any value."""
     assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
         "devlink reports no value of flow_steering_mode"
     )

@@ -1,4 +1,4 @@
-"""What ovs-vswitchd logs and answers about offload: recorded of 3.1.0; of 3.7 as its source has it."""
+"""Logs and replies of ovs-vswitchd about offload: recorded from 3.1.0; for 3.7 written from its source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_log_that_was_rotated_away_is_not_whole() -> None:
 
 
 def test_the_first_message_of_another_thread_is_not_the_start() -> None:
-    """Each thread numbers its messages from 1: a handler's first one made the log of offload look empty."""
+    """Each thread numbers its messages from 1: a handler's first message was taken for the start of the daemon."""
     assert parse_history(START + BEGUN_3_7 + HANDLER).providers == {"p0": "tc"}
 
 
@@ -102,7 +102,7 @@ def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_o
 
 
 @pytest.mark.parametrize("history", [NOTHING, OffloadHistory()])
-def test_nothing_that_tells_is_unknown(history: object) -> None:
+def test_without_evidence_the_state_is_unknown(history: object) -> None:
     state = judge_offload(upcall_show=LIMITED, statistics=NOT_SUPPORTED, history=history)  # type: ignore[arg-type]
     assert isinstance(state, Unknown)
 
@@ -164,5 +164,5 @@ def test_whether_offload_began_after_the_ports_were_there(log: str, *, had_ports
 
 @pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
 def test_offload_that_began_with_several_threads(threads: str) -> None:
-    """Open vSwitch 2.17 to 3.6 tell how many, where n-offload-threads is set; it was taken for no beginning."""
+    """Open vSwitch 2.17 to 3.6 log the number of threads if n-offload-threads is set; this line was not recognised."""
     assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_started

@@ -1,4 +1,4 @@
-"""What the kernel tells in files, from directories made for the test."""
+"""Facts that the kernel shows in files, from directories made for the test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_module_that_is_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_kernel_without_modules_tells_by_its_configuration(tmp_path: Path, compressed: bool) -> None:
+def test_a_kernel_without_modules_is_read_by_its_configuration(tmp_path: Path, compressed: bool) -> None:
     text = "CONFIG_NET_ACT_MIRRED=y\n# CONFIG_NET_CLS_FLOWER is not set\n"
     if compressed:
         (tmp_path / "proc").mkdir()

@@ -1,4 +1,4 @@
-"""Whose rules hang at a port: told by their cookies, which are ufids of megaflows."""
+"""The owners of rules at a port, by their cookies, which are ufids of megaflows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_stale_and_foreign_rules() -> None:
     assert count_rules(rules, rules, [ALIVE]) == TcRules(total=3, stale=1, foreign=1)
 
 
-def test_rules_that_come_or_go_while_looking_are_no_fault() -> None:
+def test_rules_that_come_or_go_during_the_read_are_no_fault() -> None:
     gone, new = _rule(2, "00" * 16), _rule(3, "11" * 16)
     assert count_rules([_rule(1, ALIVE), gone], [_rule(1, ALIVE), new], [ALIVE]) == TcRules(total=1)
 
 
-def test_a_handle_that_was_given_anew_is_another_rule() -> None:
+def test_a_reused_handle_is_another_rule() -> None:
     assert count_rules([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], [ALIVE]) == TcRules(total=0)

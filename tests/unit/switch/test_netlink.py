@@ -47,7 +47,7 @@ def test_messages_of_one_datagram() -> None:
 
 
 @pytest.mark.parametrize("capped", [True, False])
-def test_the_kernels_own_words(capped: bool) -> None:
+def test_the_message_of_the_kernel(capped: bool) -> None:
     request = struct.pack("=IHHII", 24, 44, 5, 7, 0)
     body = struct.pack("=i", -95) + request + (b"" if capped else bytes(8)) + encode_attributes(((1, WORDS),))
     refused = decode_error(0x300 if capped else 0x200, body)
@@ -55,7 +55,7 @@ def test_the_kernels_own_words(capped: bool) -> None:
     assert (refused.error, refused.text, str(refused)) == (95, WORDS[:-1].decode(), WORDS[:-1].decode())
 
 
-def test_a_refusal_without_words_has_those_of_the_system() -> None:
+def test_a_refusal_without_a_message_has_the_text_of_its_errno() -> None:
     refused = decode_error(0x100, struct.pack("=i", -28) + bytes(16))
     assert refused is not None
     assert (refused.text, str(refused)) == ("", "No space left on device")

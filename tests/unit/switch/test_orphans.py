@@ -1,4 +1,4 @@
-"""Programs that a process has started die with it, however it dies."""
+"""Programs that a process has started end with it, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ovsdb-server says in which pieces, and what is made of it."""
+"""Messages of ovsdb-server in any pieces, and how they are read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def update(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def heard(talk: Talk, directory: Path) -> tuple[list[Ports], str]:
-    """All that a server which talks like this lets us know, and how it ended."""
+    """Return the ports that were received from such a server, and the error at the end."""
 
     async def main() -> tuple[list[Ports], str]:
         socket = directory / "db.sock"
@@ -114,7 +114,7 @@ def test_messages_stand_side_by_side() -> None:
     assert decode("") == ([], "")
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_no_server(tmp_path: Path) -> None:
     async def main() -> None:
         async for _ in follow_ports(f"unix:{tmp_path}/none"):
             pass

@@ -20,9 +20,9 @@ def test_stdout_and_stderr_are_kept_apart() -> None:
     assert (done.stdout, done.stderr, done.exit_code) == ("out\n", "err\n", 0)
 
 
-def test_a_failure_tells_what_the_program_said() -> None:
-    with pytest.raises(CommandFailed, match="failed with status 3: told why") as caught:
-        run(_python("import sys; print('told why', file=sys.stderr); sys.exit(3)"))
+def test_a_failure_shows_the_stderr_of_the_program() -> None:
+    with pytest.raises(CommandFailed, match="failed with status 3: the reason") as caught:
+        run(_python("import sys; print('the reason', file=sys.stderr); sys.exit(3)"))
     assert caught.value.exit_code == 3
 
 
@@ -48,7 +48,7 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
 
 
 def test_a_host_without_descriptors_is_an_error_that_may_pass() -> None:
-    """The agent makes its round later; a bare OSError ended it."""
+    """The agent retries its round later; an unhandled OSError ended the agent."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -1,4 +1,4 @@
-"""The trial rule: the driver's words come back, and whatever happens it does not stay."""
+"""The trial rule: the driver's message is returned, and the rule is always removed."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _notes(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.json"))
 
 
-def test_the_drivers_words_of_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
+def test_the_message_of_the_driver_for_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
     answer = DriverAnswer(95, "Operation not supported", WORDS)
     asked = SkipSwProber(kernel, tmp_path).ask(ALL)
     assert asked == {_cookie(UNSUPPORTED_KEY): answer, _cookie(UNSUPPORTED_ACTION): answer}
     assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
-def test_a_driver_without_words(tmp_path: Path) -> None:
+def test_a_driver_without_a_message(tmp_path: Path) -> None:
     kernel = FakeKernel(tmp_path / "kernel", Refused(28, ""))
     kernel.put(RULES)
     assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
@@ -187,7 +187,7 @@ def test_which_answers_are_about_the_trial(words: str, is_about_trial: bool, tmp
 
 
 class _Interrupted(FakeKernel):
-    """Ctrl-C arrives when the rule is there, before anybody has heard so."""
+    """Ctrl-C arrives when the rule is installed, before the acknowledgement is read."""
 
     def request(self, kind: int, flags: int, body: bytes) -> None:
         FakeKernel.request(self, kind, flags, body)

@@ -44,7 +44,7 @@ def test_a_dump_whose_connection_is_lost_is_made_again(monkeypatch: pytest.Monke
     assert losing.runs == 3
 
 
-def test_a_switch_that_loses_every_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_end_if_every_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(management, "run", losing := Losing(1000))
     with pytest.raises(SwitchUnreachable, match="the connection was lost"):
         Ofctl(HERE).run("dump-flows", "ovsbr1")
@@ -83,7 +83,7 @@ def test_flows_come_back_after_a_restart_that_has_taken_long(monkeypatch: pytest
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_offload_that_takes_effect_late_is_set(wanted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`doctor --set offload` said that offload had not changed if ovs-vswitchd showed it some seconds later."""
+    """`doctor --set offload` reported no change if ovs-vswitchd showed it some seconds later."""
     now_s = [0.0]
 
     def daemon(_endpoint: Endpoint) -> Daemon:

@@ -72,7 +72,7 @@ def test_refusals(endpoint: Endpoint, stderr: str, error: str | None, message: s
     assert "no flow was changed" in str(raised)
 
 
-def test_a_bridge_that_speaks_older_versions(endpoint: Endpoint) -> None:
+def test_a_bridge_with_older_openflow_versions(endpoint: Endpoint) -> None:
     stderr = (
         "2026-11-21T03:47:59Z|00001|vconn|WARN|unix:/run/o/br0.mgmt: version negotiation failed "
         "(we support version 0x05, peer supports versions 0x01, 0x04)\n"
@@ -111,7 +111,7 @@ def test_a_bridge_that_speaks_older_versions(endpoint: Endpoint) -> None:
         ('ovs-appctl: cannot connect to "/run/o/ovs-vswitchd.9.ctl" (Permission denied)\n', "sudo"),
     ],
 )
-def test_nobody_answers(endpoint: Endpoint, stderr: str, advice: str) -> None:
+def test_an_unreachable_switch(endpoint: Endpoint, stderr: str, advice: str) -> None:
     raised = lift_refusal(_failed(stderr), endpoint=endpoint, bridge="br0", lines=_LINES)
     assert isinstance(raised, SwitchUnreachable)
     assert advice in str(raised)

@@ -1,4 +1,4 @@
-"""`vlog/list` as values, and the modules that tell about offload in each version."""
+"""`vlog/list` as values, and the modules that log about offload in each version."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_work_goes_on_when_the_first_process_is_killed() -> None:
 
 
 def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_path: Path) -> None:
-    """A drain round of the first process may end after the rollback that it did not know of."""
+    """A drain round of the first process may end after the rollback by the second process."""
     flows = tmp_path / "flows"
     flows.write_text("before")
     watchdog = RollbackWatchdog(lambda: flows.write_text("before"))

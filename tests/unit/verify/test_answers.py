@@ -151,7 +151,7 @@ def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
 
 
 def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service() -> None:
-    """They enter by genev_sys_6081, which no backend's next hop names; remote and key tell whose they are."""
+    """They enter by genev_sys_6081, which no next hop names; remote and key identify their backend."""
     services = expected_services(compiled(behind_tunnels()))
     keys = (
         "tunnel(tun_id={key},src=192.168.77.11,dst=192.168.77.1,flags(-df-csum+key)),in_port(genev_sys_6081),"
@@ -166,6 +166,6 @@ def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service() -> None:
 
 @pytest.mark.parametrize("returns", Returns)
 def test_bug_answers_are_not_missed_that_take_another_way(returns: Returns) -> None:
-    """With `return: direct` a row said that answers are ABSENT, though none pass the bridge."""
+    """With `return: direct` a row showed answers as ABSENT, though none pass the bridge."""
     (service,) = expected_services(compiled(behind_tunnels(returns=returns)))
     assert {block.has_answers for block in service.blocks} == {returns is Returns.SWITCH}

@@ -75,7 +75,7 @@ def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
 
 
 def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() -> None:
-    """The driver's `unsupported match key` named neither key nor flow, and nothing that mends it."""
+    """The driver's `unsupported match key` named neither the key, nor the flow, nor a fix."""
     refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
     selection = _with_evidence(_lineup(_line()), _Reader(TOS))
     (found,) = diagnose(selection, Evidence(host(), driver={UFID: refused}))
@@ -83,7 +83,7 @@ def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() ->
     assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].fix
 
 
-def test_without_asking_the_driver_the_flow_comes_before_the_silent_refusal() -> None:
+def test_without_a_trial_the_flow_comes_before_the_refusal_without_a_reason() -> None:
     (found,) = diagnose(_with_evidence(_lineup(_line()), _Reader(TOS)), Evidence(host()))
     assert [reason.cause for reason in found.reasons] == [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]
 

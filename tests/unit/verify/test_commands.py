@@ -71,7 +71,7 @@ def test_a_comment_stays_as_it_is() -> None:
     assert CommandTarget(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
 
 
-def test_a_command_that_asks_no_switch_is_not_led_to_one() -> None:
+def test_a_command_that_needs_no_switch_gets_no_switch_option() -> None:
     """`xenoovs lint --db` is wrong usage."""
     where = CommandTarget(options=("--lab", "demo"), config="my.yaml")
     assert where.text("xenoovs lint FILE --table-size ENTRIES") == "xenoovs lint my.yaml --table-size ENTRIES"
@@ -85,7 +85,7 @@ def test_a_config_of_several_bridges_is_named_with_the_bridge() -> None:
 
 
 def test_on_a_dpu_of_a_fleet_no_command_refuses_its_file() -> None:
-    """`verify-offload` named `xenoovs plan`, which refuses the file of a DPU."""
+    """`verify-offload` suggested `xenoovs plan`, which refuses the file of a DPU."""
     dpu = CommandTarget(options=("--db", "unix:/x"), config="dpu.yaml", is_of_fleet=True)
     seen = dpu.message("2 flows are missing; see `xenoovs plan`", ("xenoovs plan",))
     assert seen == "2 flows are missing; see `xenoovs status --db unix:/x`"

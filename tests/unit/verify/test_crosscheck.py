@@ -48,9 +48,7 @@ IN_HW = ", offloaded:yes, dp:tc"
         (", dp:tc", False, Verdict.TC_SW, ()),
     ],
 )
-def test_the_kernel_has_the_last_word(
-    where: str, in_hw: bool | None, verdict: Verdict, anomalies: tuple[Anomaly, ...]
-) -> None:
+def test_the_kernel_decides(where: str, in_hw: bool | None, verdict: Verdict, anomalies: tuple[Anomaly, ...]) -> None:
     found = _seen(where, _filter(in_hw=in_hw))
     assert (found.verdict, found.anomalies) == (verdict, anomalies)
     assert found.is_counted == (in_hw is not None)
@@ -78,7 +76,7 @@ def test_without_a_counter_of_hardware_nothing_is_confirmed() -> None:
         (TcCounters(0, 0), 0, Verdict.HW),
     ],
 )
-def test_one_sample_says_when_it_cannot_know(counters: TcCounters, active_s: int | None, verdict: Verdict) -> None:
+def test_one_sample_reports_when_it_cannot_decide(counters: TcCounters, active_s: int | None, verdict: Verdict) -> None:
     assert _seen(IN_HW, _filter(in_hw=True, counters=counters, active_s=active_s)).verdict is verdict
 
 
@@ -100,7 +98,7 @@ def test_two_samples_are_judged_by_what_grew_between_them(
     assert _seen(IN_HW, _filter(in_hw=True, counters=now), before).verdict is verdict
 
 
-def test_a_port_that_contradicts_the_nic_is_believed() -> None:
+def test_the_counter_of_a_port_outweighs_the_nic() -> None:
     before, now = TcCounters(10, 1, 10), TcCounters(110, 1, 110)
     filters = _filter(in_hw=True, counters=now)
     assert _seen(IN_HW, filters, before, contradicted="p0").verdict is Verdict.CONTRADICTED
@@ -118,5 +116,5 @@ def test_other_layers_have_no_filters(where: str) -> None:
     assert _seen(where, {}).anomalies == ()
 
 
-def test_without_m_nothing_is_known() -> None:
+def test_without_m_there_is_no_comparison() -> None:
     assert state_of(parse_megaflow(_line("")), {}) is None

@@ -72,7 +72,7 @@ def _check(actions: str) -> OffloadFindings:
     ],
 )
 def test_what_is_decided_later_is_not_called_misdelivered(actions: str) -> None:
-    """A block whose packets pass connection tracking first was said to go elsewhere."""
+    """A block whose packets pass connection tracking first was reported as sent elsewhere."""
     assert is_undetermined(parse_megaflow(f"in_port(p0), packets:1, bytes:1, used:never, actions:{actions}").actions)
     found = _check(actions)
     assert (sum(block.megaflows for block in found.blocks), sum(block.misdelivered for block in found.blocks)) == (1, 0)
@@ -86,7 +86,7 @@ def test_what_is_decided_later_is_not_called_misdelivered(actions: str) -> None:
     ],
 )
 def test_the_first_packet_of_a_connection_under_any_mask(ct_state: str, *, is_new: bool) -> None:
-    """Only the mask 0x21 was known, but ct_state(0x21/0x23) is the same packet."""
+    """Only the mask 0x21 was recognised, but ct_state(0x21/0x23) is the same packet."""
     keys = f"recirc_id(0x5),ct_state({ct_state}),in_port(p0),eth_type(0x0800),ipv4(frag=no)"
     line = f"{keys}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:ct(commit),recirc(0x6)"
     assert (outside_kind_of(parse_megaflow(line), frozenset()) is OutsideKind.NEW_CONNECTION) == is_new

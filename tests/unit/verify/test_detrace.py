@@ -20,7 +20,7 @@ def test_flows_have_cookie_table_and_text() -> None:
 
 
 def test_a_flow_without_cookie_and_with_the_default_priority_is_foreign() -> None:
-    """ovs-vswitchd leaves a cookie of 0 out: the commonest flows of others were not named."""
+    """ovs-vswitchd leaves out a cookie of 0, so the most common foreign flows were not named."""
     counters = "duration=4s, n_packets=1, n_bytes=98, n_offload_packets=0, n_offload_bytes=0, "
     (first, second) = parse_detrace(f"{counters}ip,nw_tos=184,actions=output:2\n{counters},actions=NORMAL\n")
     assert first == Origin(0, 0, "ip,nw_tos=184,actions=output:2")

@@ -84,7 +84,7 @@ def test_without_a_current_reason_the_megaflow_was_installed_too_early() -> None
     assert reason.fix == ("xenoovs why my.yaml --reinstall",)
 
 
-def test_what_the_datapath_itself_says_comes_first() -> None:
+def test_the_reason_of_the_datapath_comes_first() -> None:
     remark = "match unsupported: ct_state=+new"
     reported = parse_megaflow(
         "ufid:43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32, recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, "
@@ -124,14 +124,14 @@ def test_megaflows_with_equal_reasons_are_one_group() -> None:
 
 
 def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
-    """Asked about a source, `why` called the packets of all that may have it packets of one backend."""
+    """For one source, `why` attributed the packets of all megaflows that may match it to one backend."""
     other = parse_megaflow("in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1")
     question = MegaflowFilter(source=ip_address("198.18.0.1"))
     found = diagnose(_lineup(megaflow("dp:ovs"), other, question=question), Evidence(host()))
     assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
 
 
-def test_json_has_everything() -> None:
+def test_json_has_all_fields() -> None:
     selection = _lineup(megaflow("dp:ovs", "trunc(64),p1"))
     document = to_json(diagnose(selection, Evidence(host())), replace(selection, in_hardware=4), notes=("a note",))
     assert (document["in_hardware"], document["notes"]) == (4, ["a note"])

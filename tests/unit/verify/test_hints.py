@@ -35,7 +35,7 @@ def test_the_dummy_provider_is_a_remark() -> None:
     assert remark.startswith("1 megaflow of the dummy offload provider")
 
 
-def test_the_words_of_open_vswitch_are_shown() -> None:
+def test_the_text_of_open_vswitch_is_shown() -> None:
     assert list(watched(REFUSED, REFUSED).reason_summary()) == [
         "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
     ]

@@ -1,4 +1,4 @@
-"""Blocks judged by megaflows: which belongs to which block, what counts, and what the exit status says."""
+"""Blocks judged by megaflows: which belongs to which block, what counts, and the exit status."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_finer_mask_than_the_block_still_belongs_to_it() -> None:
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "set(eth(dst=02:00:00:00:00:01)),p9", "p1"])
-def test_another_mac_or_port_than_wanted_is_misdelivered(actions: str) -> None:
+def test_another_mac_or_port_than_expected_is_misdelivered(actions: str) -> None:
     findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], actions=actions)])
     assert findings.blocks[0].misdelivered == 1
     assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE

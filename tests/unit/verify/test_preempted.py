@@ -69,7 +69,7 @@ def test_without_rules_of_open_vswitch_any_comes_first() -> None:
     assert [rule.pref for rule in _found(_rule({}, pref=40000))] == [40000]
 
 
-def test_a_rule_that_lets_the_next_ones_see_the_packet_is_none() -> None:
+def test_a_rule_that_continues_with_the_next_ones_is_none() -> None:
     assert _found(_rule({}, action="continue"), OWN) == ()
 
 
@@ -77,7 +77,7 @@ def test_a_rule_of_another_port_is_none() -> None:
     assert _found(_rule({}), device="p1") == ()
 
 
-def test_a_rule_is_described_with_what_it_took() -> None:
+def test_a_rule_is_described_with_its_packets() -> None:
     (rule,) = _found(_rule({"src_ip": "198.18.0.64"}, packets=36), OWN)
     assert rule.is_effective
     assert rule.describe() == (

@@ -37,7 +37,7 @@ def test_the_share_in_hardware_is_of_packets_and_none_without_any() -> None:
     assert (dns.hw_share, web.hw_share) == (0.75, None)
 
 
-def test_json_says_everything_in_names_and_numbers() -> None:
+def test_json_has_all_values_as_names_and_numbers() -> None:
     report = json.loads(json.dumps(to_json(_findings())))
     assert (report["conclusion"], report["exit_code"]) == ("not_all_in_hardware", 2)
     assert report["total"]["blocks"] == {verdict.value: 0 for verdict in Verdict} | {"HW": 1, "TC_SW": 1, "ABSENT": 2}

@@ -1,4 +1,4 @@
-"""What ports gave to the CPU between two samples, beside what megaflows explain."""
+"""Packets that ports delivered to the CPU between two samples, compared with those of megaflows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _check(
     first: int = 1_000_000,
     more: SampledMegaflow | None = None,
 ) -> PortFinding:
-    """Return what is said of p0 after `hw` packets in hardware, `sw` in software, and `received` by the CPU."""
+    """Return the check of p0 after `hw` packets in hardware, `sw` in software, and `received` by the CPU."""
     before: dict[MegaflowId, SampledMegaflow] = {**HELD, ("sw", ("p1",)): SW}
     now: dict[MegaflowId, SampledMegaflow] = {
         ("hw", ("p1",)): replace(HW, packets=1000 + hw, hw_packets=1000 + hw),
@@ -96,13 +96,13 @@ def _samples(before: SampledMegaflow, now: SampledMegaflow | None) -> PortFindin
     return found
 
 
-def test_megaflows_that_went_away_make_it_silent() -> None:
+def test_expired_megaflows_give_no_verdict() -> None:
     assert "1 megaflow with recent packets expired or changed" in str(_samples(SW, None))
     assert "expired or changed" in str(_samples(SW, replace(SW, packets=3)))
     assert _samples(replace(SW, is_active=False), None).is_contradicted
 
 
-def test_without_a_counter_it_is_silent() -> None:
+def test_without_a_counter_there_is_no_verdict() -> None:
     sample = DatapathSample(HELD)
     [found] = check_ports(sample, sample)
     assert (found.is_contradicted, found.silence) == (False, "it has no counter of them")

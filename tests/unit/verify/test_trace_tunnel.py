@@ -1,4 +1,4 @@
-"""What ofproto/trace says of packets to backends behind tunnels."""
+"""The output of ofproto/trace for packets to backends behind tunnels."""
 
 from __future__ import annotations
 

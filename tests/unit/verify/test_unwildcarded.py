@@ -53,7 +53,7 @@ def test_without_a_certain_flow_all_candidates_are_named() -> None:
     assert _named(*flows) == [flows[0]]
 
 
-def test_fields_that_xenoovs_does_not_know_are_known_by_name() -> None:
+def test_unknown_fields_are_compared_by_name() -> None:
     flow = "priority=3000,ip,nw_ttl=64"
     assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
 

@@ -32,7 +32,7 @@ def test_what_open_vswitch_does_not_translate(actions: str, cause: Cause) -> Non
     assert (reason.cause, reason.likelihood) == (cause, Likelihood.CERTAIN)
 
 
-def test_a_key_that_no_nic_sees() -> None:
+def test_a_key_that_no_nic_matches() -> None:
     assert _first("dp:ovs", "p1", keys="dp_hash(0xb/0xf)").cause is Cause.UNSUPPORTED_MATCH
 
 

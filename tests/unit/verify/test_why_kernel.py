@@ -40,7 +40,7 @@ def test_a_rule_of_a_tunnel_device_cannot_be_tried_so_the_usual_cause_is_named()
 
 
 def test_megaflows_of_this_shape_in_hardware_mean_a_full_table_or_a_refusal_by_value() -> None:
-    """A full table was called likely where a driver had hash collisions."""
+    """A full table was reported as likely when the driver had hash collisions."""
     in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))
     reasons = tuple(kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,))))))
     assert [reason.cause for reason in reasons] == [Cause.TABLE_FULL, Cause.REFUSED_BY_DRIVER]
@@ -83,7 +83,7 @@ def test_no_room_for_a_value_is_no_full_table() -> None:
         (None, None, Cause.NOT_RETRIED),
     ],
 )
-def test_the_drivers_own_words(error: int | None, words: str | None, cause: Cause) -> None:
+def test_the_message_of_the_driver(error: int | None, words: str | None, cause: Cause) -> None:
     answer = DriverAnswer(error, "as strerror says", words)
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
     assert (reason.cause, reason.likelihood) == (cause, Likelihood.CONFIRMED)
@@ -97,12 +97,12 @@ def test_a_device_that_cannot_offload_gets_no_fix() -> None:
     assert (reason.cause, reason.fix) == (Cause.NOT_ON_ESWITCH, ())
 
 
-def test_with_skip_hw_an_accepted_trial_explains_nothing() -> None:
+def test_with_skip_hw_an_accepted_trial_is_no_evidence() -> None:
     skip_hw = host(history=replace(WHOLE, tc_policy="skip_hw"))
     assert list(kernel_reasons(case(evidence=Evidence(skip_hw, driver={UFID: DriverAnswer(None)})))) == []
 
 
-def test_a_driver_without_words_leaves_room_for_surer_reasons() -> None:
+def test_a_driver_without_a_message_ranks_below_surer_reasons() -> None:
     answer = DriverAnswer(95, "Operation not supported")
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
     assert reason.likelihood is Likelihood.LIKELY
@@ -119,7 +119,7 @@ def test_blocks_under_different_masks_have_one_shape_and_other_keys_another() ->
 
 @pytest.mark.parametrize("answer", [None, DriverAnswer(28, "No space left on device", "rule table is full")])
 def test_a_full_table_comes_with_what_makes_it_fit(answer: DriverAnswer | None) -> None:
-    """By inference it named `revalidator/purge` alone, after which the table is as full as before."""
+    """An inferred full table had `revalidator/purge` as its only fix, which leaves the table just as full."""
     in_hardware = frozenset((shape_of(megaflow("offloaded:yes, dp:tc")),))
     driver = {} if answer is None else {UFID: answer}
     reason, *_ = kernel_reasons(case(evidence=Evidence(host(), in_hardware=in_hardware, driver=driver)))

@@ -133,7 +133,7 @@ def test_lines_of_the_main_thread_and_of_other_forms_are_read_over() -> None:
     assert parse_refusals(text) == ()
 
 
-def test_the_drivers_words_count_where_the_failure_follows_at_once() -> None:
+def test_the_message_of_the_driver_counts_where_the_failure_follows_at_once() -> None:
     words = _line("received NAK error=95 - eswitch: unsupported match key", module="netlink_socket")
     (refusal,) = parse_refusals(words + _failed())
     assert (refusal.cause, refusal.port) == (Cause.REFUSED_BY_DRIVER, "p0")

@@ -23,7 +23,7 @@ LINE = (
 
 
 def test_the_flow_that_takes_packets_of_a_block_is_named(tmp_path: Path, xenoovs: CommandLine) -> None:
-    """It said "no traffic yet", although verify-offload named the flow."""
+    """It printed "no traffic yet", although verify-offload named the flow."""
     (tmp_path / "dump").write_text(LINE)
     (tmp_path / "flows").write_text(f" cookie=0x1, {FLOW}\n")
     options = ("--from-dump", tmp_path / "dump", "--from-flows", tmp_path / "flows", "--service", "dns", "-o", "json")
@@ -57,7 +57,7 @@ def test_tagged_clients_are_remarked_with_their_cost() -> None:
 
 
 def test_a_rule_of_traffic_control_for_any_vlan_is_not_one_of_vlan_0() -> None:
-    """Clients of VLANs 5 and 6 shared it; Open vSwitch prints it so, and each VLAN was said to cost entries."""
+    """Clients of VLANs 5 and 6 share such a rule, but each VLAN was reported to cost entries."""
     line = "in_port(p0),eth_type(0x8100),vlan(vid=0,pcp=0),encap(eth_type(0x0800)), packets:7, dp:tc, actions:p1"
     hints = Hints()
     assert list(hints.watch([line])) == [line]

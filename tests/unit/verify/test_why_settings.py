@@ -46,7 +46,7 @@ def test_offload_is_set_but_the_daemon_was_not_restarted() -> None:
     assert reason.fix[0] == "systemctl restart openvswitch-switch"
 
 
-def test_a_daemon_that_still_offloads_is_no_reason_whatever_the_database_says() -> None:
+def test_a_daemon_that_still_offloads_is_no_reason_whatever_is_set_in_the_database() -> None:
     assert list(setting_reasons(case(seen=host(config={"hw-offload": "false"})))) == []
 
 
@@ -111,7 +111,7 @@ GENEVE = replace(device("genev_sys_6081", switch_id=None), hw_tc_offload=Feature
 
 
 def test_bug_a_device_of_tunnels_was_called_unfit_although_drivers_take_its_rules() -> None:
-    """With OVN it was the first reason of each tunnel: certain, and wrong."""
+    """With OVN it was the first reason of each tunnel, marked as certain, and wrong."""
     came = megaflow(keys="tunnel(tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,flags(+key))", in_port=GENEVE.name)
     outer = "set(tunnel(tun_id=0x1,dst=192.0.2.2,ttl=64,tp_dst=6081,flags(key)))"
     left = megaflow(actions=f"{outer},{GENEVE.name}")

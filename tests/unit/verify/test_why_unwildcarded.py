@@ -47,7 +47,7 @@ def test_the_reason_has_the_bits_the_flow_and_the_fix() -> None:
     assert again == "ovs-appctl revalidator/purge"
 
 
-def test_a_key_that_open_vswitch_does_not_offload_is_certain_and_the_table_says_so() -> None:
+def test_a_key_that_open_vswitch_does_not_offload_is_certain_with_the_row_of_the_table() -> None:
     reason = _only(BY_MARK, megaflow("dp:ovs", keys="skb_mark(0/0x1)"))
     assert (reason.likelihood, "which is not offloaded (" in reason.text) == (Likelihood.CERTAIN, True)
     assert reason.source is not None

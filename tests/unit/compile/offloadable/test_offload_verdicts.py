@@ -1,4 +1,4 @@
-"""What is known of each kind of flow, written down a second time, by hand: observed on a real switch or in its code."""
+"""Expected verdicts of each kind of flow, written by hand: observed on a real switch or in its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands in the machine: what they say, how they end, and every way in which the machine can fail meanwhile."""
+"""Commands in the machine: their output and exit status, and every failure of the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_port_is_used_before_a_command_is_refused(machine: VirtualMachine)
     assert run_inside(machine, ["true"]).exit_code == 0
 
 
-def test_a_machine_that_dies_meanwhile_is_told_with_its_last_words(machine: VirtualMachine) -> None:
+def test_a_machine_that_ends_meanwhile_is_reported_with_its_last_console_lines(machine: VirtualMachine) -> None:
     machine.console.write_text("booted\nKernel panic - not syncing\n")
     pid = machine.pid
     assert pid is not None

@@ -1,4 +1,4 @@
-"""Frames survive any cut, and a new host finds its place behind what an earlier one has left."""
+"""Frames survive any split, and a new host skips what an earlier one has left in the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong before there is a lab in a machine: told with the way out, and nothing is left behind."""
+"""Faults before a lab runs in a machine: each is reported with its remedy, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ switch: {bridge: ovsbr1, ingress: [PORTS], egress: p1, other_traffic: drop}
 services:
   - {name: dns, vip: 10.3.10.45, backends: [{name: one, mac: 02:00:5e:10:00:02, weight: 1}]}
 """
-# Stands in for QEMU: finds its files in its arguments, and does in $QEMU_DOES what it is told.
+# Stands in for QEMU: finds its files in its arguments, and runs the fault in $QEMU_DOES.
 FAKE_QEMU = """\
 #!/bin/sh
 while [ $# -gt 0 ]; do
@@ -85,7 +85,7 @@ def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
     assert place.is_dir()
 
 
-def test_whoever_looks_for_it_on_this_host_is_sent_into_the_machine(labs: Path) -> None:
+def test_commands_on_this_host_are_forwarded_into_the_machine(labs: Path) -> None:
     (labs / "one").mkdir(parents=True)
     write_state(labs / "one", LabState(complete=True, topology=plan_topology("one", balancer()), nic=True))
     with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --lab one -- COMMAND`"):
@@ -105,7 +105,7 @@ def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, message: str) ->
     assert not labs.exists()
 
 
-def test_everything_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_missing_programs_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "xenoovs.lab.nic.machine.shutil.which", lambda name: None if name in ("make", "qemu-system-x86_64") else name
     )
@@ -116,14 +116,14 @@ def test_everything_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPa
         machine.check_needs()
 
 
-def test_another_system_than_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_system_than_debian_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xenoovs.lab.nic.machine.shutil.which", lambda name: None if name.startswith("apt") else name)
     with pytest.raises(LabError, match="runs on a kernel from Debian's archive"):
         machine.check_needs()
 
 
 def test_two_at_once_download_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """apt-get refused the second, and `lab up` ended."""
+    """apt-get refused the second download, and `lab up` failed."""
     both, downloaded = Barrier(2), []
 
     def download(release: str) -> GuestKernel:

@@ -1,4 +1,4 @@
-"""Bytes written down by hand from the specification: a codec that is wrong both ways would pass its own laws."""
+"""Bytes written by hand from the specification, because a codec with the same mistake both ways passes its own laws."""
 
 from __future__ import annotations
 

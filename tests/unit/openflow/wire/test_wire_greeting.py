@@ -1,4 +1,4 @@
-"""The first words on a connection, which may be of another version, and errors."""
+"""The first messages on a connection, which may be of another version, and errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ports_by_name_and_by_number() -> None:
 
 
 def test_a_name_of_two_ports_means_neither() -> None:
-    """Found when a flow to one of two ports, whose names Open vSwitch cuts alike, was read as one to the other."""
+    """Open vSwitch cuts the names of two ports to the same text; a flow to one was read as a flow to the other."""
     ports = (Port(1, "p0", 0), Port(2, "a-name-of-15-by", 0), Port(3, "a-name-of-15-by", 0), Port(4, "LOCAL", 0))
     assert numbers_of(ports) == {"p0": 1}
     assert names_of(ports) == {1: "p0"}

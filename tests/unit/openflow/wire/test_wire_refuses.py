@@ -1,4 +1,4 @@
-"""What cannot be said by OpenFlow 1.4 is refused by name, before anything is sent."""
+"""What OpenFlow 1.4 cannot express is refused by name, before anything is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doctor's rows of certificates: each mistake of which only a log speaks has its row."""
+"""Doctor's rows of certificates: each mistake that otherwise only a log shows has its row."""
 
 from __future__ import annotations
 

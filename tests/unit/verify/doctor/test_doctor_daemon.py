@@ -199,7 +199,7 @@ def test_a_policy_left_over_from_the_start_needs_a_restart_alone() -> None:
 
 
 def test_offload_that_began_late_leaves_older_megaflows_unknown() -> None:
-    """With OVS up to 3.6, hw-offload that was set on a running ovs-vswitchd was told to be all right."""
+    """With OVS up to 3.6, hw-offload that was set on a running ovs-vswitchd was reported as ok."""
     row = only(openvswitch.check_offload_in_effect, with_daemon(history=replace(HISTORY, had_ports_before=True)))
     assert row.state is CheckState.UNKNOWN
     assert str(row.fix) == "ovs-appctl revalidator/purge"

@@ -55,7 +55,7 @@ def test_eswitch_mode(mode: object, state: CheckState) -> None:
     assert (row.state, row.has_safe_fix) == (state, False)
 
 
-def test_an_eswitch_that_devlink_does_not_know() -> None:
+def test_an_eswitch_that_devlink_does_not_show() -> None:
     assert only(nic.check_eswitch_mode, with_host(eswitches=())).state is CheckState.UNKNOWN
 
 

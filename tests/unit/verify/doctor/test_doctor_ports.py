@@ -41,7 +41,7 @@ def test_ports_on_the_bridge() -> None:
 
 
 @pytest.mark.parametrize("check", [nic.check_works, nic.check_up])
-def test_what_a_dead_daemon_last_wrote_is_not_ok(check: Callable[[DoctorCase], Iterator[CheckResult]]) -> None:
+def test_the_last_state_of_a_dead_daemon_is_not_ok(check: Callable[[DoctorCase], Iterator[CheckResult]]) -> None:
     row = only(check, with_host(daemon=Unknown("no process listens there")), "p0")
     assert (row.state, row.seen.endswith(", as ovs-vswitchd last reported")) == (CheckState.UNKNOWN, True)
 
@@ -99,7 +99,7 @@ def test_works(broken: object, state: CheckState, seen: str) -> None:
         (with_bridge(ports=(interface("p0", 1, link_up=False),)), CheckState.WRONG),
         (with_bridge(ports=(interface("p0", 1, link_up=None),)), CheckState.UNKNOWN),
     ],
-    ids=["up", "set down", "no cable", "not told"],
+    ids=["up", "set down", "no cable", "unknown"],
 )
 def test_up(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_up, case, "p0").state is state
@@ -109,7 +109,7 @@ DUMMY = "dummy: for tests, without hardware"
 
 
 def test_traffic_control_is_no_provider_of_a_userspace_bridge() -> None:
-    """A veth of a userspace bridge was told to be ok: it has the provider, which gets none of its flows."""
+    """A veth of a userspace bridge was reported as ok: it has the provider, which gets none of its flows."""
     row = only(nic.check_provider, with_bridge(datapath_type="netdev"), "p0")
     assert (row.state, row.seen) == (CheckState.WRONG, "tc, which gets no flows of a bridge with datapath netdev")
 

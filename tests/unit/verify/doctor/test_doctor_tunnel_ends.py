@@ -235,7 +235,7 @@ def test_offload_of_ipsec_while_open_vswitch_offloads(offload: str | None, state
     assert _row("IPsec offload", end=ENCRYPTED, ipsec=_ipsec(offload)).state is state
 
 
-def test_a_policy_that_nobody_asked_for_has_rows_too() -> None:
+def test_a_policy_of_another_program_has_rows_too() -> None:
     """A tunnel without `ipsec` that a policy of another program covers."""
     assert _row("IPsec offload", ipsec=_ipsec()).state is CheckState.UNKNOWN
 
