@@ -83,7 +83,9 @@ class Scene:
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
             thread.start()
             try:
-                eventually(lambda: agent.report.last_round_s is not None or bool(agent.report.held), "a first round")
+                eventually(
+                    lambda: agent.report.last_round_s is not None or bool(agent.report.held), "the first round is done"
+                )
                 yield agent, Client(path)
             finally:
                 loop.call_soon_threadsafe(agent.stop)

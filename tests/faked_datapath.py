@@ -1,4 +1,4 @@
-"""A switch in memory whose datapath has a megaflow for each block, in the NIC or not as a test says, and counts."""
+"""A switch in memory whose datapath has a megaflow for each block, in the NIC if a test selects it, and counts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from xenoovs.verify.findings import OffloadFindings
 def check_flow(
     flow: Flow, profile: Profile, version: Version, *, groups: Mapping[int, OpenFlowGroup] = NO_GROUPS
 ) -> tuple[Offloadability, ...]:
-    """Return all that the table says about an OpenFlow flow, the worst first.
+    """Return all rows of the table that apply to an OpenFlow flow, the worst first.
 
     A flow that only goes on to another table is judged by its match: megaflows that pass it match that too.
 

@@ -38,7 +38,7 @@ services:
 """
 DEAD = "198.51.100.3"
 _OFTEN = SamplePace(interval_s=0.2, watched_interval_s=0.2, share=1, watched_share=1)
-"""However long a sample takes on a busy machine."""
+"""A sample may take this long on a busy machine."""
 VERDICTS = (Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW, Verdict.ABSENT)
 
 
@@ -56,7 +56,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of the page of an agent that has looked twice, so that there are rates."""
+    """The URL of the page of an agent with two samples, so that there are rates."""
     directory: Path = tmp_path_factory.mktemp("agent")
     switch = FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
     switch.verdict = lambda service, backend, number: VERDICTS[number % len(VERDICTS)]
@@ -69,7 +69,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,), probe=all_but_one, mounts=mounts) as (agent, _):
-        eventually(lambda: agent.offload is not None and bool(agent.offload.rates), "two looks")
+        eventually(lambda: agent.offload is not None and bool(agent.offload.rates), "two samples")
         yield f"{opened.url}/"
 
 

@@ -1,4 +1,4 @@
-"""Strategies: flows with everything that the codec knows, and bytes of every message that it decodes."""
+"""Strategies: flows with all that the codec supports, and bytes of every message that it decodes."""
 
 from __future__ import annotations
 

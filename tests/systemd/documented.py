@@ -22,6 +22,6 @@ def tun_drop_in() -> str:
 
 
 def exposure() -> str:
-    """What `systemd-analyze security` says at its end."""
+    """The last line of `systemd-analyze security`."""
     [line] = [line for line in _PAGE.read_text().splitlines() if "Overall exposure level" in line]
     return line

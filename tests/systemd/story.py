@@ -221,7 +221,7 @@ class Story:
         self._say("recovered", _until(f"systemctl is-active {UNIT}"))
 
     def _announce(self) -> None:
-        """Announce VIPs with the unit as it is, then as the page says that it has to be for `withdraw`."""
+        """Announce VIPs with the unit as it is, then with the documented drop-in for `withdraw`."""
         routes, is_set = "ip route show proto 120", _until("ip route show proto 120 | grep -q 192.0.2.1")
         self._write(CONFIG, config(weight=3, late=True, on_agent_exit="keep"))
         self._must(f"systemctl reload {UNIT}; {is_set}; systemctl stop {UNIT}")

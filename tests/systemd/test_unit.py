@@ -1,4 +1,4 @@
-"""The agent as a service of a real systemd, with Debian's Open vSwitch, installed as docs/how-to/agent.md says."""
+"""The agent as a service of a real systemd, with Debian's Open vSwitch, installed as in docs/how-to/agent.md."""
 
 from __future__ import annotations
 

@@ -120,11 +120,11 @@ def test_a_server_advertises_its_weight(world: World) -> None:
     world.wait(0.5, 0.5)
     assert world.servers["a"].asked == b"web\n"
     world.servers["a"].reply = b"50%\r\n"
-    eventually(lambda: 0.3 < world.backend("a").share < 0.35, "half of its weight")
+    eventually(lambda: 0.3 < world.backend("a").share < 0.35, "the backend has half of its weight")
     assert world.backend("a").last_change == "50% advertised by its agent"
     moved = dict(world.agent.report.moved)
     world.servers["a"].reply = b"55%"
-    eventually(lambda: (view := world.backend("a").agent) is not None and view.reply == "55%", "another reply")
+    eventually(lambda: (view := world.backend("a").agent) is not None and view.reply == "55%", "another reply is read")
     assert (world.backend("a").weight_in_use, dict(world.agent.report.moved)) == (1, moved)
     world.servers["a"].reply = b"100%\n"
     world.wait(0.5, 0.5)
@@ -136,7 +136,9 @@ def test_a_server_that_advertises_drain_has_no_clients_until_it_is_ready(world: 
     world.wait(0, 1)
     world.servers["a"].reply = b"up\n" if word != "maint" else b"50%\n"
     if word in ("drain", "0%", "maint"):
-        eventually(lambda: (view := world.backend("a").agent) is not None and view.reply != word, "another reply")
+        eventually(
+            lambda: (view := world.backend("a").agent) is not None and view.reply != word, "another reply is read"
+        )
         assert world.backend("a").share == 0
     world.servers["a"].reply = b"up ready 100%\n"
     world.wait(0.5, 0.5)
@@ -145,7 +147,9 @@ def test_a_server_that_advertises_drain_has_no_clients_until_it_is_ready(world: 
 def test_an_operator_goes_before_an_agent(world: World) -> None:
     world.client.ask("drain", {"service": "web", "backend": "a"})
     world.servers["a"].reply = b"ready up 100%\n"
-    eventually(lambda: (view := world.backend("a").agent) is not None and view.reply == "ready up 100%", "its reply")
+    eventually(
+        lambda: (view := world.backend("a").agent) is not None and view.reply == "ready up 100%", "the reply is read"
+    )
     assert world.backend("a").share == 0
 
 
@@ -177,14 +181,14 @@ def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
     world: World, reply: bytes | None, problem: str
 ) -> None:
     world.servers["a"].reply = b"50%\n"
-    eventually(lambda: world.backend("a").weight_in_use == 1, "half of its weight")
+    eventually(lambda: world.backend("a").weight_in_use == 1, "the backend has half of its weight")
     world.servers["a"].reply = reply
     eventually(lambda: problem in world.notices, problem)
     assert "web/a: the agent of its server does not reply: " in world.notices
     assert "; its last reply '50%' stays in effect" in world.notices
     assert world.backend("a").weight_in_use == 1
     world.servers["a"].reply = b"75%\n"
-    eventually(lambda: "does not reply" not in world.notices, "it replies again")
+    eventually(lambda: "does not reply" not in world.notices, "the agent replies again")
     texts = [event["text"] for event in world.client.ask("events")["events"]]
     assert "internal error" not in "".join(texts)
     assert "agent of a server does not reply" in texts
@@ -192,7 +196,10 @@ def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
 
 def test_an_agent_that_is_not_there_leaves_the_weight(world: World) -> None:
     world.servers["b"].close()
-    eventually(lambda: "web/b: the agent of its server does not reply: connection refused" in world.notices, "refused")
+    eventually(
+        lambda: "web/b: the agent of its server does not reply: connection refused" in world.notices,
+        "the connection is refused",
+    )
     world.wait(0.5, 0.5)
 
 
@@ -200,7 +207,9 @@ def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(scene
     with running(scene, more="match: {bits: 2}") as world:
         world.wait(0.5, 0.5)
         world.servers["a"].reply = b"1%\n"
-        eventually(lambda: "web: the weights that its servers advertise are ignored: " in world.notices, "a sentence")
+        eventually(
+            lambda: "web: the weights that its servers advertise are ignored: " in world.notices, "the reason is shown"
+        )
         world.wait(0.5, 0.5)
         assert world.agent.report.last_error == ""
         world.client.ask("drain", {"service": "web", "backend": "a"})

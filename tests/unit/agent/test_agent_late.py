@@ -46,5 +46,5 @@ def test_it_is_reported_and_no_request_waits_for_it(tmp_path: Path, switch: Stop
         assert "reconciling bridge ovsbr1 is not finished after 200ms" in answer["message"]
         assert "is not finished" in client.ask("status")["snapshot"]["last_error"]
         switch.goes_on.set()
-        eventually(lambda: not agent.report.last_error, "all is well again")
+        eventually(lambda: not agent.report.last_error, "the round is finished")
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]

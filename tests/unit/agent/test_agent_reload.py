@@ -49,10 +49,10 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
     with scene.agent() as (agent, _):
         before, digest = scene.flows, agent.config.digest
         scene.edit(*edit)
-        eventually(lambda: message in problem(agent), "the refusal")
+        eventually(lambda: message in problem(agent), "the config is refused")
         # Several rounds with the last good one.
         done_s = agent.report.last_round_s or 0.0
-        eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round")
+        eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round is done")
         assert (scene.flows, agent.config.digest, agent.rounds) == (before, digest, 1)
         assert agent.snapshot().config_problem == problem(agent)
         refusals = [event for event in agent.events.since(0) if "the last good one stays" in event.text]
@@ -69,7 +69,8 @@ def test_a_foreign_flow_with_the_same_key(scene: Scene) -> None:
         scene.switch.install("ovsbr1", (seen.flow for seen in parse_dump(text)))
         scene.edit("vip: 10.3.10.45", "vip: 10.3.10.46")
         eventually(
-            lambda: "has the same table, priority and match as a flow of xenoovs" in problem(agent), "the refusal"
+            lambda: "has the same table, priority and match as a flow of xenoovs" in problem(agent),
+            "the config is refused",
         )
         assert scene.flows == before
 
@@ -85,9 +86,9 @@ def render(flow: object) -> str:
 def test_a_refused_config_is_taken_when_it_can_be(scene: Scene) -> None:
     with scene.agent() as (agent, _):
         scene.edit("egress: p1", "egress: p7")
-        eventually(lambda: "p7" in problem(agent), "the refusal")
+        eventually(lambda: "p7" in problem(agent), "the config is refused")
         scene.switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p7"]))
-        eventually(lambda: problem(agent) == "", "the port, and then the config")
+        eventually(lambda: problem(agent) == "", "the port and then the config are accepted")
         assert agent.config.balancer.uplinks.egress == "p7"
 
 
@@ -100,7 +101,7 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
     )
     with scene.agent() as (agent, _):
         web.unlink()
-        eventually(lambda: agent.rounds == 2, "the round without it")
+        eventually(lambda: agent.rounds == 2, "a round without the config")
     (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
     assert removed["service"] == "web"
 
@@ -109,7 +110,7 @@ def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
     with scene.agent() as (agent, _):
         digest = agent.config.digest
         scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
-        eventually(lambda: agent.config.digest != digest, "the new text")
+        eventually(lambda: agent.config.digest != digest, "the new text is read")
         assert (agent.rounds, len(scene.switch.applied)) == (1, 1)
 
 
@@ -132,13 +133,13 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         later = replace(view, generation=view.generation + 1)
         config.offer(later)
         agent.request_poll()
-        eventually(lambda: bool(heard), "the next generation")
+        eventually(lambda: bool(heard), "the next generation is applied")
         assert heard[0] is not None
         assert (heard[0].generation, len(rounds)) == (later.generation, before)
         override = with_override(later, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
         config.offer(settled(committed(later, Changes(overrides={("dns", "fips2"): override}))))
         agent.request_poll()
-        eventually(lambda: scene.flows != flows, "the drain")
+        eventually(lambda: scene.flows != flows, "the drain begins")
         assert len(rounds) > before
 
 
@@ -148,9 +149,9 @@ def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene) -> None:
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
         weighted = scene.flows
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
-        eventually(lambda: scene.flows != weighted, "the change")
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        eventually(lambda: scene.flows != weighted, "the change is applied")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         assert scene.flows == weighted != before
         assert agent.config.digest == digest
         assert [override.weight for override in agent.state.runtime.overrides] == [40]
@@ -160,7 +161,7 @@ def test_confirmed_it_stays(scene: Scene) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         before = scene.flows
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         client.ask("confirm")
         assert agent.snapshot().confirm_by_s is None
         assert scene.flows != before
@@ -172,8 +173,8 @@ def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene) -> None:
         before = scene.flows
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         assert scene.flows == before
 
 
@@ -184,11 +185,11 @@ def test_a_drain_under_way_is_reverted_completely(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, _):
         before = scene.flows
         scene.edit("weight: 70", "weight: 0")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         cookie = cookie_of(Stage.LEARNED, service_id=agent.snapshot().services[0].service_id)
         text = f" cookie={cookie:#x}, table=2, idle_timeout=60, priority=30,tcp,tp_src=7 actions=drop"
         scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         assert scene.flows == before
 
 
@@ -197,7 +198,7 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed(scene: Sc
         before, digest = scene.flows, agent.config.digest
         client.ask("pause")
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().pending_flow_mods > 0, "the change held back")
+        eventually(lambda: agent.snapshot().pending_flow_mods > 0, "the pause holds the change back")
         assert (scene.flows, agent.config.digest, agent.snapshot().confirm_by_s) == (before, digest, None)
         client.ask("resume")
         assert scene.flows != before
@@ -213,22 +214,22 @@ def test_requests_are_answered_while_a_config_waits_for_the_switch(
     with scene.agent() as (agent, client):
         monkeypatch.setattr(type(scene.switch), "dump_flows", silent)
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.report.last_error != "", "the failure")
+        eventually(lambda: agent.report.last_error != "", "the round fails")
         done = client.ask("drain", {"service": "dns", "backend": "fips2"})
         assert not done["is_applied"]
         assert "ovs-ofctl" in done["message"]
         monkeypatch.undo()
-        eventually(lambda: agent.reloader.reloads == 1, "the new config")
+        eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
 
 
 def test_a_pause_survives_the_revert(scene: Scene) -> None:
     with scene.agent(confirm_s=0.5) as (agent, client):
         before = scene.flows
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         changed = scene.flows
         client.ask("pause")
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         assert agent.snapshot().is_paused
         assert scene.flows == changed
         client.ask("resume")
@@ -239,10 +240,10 @@ def test_a_later_drain_survives_the_revert(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         client.ask("drain", {"service": "dns", "backend": "fips2"})
         drained = scene.flows
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
@@ -255,22 +256,22 @@ def test_the_revert_leaves_other_services_unchanged(scene: Scene) -> None:
         first, before = agent.snapshot().services[0].service_id, scene.flows
         scene.edit("name: fips3, mac: 02:00:5e:10:00:03, weight: 30}\n  - name: ntp", "@")
         scene.edit("@", "name: fips3, mac: 02:00:5e:10:00:03, weight: 300}\n  - name: ntp")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         client.ask("drain", {"service": "ntp", "backend": "fips2"})
         bundles, drained = len(scene.switch.applied), {f for f in scene.flows if service_of(f.cookie) != first}
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         assert {f for f in scene.flows if service_of(f.cookie) != first} == drained
         assert {f for f in scene.flows if service_of(f.cookie) == first} < before
         ours = [mod.flow for _, bundle in scene.switch.applied[bundles:] for mod in bundle.mods]
         assert {service_of(flow.cookie) for flow in ours} == {first}
 
 
-def test_overrides_that_the_previous_config_lacks_are_reported(scene: Scene) -> None:
+def test_overrides_that_the_previous_config_refuses_end_with_an_event(scene: Scene) -> None:
     with scene.agent(confirm_s=1.0) as (agent, client):
         scene.edit("    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the wait")
+        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         for name in ("fips2", "fips3"):
             client.ask("drain", {"service": "dns", "backend": name})
-        eventually(lambda: "not confirmed" in problem(agent), "the way back")
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
         eventually(lambda: agent.state.runtime.overrides == (), "both drains have ended")
         assert "an override has ended" in [event.text for event in agent.events.since(0)]

@@ -56,9 +56,9 @@ def test_a_held_backend_is_reported_once(scene: Scene) -> None:
         (started,) = logged(agent, "starting")
         assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
         answers.is_well = False
-        eventually(lambda: bool(logged(agent, held)), "none answers")
+        eventually(lambda: bool(logged(agent, held)), "no backend answers")
         answers.is_well = True
-        eventually(lambda: bool(logged(agent, over)), "all answer again")
+        eventually(lambda: bool(logged(agent, over)), "all backends answer again")
         assert {facts["service"] for facts in (*logged(agent, held), *logged(agent, over))} == {"dns"}
         assert len(logged(agent, over)) == 1
 
@@ -73,11 +73,11 @@ def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
         def interrupted(*args: Any, **kwargs: Any) -> Change:
             if not answers.refuses:
                 answers.refuses = (DEAD,)
-                eventually(lambda: bool(agent.state.tracker.ejections), "fips3 down")
+                eventually(lambda: bool(agent.state.tracker.ejections), "fips3 is down")
             return make_round(*args, **kwargs)
 
         monkeypatch.setattr(agent.engine, "round", interrupted)
-        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 ejected")
+        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 is ejected")
         assert logged(agent, "backends are down and keep their clients") == []
 
 
@@ -101,13 +101,13 @@ def test_a_held_backend_is_logged_and_so_is_its_later_ejection(scene: Scene) -> 
     answers = Answers()
     with scene.agent(probe=answers) as (agent, _):
         answers.is_well = False
-        eventually(lambda: len(logged(agent, "backend down")) == 2, "none answers")
+        eventually(lambda: len(logged(agent, "backend down")) == 2, "no backend answers")
         eventually(lambda: bool(logged(agent, "backends are down and keep their clients")), "a round has decided")
         down, held = logged(agent, "backend down")
         assert "held" not in down
         assert held["held"] == held["backends"]
         answers.refuses, answers.is_well = (DEAD if held["backends"] == "dns/fips3" else "198.51.100.2",), True
-        eventually(lambda: bool(logged(agent, "backend still down, and ejected now")), "it goes")
+        eventually(lambda: bool(logged(agent, "backend still down, and ejected now")), "the held backend is ejected")
         (again,) = logged(agent, "backend still down, and ejected now")
         assert again["backends"] == held["backends"]
         assert [facts["backends"] for facts in logged(agent, "backend up")] == [down["backends"]]

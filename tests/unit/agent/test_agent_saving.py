@@ -76,7 +76,7 @@ def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.M
         assert seen(client).overrides == ()
         victim = next(iter(scene.flows))
         scene.switch.remove_flow("ovsbr1", victim.key)
-        eventually(lambda: victim in scene.flows, "a round that puts the flow back")
+        eventually(lambda: victim in scene.flows, "a round restores the flow")
         assert answers == []
         written.set()
         request.join(PATIENCE_S)

@@ -196,8 +196,8 @@ def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: Fak
     with running(tmp_path, switch, view) as (agent, offer):
         before = flows(switch)
         offer(later)
-        eventually(lambda: bool(switch.held), "a prepared change")
-        eventually(lambda: agent.config.good.view == later, "the switch")
+        eventually(lambda: bool(switch.held), "a change is prepared")
+        eventually(lambda: agent.config.good.view == later, "the change is committed")
         assert flows(switch) != before
         assert agent.rounds == 2
 
@@ -206,12 +206,12 @@ def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: Fak
     with running(tmp_path, switch, view) as (agent, offer):
         before = flows(switch)
         offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
-        eventually(lambda: bool(switch.held), "a prepared change")
+        eventually(lambda: bool(switch.held), "a change is prepared")
         Client(tmp_path / "agent.sock").ask("pause")
         assert flows(switch) == before
-        eventually(lambda: bool(agent.report.held), "what the pause holds back")
+        eventually(lambda: bool(agent.report.held), "the pause holds the change back")
         Client(tmp_path / "agent.sock").ask("resume")
-        eventually(lambda: flows(switch) != before, "the change")
+        eventually(lambda: flows(switch) != before, "the change is made")
 
 
 def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(
@@ -220,9 +220,12 @@ def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(
     planned = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
     with running(tmp_path, switch, view) as (agent, offer):
         offer(planned)
-        eventually(lambda: bool(switch.held), "a prepared change")
+        eventually(lambda: bool(switch.held), "a change is prepared")
         offer(replace(settled(given(planned, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0))
-        eventually(lambda: agent.config.good.view is not None and agent.config.good.view.intent == 3, "the newest view")
+        eventually(
+            lambda: agent.config.good.view is not None and agent.config.good.view.intent == 3,
+            "the newest view is applied",
+        )
         assert len(switch.applied) == 2
 
 
@@ -230,7 +233,7 @@ def test_an_agent_that_stops_meanwhile_leaves_the_flows(tmp_path: Path, switch: 
     with running(tmp_path, switch, view) as (_, offer):
         before = flows(switch)
         offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
-        eventually(lambda: bool(switch.held), "a prepared change")
+        eventually(lambda: bool(switch.held), "a change is prepared")
     assert flows(switch) == before
 
 
@@ -238,7 +241,7 @@ def test_a_reload_meanwhile_does_not_lose_the_change(tmp_path: Path, switch: Fak
     later = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
     with running(tmp_path, switch, view) as (agent, offer):
         offer(later)
-        eventually(lambda: bool(switch.held), "a prepared change")
+        eventually(lambda: bool(switch.held), "a change is prepared")
         agent.reload()
-        eventually(lambda: len(switch.held) > 1, "the same, prepared again")
-        eventually(lambda: agent.config.good.view == later, "the switch")
+        eventually(lambda: len(switch.held) > 1, "the same change is prepared again")
+        eventually(lambda: agent.config.good.view == later, "the change is committed")

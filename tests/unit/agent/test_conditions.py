@@ -45,7 +45,7 @@ def test_all_is_well() -> None:
         (ONE_KEPT, 0.25, "service web: 25% of its clients have a backend that does not answer"),
     ],
 )
-def test_clients_without_a_live_backend_are_a_difference(service: ServiceView, share: float, words: str) -> None:
+def test_clients_without_a_working_backend_are_a_difference(service: ServiceView, share: float, words: str) -> None:
     assert unanswered(service) == share
     assert (is_as_desired(of(service)), texts(of(service))) == (False, [words])
     assert headline(of(service)) == ("clients without a working backend", "bad")

@@ -43,7 +43,7 @@ def is_out(agent: Agent) -> bool:
 @pytest.mark.parametrize(("route", "more"), [("drain", {}), ("weight", {"weight": 0})])
 def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: dict[str, int]) -> None:
     with scene.agent(probe=all_but_one) as (agent, client):
-        eventually(lambda: is_out(agent), "fips3 out")
+        eventually(lambda: is_out(agent), "fips3 is ejected")
         before = scene.flows
         with pytest.raises(AgentRefused, match=r"every other backend with a weight is down.*nothing was changed"):
             client.ask(route, {"service": "dns", "backend": "fips2", **more})
@@ -52,7 +52,7 @@ def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: di
 
 def test_one_that_is_down_is_drained(scene: Scene) -> None:
     with scene.agent(probe=all_but_one) as (agent, client):
-        eventually(lambda: is_out(agent), "fips3 out")
+        eventually(lambda: is_out(agent), "fips3 is ejected")
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
 
 
@@ -60,7 +60,7 @@ def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(scene: S
     scene.edit("weight: 30", "weight: 0")
     with scene.agent(probe=all_but_one) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 30})
-        eventually(lambda: is_out(agent), "fips3 out")
+        eventually(lambda: is_out(agent), "fips3 is ejected")
         (service,) = agent.snapshot().services
         assert [backend.state.value for backend in service.backends] == ["up", "down"]
 

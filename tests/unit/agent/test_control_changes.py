@@ -131,10 +131,10 @@ def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) ->
         done = client.ask("drain", backend("fips2"))
         assert not done["is_applied"]
         scene.edit("weight: 30", "weight: 60")
-        eventually(lambda: seen(client).reloads == 1, "the config read")
+        eventually(lambda: seen(client).reloads == 1, "the config is read")
         victim = next(iter(scene.flows))
         scene.switch.remove_flow("ovsbr1", victim.key)
-        eventually(lambda: seen(client).pending_flow_mods > 0, "a round that finds it")
+        eventually(lambda: seen(client).pending_flow_mods > 0, "a round finds the difference")
         assert scene.flows == before - {victim}
         client.ask("resume")
         assert (share(client, "fips2"), seen(client).pending_flow_mods, seen(client).is_paused) == (0, 0, False)
@@ -168,7 +168,7 @@ def test_an_edit_of_the_file_ends_the_override_of_its_backend_alone(scene: Scene
         client.ask("weight", backend("fips2", weight=50))
         client.ask("weight", backend("fips3", weight=10))
         scene.edit("weight: 30", "weight: 40")
-        eventually(lambda: len(seen(client).overrides) == 1, "the end of one override")
+        eventually(lambda: len(seen(client).overrides) == 1, "one override has ended")
         (override,) = seen(client).overrides
         assert override.backend == "fips2"
         (service,) = seen(client).services
@@ -181,7 +181,7 @@ def test_a_new_name_moves_no_client_and_keeps_the_override(scene: Scene) -> None
         before, rounds = scene.flows, agent.rounds
         scene.edit("name: dns", "name: resolvers")
         scene.edit("name: fips2", "name: first")
-        eventually(lambda: seen(client).services[0].name == "resolvers", "the new name")
+        eventually(lambda: seen(client).services[0].name == "resolvers", "the new name is shown")
         (override,) = seen(client).overrides
         assert (override.service, override.backend) == ("resolvers", "first")
         assert (scene.flows, agent.rounds) == (before, rounds)
@@ -215,7 +215,9 @@ def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> Non
         done = client.ask("drain", backend("fips2"))
         assert "open connections stay where they are for at most 1m" in done["message"]
         assert seen(client).services[0].draining > 0
-        eventually(lambda: seen(client).services[0].draining == 0, "the end, as the old backend rests")
+        eventually(
+            lambda: seen(client).services[0].draining == 0, "the drain ends, because the old backend gets no packets"
+        )
         assert share(client, "fips2") == 0
 
 

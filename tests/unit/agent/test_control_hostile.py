@@ -104,7 +104,7 @@ def test_many_idle_connections_keep_no_client_out(scene: Scene, monkeypatch: pyt
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)), ExitStack() as stack:
         held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * limits.MAX_CONNECTIONS)]
-        eventually(lambda: is_answered(opened), "an answer beside those that only wait")
+        eventually(lambda: is_answered(opened), "a request is answered beside the idle connections")
         eventually(
             lambda: sum(is_open(sock) for sock in held) <= limits.MAX_CONNECTIONS,
             "the end of all connections but these",
@@ -121,7 +121,7 @@ def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> N
         with connected(opened, GET) as sock:
             assert everything(sock) == b""
         stack.close()
-        eventually(lambda: is_answered(opened), "room again")
+        eventually(lambda: is_answered(opened), "connections are accepted again")
 
 
 GARBAGE = [
@@ -284,5 +284,5 @@ def test_answers_that_take_long_do_not_hold_up_rounds(scene: Scene, monkeypatch:
         for _ in range(40):
             stack.enter_context(connected(opened, GET))
         before_s = agent.report.last_round_s or 0.0
-        eventually(lambda: (agent.report.last_round_s or 0.0) > before_s, "another round")
+        eventually(lambda: (agent.report.last_round_s or 0.0) > before_s, "another round is done")
         gate.set()

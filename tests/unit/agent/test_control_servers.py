@@ -171,8 +171,8 @@ def test_what_is_set_for_a_time_ends_by_itself(pair: tuple[Agent, Client], route
     (override,) = parse_snapshot(client.ask("status")["snapshot"]).overrides
     assert override.until_s is not None
     assert abs(override.until_s - time.time()) < 60
-    eventually(lambda: not agent.state.runtime.overrides, "the end of the override")
-    eventually(lambda: 0 < backends(client)["web/web1"].share < 0.5, "its clients")
+    eventually(lambda: not agent.state.runtime.overrides, "the override has ended")
+    eventually(lambda: 0 < backends(client)["web/web1"].share < 0.5, "the backend has its clients")
     assert in_state(client, BackendState.UNCHECKED) == set(backends(client))
     assert ("an override has ended", "its time is over") in {
         (event["text"], event["facts"].get("reason")) for event in client.ask("events")["events"]
@@ -192,10 +192,10 @@ def test_time_goes_on_while_the_agent_is_not_there(scene: Scene, monkeypatch: py
         client.ask("drain", {"backend": "web1", "for_s": 3000})
         client.ask("drain", {"backend": "web2", "for_s": 1.2})
     end_s = time.monotonic() + 1.2
-    eventually(lambda: time.monotonic() > end_s, "the end of the shorter drain")
+    eventually(lambda: time.monotonic() > end_s, "the shorter drain has ended")
     # A date that jumps by a day neither ends nor prolongs anything.
     with clock_that_jumps(monkeypatch, 86_400), scene.agent() as (_, client):
-        eventually(lambda: in_state(client, BackendState.DRAINED) == {"web/web1", "dns/dns1"}, "one drain left")
+        eventually(lambda: in_state(client, BackendState.DRAINED) == {"web/web1", "dns/dns1"}, "one drain is left")
         snapshot = parse_snapshot(client.ask("status")["snapshot"])
         lefts = {override.until_s - snapshot.now_s for override in snapshot.overrides if override.until_s is not None}
         assert all(2900 < left <= 3000 for left in lefts)
@@ -209,12 +209,14 @@ def test_each_backend_has_its_last_change_and_their_number(pair: tuple[Agent, Cl
     client.ask("drain", {"backend": "web1"})
     client.ask("undrain", {"backend": "web1"})
     client.ask("maintenance", {"backend": "web1", "for_s": 1})
-    eventually(lambda: backends(client)["web/web1"].changes == 4, "the end of the maintenance")
+    eventually(lambda: backends(client)["web/web1"].changes == 4, "the maintenance has ended")
     found = backends(client)
     assert found["dns/dns1"].last_change == "maintenance ended: its time is over"
     assert abs((found["dns/dns1"].last_change_s or 0) - time.time()) < 60
     scene.config.write_text(CONFIG.replace("address: 192.0.2.22, weight: 1", "address: 192.0.2.22, weight: 3"))
-    eventually(lambda: backends(client)["web/web2"].last_change == "weight 3 in the config, 1 before", "the reload")
+    eventually(
+        lambda: backends(client)["web/web2"].last_change == "weight 3 in the config, 1 before", "the config is reloaded"
+    )
     assert backends(client)["dns/web2"].changes == 0
 
 

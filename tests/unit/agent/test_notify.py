@@ -319,7 +319,7 @@ def test_an_agent_runs_the_program_when_a_backend_goes_down_and_comes_up(tmp_pat
             f"first argument|BACKEND|{second}|DOWN|no answer",
             f"first argument|SERVICE|{service.name}|DOWN|",
         ]
-        eventually(lambda: sorted(lines()) == sorted(both), "and the service")
+        eventually(lambda: sorted(lines()) == sorted(both), "the service is down too")
         backends.down = set()
         eventually(lambda: sum("UP" in line for line in lines()) == 3, "all are up again")
         assert f"first argument|BACKEND|{first}|UP|answered" in lines()
@@ -330,7 +330,7 @@ def test_a_program_that_hangs_blocks_no_round(tmp_path: Path) -> None:
     scene.edit("first argument", "'1000'")
     with scene.agent(probe=backends.probe) as (agent, _):
         backends.down = {"198.51.100.2"}
-        eventually(lambda: agent.rounds >= 2, "its clients are with others")
+        eventually(lambda: agent.rounds >= 2, "other backends have its clients")
         rounds = agent.rounds
         backends.down = set()
-        eventually(lambda: agent.rounds > rounds, "it has them back")
+        eventually(lambda: agent.rounds > rounds, "it has its clients back")

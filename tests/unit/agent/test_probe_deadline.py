@@ -22,7 +22,7 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
             prober = Prober()
             probes = [asyncio.create_task(prober.probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1)) for _ in range(50)]
             await asyncio.sleep(0)
-            eventually(lambda: len(asked) == 50, "all questions are heard")
+            eventually(lambda: len(asked) == 50, "all requests are received")
             time.sleep(0.3)
             assert [probe.ok for probe in await asyncio.gather(*probes)] == [True] * 50
 

@@ -210,7 +210,7 @@ def test_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) 
     with top(control) as (window, process):
         window.wait_for("quit")
         stub.is_slow = True
-        eventually(lambda: stub.is_waiting, "a look under way")
+        eventually(lambda: stub.is_waiting, "a status request is pending")
         window.press(b"\x1b[B")
         window.wait_for("▸ b1")
         window.press(b"q")

@@ -176,7 +176,7 @@ def test_a_backend_of_two_services(xenoovs: CommandLine, file: Path, vip: str, w
 def test_bug_receive_gave_the_server_its_own_certificate_as_that_of_its_remote(
     xenoovs: CommandLine, file: Path, ipsec: str, option: str, what: str
 ) -> None:
-    """The port on the server had our certificate as `remote_cert`, so it would have accepted only itself."""
+    """The port on the server got the `remote_*` option of our port, so it would have authenticated itself."""
     file.write_text(CONFIG.replace("psk_file: /etc/psk", ipsec))
     _, made, needs = xenoovs("receive", file, "b2").out.splitlines()[:3]
     assert "options:remote_" not in made.replace("options:remote_ip", "")

@@ -21,8 +21,8 @@ services:
 OFF = "2026-01-02T03:04:05.678Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
 
 
-def _causes(said_out: str) -> set[str]:
-    return {reason["cause"] for row in json.loads(said_out)["megaflows"] for reason in row["reasons"]}
+def _causes(output: str) -> set[str]:
+    return {reason["cause"] for row in json.loads(output)["megaflows"] for reason in row["reasons"]}
 
 
 def test_all_in_hardware(xenoovs: CommandLine) -> None:
@@ -197,7 +197,7 @@ def test_a_version_that_is_none_is_wrong_usage(xenoovs: CommandLine) -> None:
     assert (result.status, "is not a version of Open vSwitch" in result.err) == (64, True)
 
 
-def test_without_m_a_dump_with_connection_tracking_is_refused(tmp_path: Path, xenoovs: CommandLine) -> None:
+def test_without_m_the_requirements_of_connection_tracking_are_reported(tmp_path: Path, xenoovs: CommandLine) -> None:
     keys = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(frag=no), packets:3, bytes:294, used:0.3s"
     (tmp_path / "dump").write_text(f"{keys}, actions:ct(zone=1),recirc(0x1)\n{keys}, actions:3\n")
     result = xenoovs("why", "--from-dump", tmp_path / "dump")

@@ -111,9 +111,9 @@ def test_the_answer_to_duplicate_address_detection_goes_to_all_nodes() -> None:
     asked = parse_solicitation(solicitation(source=UNSPECIFIED, options=b""))
     assert asked is not None
     answer = advertisement(asked, VIP_MAC)
-    everybody = IPv6Address("ff02::1").packed
+    all_nodes = IPv6Address("ff02::1").packed
     assert answer[:6] == bytes.fromhex("333300000001")
-    assert answer[22:54] == VIP + everybody
+    assert answer[22:54] == VIP + all_nodes
     assert answer[58:62] == bytes.fromhex("20000000")
     assert sum16(answer[22:54] + bytes((0, 0, 0, 32, 0, 0, 0, 58)) + answer[54:]) == 0
 

@@ -6,7 +6,7 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.logical_flow import LogicalFlow, parse_logical_flows
 from xenoovs.switch.southbound import read_logical_flows
 
-SAID = """\
+LFLOW_LIST = """\
 Datapath: "sw0" (451be7a8-e743-4b6e-a550-dc12bbf43520)  Pipeline: ingress
   uuid=0x909874a2, table=6 (ls_in_pre_stateful ), priority=120  , match=(reg0[2] == 1 && ip4.dst == 10.0.0.100), action=(reg1 = 10.0.0.100; ct_lb_mark;)
   uuid=0xbf966a36, table=8 (ls_in_acl          ), priority=2000 , match=(reg0[7] == 1 && (ip4)), action=(reg0[1] = 1; next;)
@@ -18,7 +18,7 @@ Datapath: 451be7a8-e743-4b6e-a550-dc12bbf43521  Pipeline: egress
 
 
 def test_a_logical_flow_is_found_by_its_cookie() -> None:
-    found = parse_logical_flows(SAID)
+    found = parse_logical_flows(LFLOW_LIST)
     match = "reg0[2] == 1 && ip4.dst == 10.0.0.100"
     actions = "reg1 = 10.0.0.100; ct_lb_mark;"
     assert found[0x909874A2] == LogicalFlow(0x909874A2, "sw0", "ingress", 6, "ls_in_pre_stateful", 120, match, actions)
@@ -28,7 +28,7 @@ def test_a_logical_flow_is_found_by_its_cookie() -> None:
     assert len(found) == 3
 
 
-def test_an_unreachable_southbound_database_is_reported() -> None:
+def test_a_southbound_database_that_cannot_be_read_is_reported() -> None:
     missing, keys = (read_logical_flows(remote, [1]) for remote in (None, "ssl:192.0.2.9:6642"))
     assert isinstance(missing, Unknown)
     assert "ovn-remote of table Open_vSwitch is not set" in missing.reason

@@ -77,7 +77,7 @@ def test_a_new_name_for_the_same_next_hop() -> None:
 
 
 def test_a_backend_that_is_gone_owns_its_blocks_by_its_next_hop() -> None:
-    """Its clients move, and a drain knows where their connections are."""
+    """Its clients move, and a drain has the next hop of their open connections."""
     assert followed(of(B0)) == {EVEN: "b0", ODD: "0a:00:00:00:00:01@p1"}
 
 

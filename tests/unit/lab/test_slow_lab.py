@@ -45,7 +45,7 @@ class Booting(Call):
         self.sent, self.answered = FrameReader(), False
 
     def _transmit(self) -> None:
-        self._said = [*getattr(self, "_said", ()), *self.sent.feed(bytes(self._unsent))]
+        self._sent = [*getattr(self, "_sent", ()), *self.sent.feed(bytes(self._unsent))]
         self._unsent.clear()
 
     def _receive(self, timeout_s: float) -> bytes:
@@ -53,7 +53,7 @@ class Booting(Call):
         if self.clock.now_s < self.BOOT_S or self.answered:
             return b""
         self.answered = True
-        (token,) = (parse_command(payload).token for kind, payload in self._said if kind is FrameKind.CALL)
+        (token,) = (parse_command(payload).token for kind, payload in self._sent if kind is FrameKind.CALL)
         return render_frame(FrameKind.BEGIN, token.encode()) + render_frame(FrameKind.EXIT, b"0")
 
 

@@ -34,7 +34,7 @@ def test_a_db_of_another_form(db: str) -> None:
         find_endpoint(db=db, env={})
 
 
-def test_sockets_of_two_switches_are_accepted_only_if_both_are_named() -> None:
+def test_database_and_run_directory_may_be_of_two_switches_only_if_both_are_set() -> None:
     assert not find_endpoint(db="unix:/x/db.sock", env={}).is_split
     assert not find_endpoint(db=None, env={"OVS_RUNDIR": "/x"}).is_split
     assert find_endpoint(db="unix:/x/db.sock", env={"OVS_RUNDIR": "/y"}).is_split

@@ -28,7 +28,7 @@ def test_the_kernel_itself(tmp_path: Path) -> None:
     assert read_tc_chains(root=tmp_path, release="6.1") is True
 
 
-def test_a_kernel_without_its_configuration(tmp_path: Path) -> None:
+def test_a_host_without_a_kernel_configuration(tmp_path: Path) -> None:
     found = read_tc_chains(root=tmp_path, release="6.1")
     assert isinstance(found, Unknown)
     assert found.reason == "neither /boot/config-6.1 nor /proc/config.gz shows how the kernel was built"

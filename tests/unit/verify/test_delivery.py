@@ -144,7 +144,7 @@ def test_behind_a_tunnel_by_the_remote_the_key_and_the_inner_mac(
 def test_bug_two_tunnels_with_different_local_addresses_were_one(
     actions: str, local: str, *, is_delivered: bool
 ) -> None:
-    """All shared ports of a type have one device in the datapath, whose packets the outer source tells apart."""
+    """All shared ports of a type have one device in the datapath; the outer source distinguishes their packets."""
     hop = Tunneled(Mac(0x020000000001), "gnv0", REMOTE, 5001)
     block = replace(BLOCK, hops=(hop,), locals={"gnv0": int(IPv4Address(local))})
     line = f"{HEAD.format(dst='c4:70:bd:a0:56:ac')}, packets:1, bytes:60, used:0.1s, dp:ovs, actions:{actions}"

@@ -85,7 +85,7 @@ def test_a_lab_of_that_name_stays_as_it_is(labs: Path) -> None:
     assert place.is_dir()
 
 
-def test_commands_on_this_host_are_forwarded_into_the_machine(labs: Path) -> None:
+def test_on_this_host_the_error_names_the_command_into_the_machine(labs: Path) -> None:
     (labs / "one").mkdir(parents=True)
     write_state(labs / "one", LabState(complete=True, topology=plan_topology("one", balancer()), nic=True))
     with pytest.raises(LabError, match="lab one is in a virtual machine: `xenoovs lab exec --lab one -- COMMAND`"):

@@ -1,4 +1,4 @@
-"""Doctor's rows of tunnels of Open vSwitch: each silent trap has its row, with what to do."""
+"""Doctor's rows of tunnels of Open vSwitch: each fault without an error message has its row and a fix."""
 
 from __future__ import annotations
 
