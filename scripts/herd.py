@@ -71,8 +71,8 @@ class Ecmp(Sender):
 
 def simulate(kind: Callable[[int], Sender], senders: int, seconds: float, load: float) -> dict[str, object]:
     """Return the load of each path over time (1: a link), the part of our traffic that was lost, and the moves."""
-    everybody = [kind(number) for number in range(senders)]
-    counts = [sender.counts() for sender in everybody]
+    all_senders = [kind(number) for number in range(senders)]
+    counts = [sender.counts() for sender in all_senders]
     unit = load * PATHS / (senders * BLOCKS)
     queues_s, lost, sent = [0.0] * PATHS, 0.0, 0.0
     rows: list[tuple[float, list[float]]] = []
@@ -88,7 +88,7 @@ def simulate(kind: Callable[[int], Sender], senders: int, seconds: float, load: 
             lost += max(0.0, wanted - BUFFER_S) * (ours[path] / arriving if arriving else 0.0)
             sent += ours[path] * STEP_S
         delays_us = [queue * 1e6 for queue in queues_s]
-        for number, sender in enumerate(everybody):
+        for number, sender in enumerate(all_senders):
             sender.probe(delays_us)
             if (step + number) % ROUNDS_PER_DECISION == 0:
                 sender.decide(now_s)
@@ -97,7 +97,7 @@ def simulate(kind: Callable[[int], Sender], senders: int, seconds: float, load: 
                     totals = [t - b + n for t, b, n in zip(totals, before, counts[number], strict=True)]
         if step % 5 == 0:
             rows.append((now_s, ours))
-    moves = sum(sender.moves for sender in everybody) / senders
+    moves = sum(sender.moves for sender in all_senders) / senders
     return {"rows": rows, "lost": lost / sent, "moves": moves}
 
 

@@ -24,7 +24,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def rows() -> Iterator[Row]:
-    """CPU of a core over a minute, after the first flows are there and everybody was asked."""
+    """CPU of a core over a minute, after the first flows are installed and all backends were probed."""
     with tempfile.TemporaryDirectory() as name, namespace("route add local 198.18.0.0/15 dev lo") as inside:
         directory = Path(name)
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)

@@ -1,6 +1,6 @@
 """From the packet that a backend no longer answers to other flows on the switch; and keepalived, asked the same way.
 
-Both ask once a second and believe the third failure. keepalived has no switch to change: its time ends where it calls
+Both probe once a second and act on the third failure. keepalived has no switch to change: its time ends where it calls
 its notify script (keepalived.conf(5), vrrp_script and notify_fault).
 """
 

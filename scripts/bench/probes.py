@@ -66,7 +66,7 @@ def rows() -> Iterator[Row]:
     with subprocess.Popen([sys.executable, "-c", _SERVERS], stdout=subprocess.PIPE, text=True) as servers:
         try:
             if servers.stdout is None:
-                raise RuntimeError("the servers of the benchmark said nothing")
+                raise RuntimeError("the servers of the benchmark printed nothing")
             http, echo, name = map(int, servers.stdout.readline().split())
             for kind, target in _targets(http, echo, name):
                 yield Row(f"{kind}: CPU of {_PROBES} probes", asyncio.run(_cost(target)), "s", 1.0)
