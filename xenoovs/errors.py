@@ -131,7 +131,7 @@ class ConfigError(XenoovsError):
 
 
 class ConfigUnreadable(XenoovsError):
-    """The config file cannot be opened or read. `reason`: as the operating system says it."""
+    """The config file cannot be opened or read. `reason`: the message of the operating system."""
 
     def __init__(self, *, file: str, reason: str) -> None:
         self.file, self.reason = file, reason
@@ -437,7 +437,7 @@ class BridgeOfOvn(SwitchError):
 
 
 class OtherDatapath(SwitchError):
-    """The bridge has another datapath id than the config says; both as 16 hexadecimal digits."""
+    """The bridge has another datapath id than the config; both as 16 hexadecimal digits."""
 
     def __init__(self, *, bridge: str, wanted: str, found: str | None) -> None:
         self.bridge, self.wanted, self.found = bridge, wanted, found
@@ -667,7 +667,7 @@ class ControllerPresent(SwitchError):
 
 
 class CertificateUnusable(XenoovsError):
-    """A file for TLS cannot be used. `reason`: as the system or OpenSSL says it."""
+    """A file for TLS cannot be used. `reason`: the message of the system or of OpenSSL."""
 
     def __init__(self, *, file: str, reason: str) -> None:
         self.file, self.reason = file, reason
@@ -675,7 +675,7 @@ class CertificateUnusable(XenoovsError):
 
 
 class CannotListen(XenoovsError):
-    """The controller cannot listen. `reason`: as the operating system says it."""
+    """The controller cannot listen. `reason`: the message of the operating system."""
 
     def __init__(self, *, address: str, reason: str) -> None:
         self.address, self.reason = address, reason

@@ -33,7 +33,7 @@ class Administration(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """One reply. None: it does not say.
+    """One reply. None: the reply leaves it out.
 
     Attributes:
         weight: Part of the weight, 0 or more.
@@ -99,7 +99,7 @@ def parse_reply(line: str) -> AgentReply:
     """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here.
 
     Raises:
-        ValueError: It has a word that the manual does not, or says two things of one kind.
+        ValueError: It has a word that the manual does not, or has two words of one kind.
     """
     words, _, description = line.partition("#")
     found: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Remembers the last change of each backend, and how many there were since the agent started."""
+"""Records the last change of each backend, and how many there were since the agent started."""
 
 from __future__ import annotations
 

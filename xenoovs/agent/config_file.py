@@ -47,7 +47,7 @@ def _parse(text: bytes, sources: ConfigSources) -> Balancer:
 
 
 class BridgeParser:
-    """Parses what a file with `bridges` says about one of them, as ConfigParser."""
+    """Parses the part of a file with `bridges` about one of them, as ConfigParser."""
 
     def __init__(self, bridge: str, served: Collection[str]) -> None:
         """Bind it to a bridge.
@@ -101,7 +101,7 @@ class ConfigFile:
         return self._sources.is_touched
 
     def poll(self, *, always: bool = False) -> bool:
-        """Read the file if it was touched. Return whether its text is new: a `candidate`, or `problem` says why not.
+        """Read the file if it was touched. Return whether its text is new: a `candidate`, or `problem` has the reason.
 
         Reading may take seconds.
 

@@ -300,7 +300,7 @@ class FleetMember:
         return not (report.last_error or report.problems or report.held) and report.last_round_s is not None
 
     async def _drift(self, agent: Agent) -> dict[str, str]:
-        """Return the digests of services whose flows say something else than the store.
+        """Return the digests of services whose flows differ from the store.
 
         A round compares the flows of the bridge with what it decided. So after a new generation its decision counts,
         and the flows themselves are read with each periodic report, and while something differs: with 16,000 flows

@@ -59,7 +59,7 @@ class FleetConfig(ConfigFile):
         view, commit_at_s = self._taken
         own = self._used.dpus.get(self._dpu)
         if own is not None and self._dpu not in view.dpus:
-            # A DPU that the fleet has forgotten still serves its groups until its agent is stopped.
+            # A DPU that was removed from the fleet still serves its groups until its agent is stopped.
             view = replace(view, dpus={self._dpu: own})
         self._used = view = view.of_dpu(self._dpu)
         balancer, stored = self._reader.read(

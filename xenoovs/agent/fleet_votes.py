@@ -14,7 +14,7 @@ from xenoovs.model.balancer import Balancer
 
 
 class FleetVoter:
-    """Finds the targets that a DPU cannot reach. It remembers the targets of the last config."""
+    """Finds the targets that a DPU cannot reach. It caches the targets of the last config."""
 
     def __init__(self) -> None:
         self._last: tuple[Balancer, Targets] | None = None

@@ -95,7 +95,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class BackendHealth:
-    """What the results of one check say.
+    """The health of one check, from its results.
 
     Attributes:
         is_up: Whether the backend may have clients.
@@ -127,7 +127,7 @@ class BackendHealth:
 
 
 def initial_health(health: Health, *, remembered_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
-    """Return the health before any result. `remembered_up`: the state that the switch remembers; None: a new backend.
+    """Return the health before any result. `remembered_up`: the state in the flows of the switch; None: a new backend.
 
     A backend that the switch knows keeps its state, so that a restart of the agent ejects and returns no backend.
     """
@@ -247,7 +247,7 @@ def _agent(asked: AgentCheck, address: IPAddress) -> Check:
 
 
 def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
-    """Return the backends to which operators gave a weight above 0. They are probed whatever the config says."""
+    """Return the backends to which operators gave a weight above 0. They are probed even at weight 0 in the config."""
     return frozenset((override.service, override.backend) for override in overrides if override.weight)
 
 
@@ -347,7 +347,7 @@ class AdvertisedChange:
 
 @dataclass(frozen=True, slots=True)
 class HealthTracker:
-    """What the probes say.
+    """The health of backends, from their probes.
 
     Attributes:
         checks: The checks of the config.
@@ -388,7 +388,7 @@ class HealthTracker:
 
     @property
     def advertised_away(self) -> Ejected:
-        """The backends, by service, whose servers say that they must not have clients."""
+        """The backends, by service, whose servers advertise that they must not have clients."""
         away = defaultdict[str, set[str]](set)
         for check, advertised in self.advertised.items():
             if advertised.is_away:

@@ -15,7 +15,7 @@ from xenoovs.agent.log import warn
 _GROUPS = 1 << (2 - 1) | 1 << (3 - 1) | 1 << (4 - 1)
 """XFRMNLGRP_EXPIRE, _SA and _POLICY as bits of `nl_groups` (uapi/linux/xfrm.h, netlink(7))."""
 _POLL_S = 1.0
-"""Between two looks whether the config wants IPsec, and whether the policies can be followed."""
+"""Between two checks whether the config requires IPsec, and whether the policies can be followed."""
 _RECEIVE_BYTES = 1 << 16
 
 
@@ -31,7 +31,7 @@ def open_ipsec_events() -> socket.socket:
 
 
 class IpsecWatch:
-    """Follows policies and SAs while a tunnel of the config wants IPsec."""
+    """Follows policies and SAs while a tunnel of the config requires IPsec."""
 
     def __init__(
         self,

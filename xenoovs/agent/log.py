@@ -131,7 +131,7 @@ _BURST = 20.0
 _REFILL_S = 30.0
 """Seconds for each further one."""
 _MAX_KINDS = 4096
-"""Remembered at once. Beyond, as when a rack loses power, the oldest are forgotten, and logged one by one again."""
+"""Stored at once. Beyond this, as when a rack loses power, the oldest are dropped, and their next events are logged."""
 
 _IDENTITY = ("service", "backend", "backends", "bridge", "port", "peer", "path")
 """Facts that make two events with one text different kinds. Reasons and numbers do not."""

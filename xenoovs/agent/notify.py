@@ -81,7 +81,7 @@ def notifications(state: AgentState) -> Iterator[Notification]:
         if (notify := service.notify) is None:
             continue
         down: set[str] = {*state.tracker.ejections.get(service.name, Ejection()).down}
-        # What agents of servers say is ignored where no backend would be left.
+        # Advertised states are ignored where they would leave no backend.
         by_agent = stopped.get(service.name, frozenset()) & state.ejected.get(service.name, frozenset()) - down
         down |= by_agent
         able = []
@@ -126,7 +126,7 @@ class Notifier:
         self._changed = asyncio.Event()
 
     def begin(self) -> None:
-        """Take the states of now as known, as the bridge remembers them: a restart of the agent runs no command."""
+        """Take the current states as known, because the bridge stores them: a restart of the agent runs no command."""
         self._told = {each.subject: each.state for each in notifications(self._store.state)}
 
     def wake(self) -> None:

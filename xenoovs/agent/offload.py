@@ -97,7 +97,7 @@ class MegaflowCounters:
     """The counters of the last dump, by ufid, or by the match where a datapath has no ufids.
 
     A dump is no snapshot: Open vSwitch walks a table that changes meanwhile. So a megaflow may be missing from a dump,
-    or be in it twice. One that is missing among others is remembered for one more dump. Bounded by two dumps.
+    or be in it twice. One that is missing among others is kept for one more dump. Bounded by two dumps.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class MegaflowTotals:
 
         Args:
             findings: Of a sample.
-            known: All backends, also those without blocks. The totals of others are forgotten.
+            known: All backends, also those without blocks. The totals of others are dropped.
             now_s: By the clock of the agent.
         """
         added = _by_backend(findings)

@@ -36,7 +36,7 @@ class OverrideAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OverrideRequest:
-    """What an operator wants.
+    """A request of an operator.
 
     Attributes:
         action: It.
@@ -140,7 +140,7 @@ def with_request(
     Args:
         runtime: The one before.
         balancer: The config.
-        request: What an operator wants.
+        request: The request of an operator.
         resolved: The config with the MACs that were found.
         utc_s: The time.
         now_s: The time on the agent's clock.

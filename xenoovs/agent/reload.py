@@ -366,7 +366,7 @@ class Reloader:
         """Follow the good config, with what is left of the overrides; None: all of them.
 
         Raises:
-            SwitchError: The config is followed, but what the bridge remembers is not known.
+            SwitchError: The config is followed, but the state stored on the bridge is not known.
         """
         if merged is not None:
             self._set_overrides(merged)
@@ -380,7 +380,7 @@ class Reloader:
             self._store.dispatch(ConfigFollowed(good.balancer, self._overrides, known, good.stored))
 
     async def follow_if_unknown(self) -> None:
-        """Follow again where `follow` could not read the bridge, which remembers ejected backends and slow starts."""
+        """Follow again where `follow` could not read the bridge, which stores ejected backends and slow starts."""
         if self._is_bridge_unknown:
             await self.follow()
 
@@ -390,7 +390,7 @@ class Reloader:
 
     async def _try(self, candidate: ConfigVersion, merged: Merged) -> Change | None:
         used = with_overrides(candidate.balancer, merged.remaining)
-        # In a fleet the store says who has which clients, and to read thousands of flows takes half a second.
+        # In a fleet the store has the owners of clients, and to read thousands of flows takes half a second.
         known = {} if candidate.stored else await asyncio.to_thread(self._engine.known, used)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
         followed, ports = (

@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class Memo(Generic[V, R]):
-    """Remembers the result of a function for the last value it was called with; from any thread."""
+    """Caches the result of a function for the last value it was called with; from any thread."""
 
     def __init__(self, make: Callable[[V], R]) -> None:
         self._make = make
@@ -344,7 +344,7 @@ def _agent(tracker: HealthTracker, name: BackendName) -> AgentView | None:
 
 
 def _health(tracker: HealthTracker, name: BackendName) -> BackendHealth | None:
-    """Return what the probes say of a backend; None before their first result."""
+    """Return the health of a backend from its probes; None before their first result."""
     check = tracker.checks.by_backend.get(name)
     health = None if check is None else tracker.health[check]
     return None if health is None or health.last is None else health

@@ -70,7 +70,7 @@ class AgentState:
         balancer: The config in use.
         in_use: The config with the weights in use.
         runtime: What operators set at run time.
-        known: What the bridge remembered when the config was followed.
+        known: State stored on the bridge when the config was followed.
         tracker: The health of backends.
         ports_down: The ports of the bridge without link.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
@@ -130,7 +130,7 @@ class ConfigFollowed:
     """The agent follows a config, with these overrides.
 
     Attributes:
-        known: What the bridge remembers.
+        known: State stored on the bridge.
         stored: What the store of a fleet has decided for this config.
     """
 
@@ -354,7 +354,7 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tupl
 def _probing(
     state: AgentState, known: KnownShares, now_s: float, *, before: AgentState
 ) -> tuple[AgentState, tuple[ProbeAt, ...]]:
-    """Begin to probe the backends of config and overrides. `known`: what the bridge remembers of new ones."""
+    """Begin to probe the backends of config and overrides. `known`: state of new ones that is stored on the bridge."""
     if state.watches is None:
         checks = checks_of(state.balancer, state.runtime.overrides)
     else:

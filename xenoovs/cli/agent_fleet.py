@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xenoovs.cli.agent_options import Options
 
 _PATIENCE_S = 2.0
-"""How long the store may take before the log says that the agent waits for it."""
+"""How long the store may take before the agent logs that it waits for it."""
 
 
 class _Notice:

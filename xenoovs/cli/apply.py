@@ -171,7 +171,7 @@ def apply_command(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the history and the messages say about a change.
+    """The description of a change in the history and in messages.
 
     Attributes:
         command: What was done.

@@ -103,7 +103,7 @@ def config_of_lab(lab: str) -> Path:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file is there; one that may not be read is, so that the error says so."""
+    """Return whether a file is there; one that may not be read is, so that the error names it."""
     try:
         path.stat()
     except PermissionError:

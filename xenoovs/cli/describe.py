@@ -190,7 +190,7 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
 def _from_bridge(
     balancer: Balancer, switch: ManagementSwitch, request: dict[str, object], target: CommandTarget
 ) -> tuple[tuple[Described, ...], tuple[str, ...]]:
-    """Return what flows and megaflows say, and what could not be read."""
+    """Return the facts from flows and megaflows, and what could not be read."""
     from xenoovs.agent.servers import backends_of
     from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sample_counts, service_views
     from xenoovs.agent.state import AgentState

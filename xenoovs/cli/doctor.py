@@ -106,7 +106,7 @@ def doctor_command(
         return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
 
     if setting:
-        # It is about the whole Open vSwitch, whatever the config says.
+        # It is about the whole Open vSwitch, whatever is in the config.
         target = where_of(switch.endpoint, config=config, lab=lab)
         question = Question(None, switch, place, target=target, backends=False)
         document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)

@@ -168,7 +168,7 @@ class Question:
         return tuple(required_keys(balancer, self.endpoint))
 
     def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
-        """Return what the agent of the bridge says of remotes."""
+        """Return the state of remotes from the agent of the bridge."""
         # Imported here: they import HTTP, and most configs have no tunnels.
         from xenoovs.agent.control.client import Client
         from xenoovs.agent.control.paths import agent_paths

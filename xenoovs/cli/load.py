@@ -28,7 +28,7 @@ def is_plan(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """What a config says about its bridges, or about the one that --bridge names.
+    """The models of the bridges of a config, or of the one that --bridge names.
 
     Attributes:
         is_listed: Whether the file has `bridges` and none is chosen, so that a command answers for each of them.
@@ -40,7 +40,7 @@ class LoadedConfig:
 
 
 def load(config: Path, *, for_lab: bool = False, bridge: str | None = None, of_dpu: bool = False) -> Balancer:
-    """Return what a config says about one bridge: that of --bridge or --lab, else the only one.
+    """Return the model of one bridge of a config: that of --bridge or --lab, else the only one.
 
     Args:
         config: The file; `-`: standard input.
@@ -57,7 +57,7 @@ def load(config: Path, *, for_lab: bool = False, bridge: str | None = None, of_d
 
 
 def load_bridges(config: Path, *, of_dpu: bool = False) -> LoadedConfig:
-    """Return what a config says about all of its bridges, or about the chosen one. `of_dpu`, and raises, as `load`."""
+    """Return the models of all bridges of a config, or of the chosen one. `of_dpu`, and raises, as `load`."""
     return _load(config, for_lab=False, bridge=None, is_for_one=False, of_dpu=of_dpu)
 
 

@@ -81,7 +81,7 @@ class DatapathChecker:
         remarks: On the flows of the bridge.
         is_listing: Whether the findings list every megaflow.
         cpu_ports: Tunnel ports whose packets the CPU encrypts.
-        encrypted: Ends of tunnels that the config wants encrypted.
+        encrypted: Ends of tunnels that must be encrypted by the config.
     """
 
     switch: ManagementSwitch

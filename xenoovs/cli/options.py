@@ -149,7 +149,7 @@ _lab_option = lab_option(
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
-    """Declare an option that has another name now: its use is an error that says so."""
+    """Declare an option that has another name now: its use is an error that names the new one."""
 
     def refuse(_context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
         if given is not None:

@@ -68,7 +68,7 @@ class SavedConfig(_Stored):
 
 
 class SavedDecision(_Stored):
-    """What a bridge is to have: a decision, and the config that says how its backends are reached.
+    """The desired state of a bridge: a decision, and the config with the next hops of its backends.
 
     Attributes:
         xenoovs: The version that wrote the file.
@@ -234,7 +234,7 @@ def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:
 
 
 def file_behind(path: Path, *, option: str) -> Path:
-    """Return the file that a user wants to have written as a whole, behind links.
+    """Return the file to be written as a whole, behind links.
 
     A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
 

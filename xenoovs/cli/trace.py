@@ -42,7 +42,7 @@ _SOME_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class SwitchCheck:
-    """The answer of the switch. `agrees` None: unknown, and `text` says why."""
+    """The answer of the switch. `agrees` None: unknown, and `text` has the reason."""
 
     agrees: bool | None
     text: str

@@ -171,7 +171,7 @@ def verify_offload_command(
     samplers = dict[str, DatapathSampler]()
 
     def sampler_of(switch: ManagementSwitch, label: str) -> DatapathSampler:
-        """Return the sampler of a bridge, which remembers the last sample of --watch."""
+        """Return the sampler of a bridge, which stores the last sample of --watch."""
         if label not in samplers:
             samplers[label] = DatapathSampler(switch, interval_s=INTERVAL_S if interval_s is None else interval_s)
         return samplers[label]
@@ -208,7 +208,7 @@ def verify_offload_command(
         try:
             run()
         except SwitchError as error:
-            # The user of --watch wants to see the end of a restart.
+            # With --watch the end of a restart is shown.
             if not error.retryable:
                 raise
             address_commands(error, config=config, db=db, lab=lab)

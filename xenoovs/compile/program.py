@@ -150,7 +150,7 @@ def other_flows(balancer: Balancer) -> Iterator[Flow]:
 def _other_actions(balancer: Balancer, in_port: str) -> tuple[Action, ...] | None:
     uplinks = balancer.uplinks
     if in_port in balancer.tunnel_ports and uplinks.other_traffic is not OtherTraffic.LEAVE:
-        # Whoever reaches our end of a tunnel could send anything into the network behind the bridge.
+        # Any host that reaches our end of a tunnel could send packets into the network behind the bridge.
         return ()
     match uplinks.other_traffic:
         case OtherTraffic.PASSTHROUGH:
@@ -336,8 +336,8 @@ class ServiceProgram:
         decision: What the flows encode; `moves`: blocks on their way.
         classify: Flows that find the packets of the service.
         blocks: Flows that split them.
-        home: Flows that remember the home blocks of backends that do not serve all of theirs.
-        drain: Flows for packets of moving blocks, and those that remember where the blocks go.
+        home: Flows that store the home blocks of backends that do not serve all of theirs.
+        drain: Flows for packets of moving blocks, and those that store their new owners.
         returns: Flows for what its backends send back, where it is not from the VIP.
     """
 

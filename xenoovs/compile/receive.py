@@ -1,6 +1,6 @@
 """What the bridge at the other end of a tunnel needs, where a backend is behind a DPU: its port and its flows.
 
-The source of the tunnel is always matched: else whoever reaches the UDP port could send packets to the server.
+The source of the tunnel is always matched: otherwise any host that reaches the UDP port could send packets to it.
 """
 
 from __future__ import annotations

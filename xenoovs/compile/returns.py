@@ -94,8 +94,8 @@ def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]
 def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[NextHop]]) -> Iterator[Flow]:
     """Yield the flows that send answers out of tunnels to the clients, for each remote and VIP.
 
-    They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that nobody else
-    can send packets in the name of a VIP; a megaflow has them in any case (tnl_wc_init() of ofproto/tunnel.c).
+    They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that no other
+    host can send packets with the address of a VIP. A megaflow has both in any case (tnl_wc_init(), ofproto/tunnel.c).
 
     Args:
         leaving: Next hops that the config lacks, with which services still have clients.

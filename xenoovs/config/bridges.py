@@ -1,4 +1,4 @@
-"""Splits a config of several bridges into one config for each: what a file with `bridges` says about one of them.
+"""Splits a config with `bridges` into one config for each bridge.
 
 The tree is split before its form is checked. Each bridge gets the tree of a file with `switch` and the services on this
 bridge, so everything after it knows configs of one bridge only.
@@ -24,7 +24,7 @@ _DEFAULT_NAME = "ovsbr1"
 
 @dataclass(frozen=True, slots=True)
 class BridgeTree:
-    """What the files of a config say about one bridge.
+    """The part of a config about one bridge.
 
     Attributes:
         name: Of the bridge; empty where the file has none that is text. `datapath_id`: as far as it is one.

@@ -51,7 +51,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
 
-# The valid rest of a part with mistakes: wrong values are replaced and remembered, so that no check judges them.
+# The valid rest of a part with mistakes: wrong values are replaced and recorded, so that no check judges them.
 #
 # A check between values looks at `Lost` first: a mistake must not be reported a second time as what
 # follows from it.
@@ -396,7 +396,7 @@ _FAST_PART, _TIMEOUT_PART = 4, 2
 
 
 def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
-    """`defaults`: what the file says for all services. None: no check is made."""
+    """`defaults`: the check of the file for all services. None: no check is made."""
     given = _given(service.health, defaults, Health)
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
     if probe is ProbeKind.NONE:
@@ -548,7 +548,7 @@ def claim_of(service: ServiceConfig) -> Claim:
 
 
 def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
-    """Return what a config says that has no mistake."""
+    """Return the model of a config without mistakes."""
     ports = tuple(switch.ingress), switch.egress
     uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
     services = tuple(_service(service, switch, checked) for _, service in checked.services)

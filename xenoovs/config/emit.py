@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", r
 def render_config(balancer: Balancer) -> str:
     """Return YAML that parses to an equal Balancer.
 
-    Raises ValueError for what no config can say: weights or tolerances without a finite decimal form, and a service
+    Raises ValueError for what no config can express: weights or tolerances without a finite decimal form, and a service
     without VIPs for both families.
     """
     return "\n".join(_lines(balancer)) + "\n"

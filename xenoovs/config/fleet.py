@@ -47,7 +47,7 @@ _NUMBER = re.compile(r'"\\u0000([^"\\]*)\\u0000"')
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """What the config of a fleet says.
+    """The config of a fleet.
 
     Attributes:
         balancer: As of an ordinary config, of which `switch` stands for the ports of every DPU.
@@ -59,7 +59,7 @@ class FleetServices:
 
 
 def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
-    """Return what the config of a fleet says: an ordinary one whose services may have `groups`.
+    """Return the config of a fleet: an ordinary one whose services may have `groups`.
 
     Its tunnels need no `local`: each DPU has its own.
 
@@ -128,7 +128,7 @@ def service_text(service: Service, egress: str) -> str:
     Args:
         egress: The port of backends that the text names no port of.
 
-    Raises ValueError for what no config can say, as `render_config`.
+    Raises ValueError for what no config can express, as `render_config`.
     """
     tree = _shared(_mapping(compose("\n".join(render_service(service)), file=service.name).root))
     for backend in tree["backends"]:

@@ -25,11 +25,11 @@ Stamp = tuple[int, int, int]
 
 
 class ConfigSources:
-    """Reads the files of one config, and remembers which, so that their changes are noticed.
+    """Reads the files of one config, and records them, so that their changes are noticed.
 
     Attributes:
         main: The config; None: a text without a file, which cannot include any.
-        stamps: What stat(2) said before each file and directory was read; None: it was not there.
+        stamps: The stat(2) result before each file and directory was read; None: it did not exist.
         size: How many bytes were read.
     """
 
@@ -102,7 +102,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Return why a file cannot be read, as the operating system says it."""
+    """Return why a file cannot be read, in the words of the operating system."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -304,7 +304,7 @@ Weights = dict[str, Value]
 
 
 def load_config(path: Path, *, bridge: str | None = None, for_lab: bool = False) -> Balancer:
-    """Read what a config file, and those that it includes, say about one bridge. As parse_config.
+    """Read the part of a config file, and of those that it includes, about one bridge. As parse_config.
 
     Raises ConfigUnreadable, BridgeNotChosen, or ConfigError with all findings.
     """
@@ -329,7 +329,7 @@ def parse_config(
     bridge: str | None = None,
     for_lab: bool = False,
 ) -> Balancer:
-    """Read what a config says about one bridge; the other bridges may have mistakes.
+    """Read the part of a config about one bridge; the other bridges may have mistakes.
 
     Args:
         file: Its name in messages.
@@ -352,7 +352,7 @@ def split_config(text: str | bytes, *, file: str, sources: ConfigSources | None 
 
 
 def check_bridges(trees: Iterable[BridgeTree], *, for_lab: bool = False) -> tuple[Balancer, ...]:
-    """Return what a config says about each of its bridges. Raises ConfigError with the findings of all."""
+    """Return the model of each bridge of a config. Raises ConfigError with the findings of all."""
     findings, balancers = set[Finding](), list[Balancer]()
     for tree in trees:
         try:

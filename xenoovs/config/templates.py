@@ -18,7 +18,7 @@ def template_names() -> tuple[str, ...]:
 
 
 def describe_templates() -> dict[str, str]:
-    """Return the first line of each template, which says what it is for, by its name."""
+    """Return the first line of each template, its purpose, by its name."""
     return {name: read_template(name).partition("\n")[0].removeprefix("# ") for name in template_names()}
 
 

@@ -17,7 +17,7 @@ from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
 
-# The tree of plain values a YAML text says, and where each of them stands.
+# The tree of plain values in a YAML text, and the position of each.
 
 
 KeyPath = tuple[str | int, ...]
@@ -179,7 +179,7 @@ class Remark:
 OTHER = "{other}"
 
 
-# Single values of the config: what is accepted, and what is said about the rest.
+# Single values of the config: what is accepted, and the messages about the rest.
 #
 # Every parser takes a value of the tree and raises ValueError with "what it is, what to write instead".
 

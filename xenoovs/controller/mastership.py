@@ -146,7 +146,7 @@ class Mastership:
         self._send_lease()
 
     def publish(self, state: bytes) -> None:
-        """Make the state of this controller known to all; one that stands by only remembers it."""
+        """Make the state of this controller known to all; a standby only stores it."""
         with self._lock:
             self._delivered = state
             if state == self._state:

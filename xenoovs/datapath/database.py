@@ -1,4 +1,4 @@
-"""What the database of Open vSwitch says: bridges, ports, controllers, mirrors, and its settings."""
+"""Contents of the database of Open vSwitch: bridges, ports, controllers, mirrors, and its settings."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from xenoovs.datapath.tunnel_facts import TunnelFacts
 
 @dataclass(frozen=True, slots=True)
 class OffloadState:
-    """Whether the running ovs-vswitchd offloads, whatever the database says. `evidence`: what shows it."""
+    """Whether the running ovs-vswitchd offloads, whatever is set in the database. `evidence`: what shows it."""
 
     is_on: bool
     evidence: str

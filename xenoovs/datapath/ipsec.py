@@ -286,11 +286,11 @@ class EncapsulationUse:
 
 @dataclass(frozen=True, slots=True)
 class Cleartext:
-    """Packets of a tunnel that leave unencrypted although a policy, or the config, says that they need IPsec.
+    """Packets of a tunnel that leave unencrypted although a policy, or the config, requires IPsec.
 
     Attributes:
         device: by which they leave; empty: not known.
-        policy: the selector of the policy; None: none covers them, and the config wants IPsec.
+        policy: the selector of the policy; None: none covers them, and the config requires IPsec.
         reason: why they leave unencrypted, a clause.
     """
 
@@ -349,7 +349,7 @@ def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
 
 
 def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Cleartext, ...]:
-    """Return the tunnels, of those that a config wants encrypted, that no outgoing policy covers.
+    """Return the tunnels, of those that a config requires to be encrypted, that no outgoing policy covers.
 
     Policies are there before any SA, and hold packets back until there is one (xfrm_lookup() of
     net/xfrm/xfrm_policy.c). So a missing policy is what lets packets leave unencrypted.

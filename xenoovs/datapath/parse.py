@@ -289,7 +289,7 @@ def _key(name: str, inner: str) -> Key:
             _key(key.name, key.inner)
         return Key(name, inner)
     if name == "tunnel":
-        # It stays text too: `parse_outer` has read it, and remembers it.
+        # It stays text too: `parse_outer` has read it, and caches it.
         parse_outer(inner)
         return Key(name, inner, {})
     if name == "recirc_id":

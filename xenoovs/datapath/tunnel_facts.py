@@ -40,7 +40,7 @@ class TunnelEnd:
         local: option local_ip; None: the route decides.
         dst_port: UDP port; None: GRE.
         is_userspace: the datapath of its bridge is not the kernel's.
-        is_encrypted: the port has options for ovs-monitor-ipsec, or the config wants IPsec.
+        is_encrypted: the port has options for ovs-monitor-ipsec, or the config requires IPsec.
         has_checksum: option csum.
     """
 

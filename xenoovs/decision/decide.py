@@ -95,7 +95,7 @@ def goal_of(service: Service) -> Goal:
 
 
 def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
-    """Return the names of the services for which both states want the same."""
+    """Return the names of the services for which both states desire the same."""
     before = {service.name: service for service in every_service(met.balancer)}
     easing = {names[0] for names, _ in {*met.ramps.items()} ^ {*desired.ramps.items()}}
     return {
@@ -193,8 +193,7 @@ def _is_met_without_idle(service: Service, before: ServiceDecision) -> bool:
         return False
     total, tolerance = sum(weights[name] for name in weighted), tolerance_of(service)
     targets = {name: Fraction(weights[name]) / total for name in weighted}
-    # The clients of the idle ones come on top of what each has: nobody may have too much, and nobody be left with too
-    # little.
+    # The clients of the idle backends are added to the shares of the others: none may then have too many or too few.
     least = sum(max(shares[name], target * (1 - tolerance)) for name, target in targets.items())
     return least <= 1 and all(shares[name] <= target * (1 + tolerance) for name, target in targets.items())
 
@@ -226,7 +225,7 @@ def _as_served(before: ServiceDecision, leaving: Collection[Owner], weighted: Co
 
 
 def _fits(blocks: Assignment, service: Service) -> bool:
-    """Tell whether the budget of flows, if there is one, suffices."""
+    """Return whether the budget of flows, if there is one, suffices."""
     return service.max_flows is None or len(blocks.blocks) <= service.max_flows
 
 

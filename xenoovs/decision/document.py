@@ -69,8 +69,8 @@ def parse_decision(document: object) -> Decision:
     """Return the decision of a document.
 
     Raises:
-        DecisionMalformed: The document has another form, a service twice, blocks that overlap, or active blocks that
-            are nobody's home; it names the key.
+        DecisionMalformed: The document has another form, a service twice, blocks that overlap, or active blocks
+            without a home; it names the key.
     """
     try:
         parsed = _Document.model_validate(document)

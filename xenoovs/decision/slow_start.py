@@ -43,7 +43,7 @@ def update_slow_starts(
     If all backends of a service would start slowly, none does: no other could serve their clients meanwhile.
 
     Args:
-        known: What the bridge remembers, for the first call.
+        known: State stored on the bridge, for the first call.
     """
     if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
         return before

@@ -63,14 +63,14 @@ from xenoovs.switch.api import PortCheck, Switch, check_ports
 
 
 class Ports:
-    """Remembers one bridge at a time."""
+    """Caches the ports of one bridge at a time."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
         self._known: tuple[str | None, Balancer, PortCheck] | None = None
 
     def check(self, balancer: Balancer) -> PortCheck:
-        """Return what the database says now; while it does not answer, what it said last. Raises SwitchError."""
+        """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError."""
         uplinks = balancer.uplinks
         try:
             found = check_ports(
@@ -169,7 +169,7 @@ class Engine:
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
         self._is_sure = True
-        """Whether the bridge has what `_memory` says, unless another program changed it: no apply has failed since."""
+        """Whether the bridge has the flows of `_memory`, but for foreign changes: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
         self._revalidated = frozenset[ServiceMove]()
         self._ports = Ports(switch)
@@ -191,7 +191,7 @@ class Engine:
         return None if self._memory is None else self._memory.target.decision
 
     def forget(self) -> None:
-        """Believe the flows of the bridge at the next round, as after a restart."""
+        """Read the decision from the flows of the bridge at the next round, as after a restart."""
         self._memory = None
 
     def is_lost(self, bridge: str) -> bool:
@@ -200,7 +200,7 @@ class Engine:
         return memory is not None and self.switch.incarnation(bridge) != memory.incarnation
 
     def decision(self, balancer: Balancer) -> tuple[Decision, Transition]:
-        """Return what the flows of the bridge say now. Raises SwitchError."""
+        """Return the decision in the current flows of the bridge. Raises SwitchError."""
         balancer = self.resolve(balancer)
         seen = tuple(self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM))
         return read(seen, with_paths(balancer, seen))

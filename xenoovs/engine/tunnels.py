@@ -31,7 +31,7 @@ def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
 def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortCheck:
     """Return the ports with the remotes to which packets would leave unencrypted, against a policy or the config.
 
-    Where the policies cannot be read, it names no remote, but says why if the config wants IPsec. A tunnel with
+    Where the policies cannot be read, it names no remote, but the reason if the config requires IPsec. A tunnel with
     `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked. What the config
     wants encrypted never is in a userspace datapath, whatever the policies.
     """

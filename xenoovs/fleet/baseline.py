@@ -44,7 +44,7 @@ def is_unfit(dpu: Dpu, statuses: Mapping[str, DpuStatus] | None) -> bool:
 def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, str]:
     """Return the targets that a roll-out has lost, each with the reason in words.
 
-    Their witnesses say that they are down, they were not when it began, and a backend with a weight needs them, of a
+    Their witnesses vote that they are down, they were not when it began, and a backend with a weight needs them, of a
     service that it adds or changes. So a backend of another service, or one that is drained, may die meanwhile.
     """
     intent = rolling_intent(view)

@@ -1,4 +1,4 @@
-"""The controller of a fleet: brings its store to what operators want and DPUs report, as long as its server leads."""
+"""The controller of a fleet: reconciles its store with intents and reports of DPUs, as long as its server leads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Log(Protocol):
 
 
 class FleetController:
-    """Brings the store to what the newest intent, the overrides and the reports of DPUs say."""
+    """Reconciles the store with the newest intent, the overrides and the reports of DPUs."""
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     except XenoovsError as problem:
         raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
     # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.
-    believed = exported.generation + 1000 * GENERATION_STEP
-    reported = max((each.applied for each in statuses.values() if each.applied <= believed), default=0)
+    limit = exported.generation + 1000 * GENERATION_STEP
+    reported = max((each.applied for each in statuses.values() if each.applied <= limit), default=0)
     return Changes(
         services=exported.services,
         dpus=exported.dpus,

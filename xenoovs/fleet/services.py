@@ -33,7 +33,7 @@ class ResultMemory:
 
         Args:
             function: One of a module. Each has one set of names.
-            arguments: By name. What was there before under another name is forgotten.
+            arguments: By name. Entries under other names are dropped.
         """
         last = self._last.get(function, {})
         found = dict[str, tuple[tuple[object, ...], T]]()

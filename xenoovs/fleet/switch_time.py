@@ -9,7 +9,7 @@ from xenoovs.fleet.change import newest_intent, rolling_intent
 from xenoovs.store.view import Changes, FleetView
 
 SWITCH_AFTER_S = 2.0
-"""From a decision until DPUs switch, unless the operator says otherwise: time to learn of it and to prepare."""
+"""From a decision until DPUs switch, by default: time to receive the change and to prepare it."""
 MAX_WAIT_S = 5.0
 """The longest that a DPU waits after it has learned of a change, by any clock. Open vSwitch drops a bundle
 that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""

@@ -16,7 +16,7 @@ from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
 CANARY, _SECOND_WAVE = 1, 2
 LAST_WAVE = 3
 SOAK_S = 60
-"""How long a wave is watched, unless the operator says otherwise."""
+"""How long a wave is watched by default."""
 PATIENCE_S = 120
 """How long the DPUs of a wave may lack it after that."""
 _GRACE_S = 10

@@ -168,7 +168,7 @@ class Responder:
         return max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
 
     def _answer(self, send: Callable[[], object]) -> None:
-        """Send an answer, late where the job says so."""
+        """Send an answer, after the delay of the job."""
         if self.job.delay_s:
             heapq.heappush(self._late, (time.monotonic() + self.job.delay_s, next(self._numbers), send))
         else:

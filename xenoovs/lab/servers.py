@@ -181,7 +181,7 @@ def _is_running(lab: Lab, machine: Machine) -> bool:
 
 
 def _certificate(lab: Lab) -> Path:
-    """Return the certificate of all machines, which says nothing about who they are; made at the first call."""
+    """Return the certificate of all machines, which does not identify them; made at the first call."""
     file = lab.directory / _CERTIFICATE
     if not file.exists():
         draft, subject = file.with_suffix(".new"), f"/CN=lab {lab.name}"

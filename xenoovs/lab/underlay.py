@@ -117,7 +117,7 @@ def _add_kernel_devices(netns: LabNetns, machine: Machine) -> bool:
 
 
 _NO_TYPE = "Unknown device type"
-"""What ip(8) says about a type that neither the kernel nor a module of it has."""
+"""The error of ip(8) about a type that neither the kernel nor a module of it has."""
 
 
 def _kernel_line(end: MachineTunnelEnd) -> str:

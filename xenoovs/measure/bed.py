@@ -69,7 +69,7 @@ class Station:
 
 
 class AnyBed(Interface):
-    """What every bed says of itself, for `run.json`.
+    """The description of a bed, for `run.json`.
 
     Attributes:
         kind: What its figures stand for.

@@ -165,7 +165,7 @@ def path_flows(bed: Bed, paths: Sequence[BedPath]) -> tuple[str, ...]:
 
 
 def _output(port: str, *, in_port: str) -> Action:
-    # OpenFlow sends nothing back by the port that it came from, unless it is told so (OpenFlow 1.4.0, 7.2.1).
+    # OpenFlow sends a packet back by its ingress port only with output to IN_PORT (OpenFlow 1.4.0, 7.2.1).
     return OutputInPort() if port == in_port else Output(port)
 
 

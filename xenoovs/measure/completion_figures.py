@@ -1,4 +1,4 @@
-"""What a run of the completion experiment says: the figures of each design in each scene."""
+"""Figures of a run of the completion experiment, for each design in each scene."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of the completion experiment says about adaptive routing: claims with the limits that were set before.
+"""Verdicts of a run of the completion experiment on adaptive routing: claims with limits that were set before.
 
 Limits are for ratios of medians, by the bootstrap of repeats. ECMP's time is that of TCP's time-outs, so that its ratio
 to ours depends on the size of the flows, and has a limit only where one was set.
@@ -35,7 +35,7 @@ _EMPTY_MOST_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """What one scene says of a claim."""
+    """The verdict of one scene on a claim."""
 
     outcome: ClaimOutcome
     text: str

@@ -1,4 +1,4 @@
-"""Frames that interfaces have sent and received: before and after, and what the difference says."""
+"""Frames that interfaces have sent and received: before and after, and the difference."""
 
 from __future__ import annotations
 

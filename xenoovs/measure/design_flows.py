@@ -1,6 +1,6 @@
 """The flows and groups of a config in each of the designs that `measure designs` compares. Pure: text and values only.
 
-All designs share the first table and the next hops. Only the choice of a backend differs, and where it is remembered.
+All designs share the first table and the next hops. Only the choice of a backend differs, and where it is stored.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _KEYS = 1_000_000
 
 
 def wait_for(program: RemoteCommand, what: str) -> str:
-    """Return the first line of a program. Raises MeasureError when it ends before, or says nothing."""
+    """Return the first line of a program. Raises MeasureError when it ends before, or prints nothing."""
     for line in program.lines(_START_TIMEOUT_S):
         return line
     said = " ".join(program.errors) or program.reason or "it says nothing"

@@ -27,7 +27,7 @@ CUBIC = b"cubic"
 TCP_CONGESTION = 13
 _POLL_S = 0.05
 _RESET = struct.pack("ii", 1, 0)
-"""struct linger: close(2) forgets what was not sent."""
+"""struct linger: close(2) discards what was not sent."""
 
 
 def open_socket(address: str, port: int) -> socket.socket:

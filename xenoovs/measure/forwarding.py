@@ -90,7 +90,7 @@ def forwarded_load(
 
 
 def forget_megaflows(dpu: Station) -> None:
-    """Let the switch forget all megaflows, once it has freed the flows before."""
+    """Delete all megaflows of the switch, once it has freed the earlier flows."""
     time.sleep(_SETTLE_S)
     for command in ("revalidator/purge", "revalidator/wait"):
         dpu.run("ovs-appctl", command)

@@ -24,7 +24,7 @@ _CLOCK_SLACK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GeneratorResult:
-    """What a generator says at its end. `seconds_s`: from its first frame to its last one."""
+    """The result of a generator. `seconds_s`: from its first frame to its last one."""
 
     sent: int
     seconds_s: float

@@ -59,7 +59,7 @@ def running_ipvs(bed: Bed) -> Iterator[None]:
     """Let the kernel of the dpu balance the service; all is removed at the end, whatever ends it."""
     dpu, service, bridge = bed.dpu, bed.service, bed.balancer.uplinks.bridge
     protocol, vip = service.claim.protocol, service.claim.vips_of(Family.IPV4)[0]
-    assert protocol is not None  # noqa: S101 - `why_no_ipvs` has said so
+    assert protocol is not None  # noqa: S101 - `why_no_ipvs` has checked it
     weights = whole_weights(service)
     with ExitStack() as stack:
         # The ports of the service: IPVS has no ranges.

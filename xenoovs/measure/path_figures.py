@@ -228,7 +228,7 @@ def measured_file(recorded: RecordedRun) -> str:
     inward = [path for path in found.paths if path.end.direction == "in"]
     if not inward:
         raise MeasureError(f"{recorded.directory} has no sample of a path to a backend yet: go on with --resume")
-    # Of a path in software some thousand packets a second are a fraction of 1 Mpps that nobody reads.
+    # Some thousand packets a second, as of a path in software, are too small a fraction of 1 Mpps to read.
     unit = _MPPS if max(path.rate_pps.estimate for path in inward) >= 1e6 else _KPPS
     lines = (*_head(recorded, inward, unit), *_path_lines(inward, unit), *_pair_lines(found.pairs, unit))
     return "\n".join([*lines, ""])

@@ -255,9 +255,9 @@ def _trials(
     window: _Window,
     late: tuple[str, ...],
 ) -> Iterator[PathTrial]:
-    """Yield what came of each load.
+    """Yield the result of each load.
 
-    Two loads from one interface are told apart by what their generators say, which has to add up to its counter.
+    Two loads from one interface are distinguished by the counts of their generators, which must add up to its counter.
     """
     senders = [load.path.sender(bed, load.direction).role for load in loads]
     for load, result, sender in zip(loads, done, senders, strict=True):

@@ -40,7 +40,7 @@ class PlaceTransport(Protocol):
         """Return what has come, empty after the timeout; None when the runner has ended."""
 
     def last_words(self) -> str:
-        """Return why it ended, as its error output says."""
+        """Return why it ended, from its error output."""
 
     def close(self) -> None:
         """End the input of the runner, which ends it, and wait for that."""
@@ -75,7 +75,7 @@ class RemoteCommand:
             self._place.pump(left_s)
 
     def wait(self, timeout_s: float) -> Completed:
-        """Wait for its end, and return what it said since the last `lines`. Raises CommandTimeout."""
+        """Wait for its end, and return its output since the last `lines`. Raises CommandTimeout."""
         deadline = time.monotonic() + timeout_s
         while self.exit_code is None:
             if (left_s := deadline - time.monotonic()) <= 0:

@@ -30,7 +30,7 @@ _SEED = 1
 
 
 class Statistic(Enum):
-    """What is said about the values of one point."""
+    """Summary of the values of one point."""
 
     MEAN = "mean"
     MEDIAN = "median"

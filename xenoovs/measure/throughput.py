@@ -51,7 +51,7 @@ class TrialSettings:
 
 
 def trial_settings(*, is_hardware: bool, quick: bool, trial_s: float | None = None) -> TrialSettings:
-    """Return the usual settings. `trial_s`: as the user wants it."""
+    """Return the usual settings. `trial_s`: as given by the user."""
     usual_s = (_HARDWARE_TRIAL_S if is_hardware else _TRIAL_S)[quick]
     return TrialSettings(usual_s if trial_s is None else trial_s, _RESOLUTION[quick], _MOST_TRIALS[quick])
 

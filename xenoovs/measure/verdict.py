@@ -1,4 +1,4 @@
-"""What the samples say about the three claims that the talk about XenoFlow tested.
+"""Verdicts of samples on the three claims that the talk about XenoFlow tested.
 
 A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, and undecided otherwise.
 The unit of statistics is the repeat: packets of one repeat are not independent.
@@ -24,7 +24,7 @@ WIRE_OVERHEAD_BYTES = 20
 
 
 class ClaimOutcome(Enum):
-    """What the samples say about a claim."""
+    """The verdict of samples on a claim."""
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -33,7 +33,7 @@ class ClaimOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """A claim, what the samples say about it, and the figures that decided, as a sentence."""
+    """A claim, its verdict, and the figures that decided, as a sentence."""
 
     claim: str
     outcome: ClaimOutcome

@@ -109,7 +109,7 @@ class DraftService:
 
 @dataclass(slots=True)
 class DraftTunnel:
-    """A tunnel of the host, whose probes flows reflect. source_ports: None: the source does not say."""
+    """A tunnel of the host, whose probes flows reflect. source_ports: None: not in the source."""
 
     name: str
     kind: TunnelType

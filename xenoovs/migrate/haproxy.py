@@ -166,7 +166,7 @@ _HOST_HEADER = re.compile(r"host", re.IGNORECASE)
 
 @dataclass(slots=True)
 class _Proxy:
-    """What a section and its defaults say."""
+    """The options of a section and its defaults."""
 
     mode: str = "tcp"
     binds: list[Line] = field(default_factory=list)

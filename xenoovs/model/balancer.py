@@ -138,7 +138,7 @@ class AllDown(Enum):
 
 
 NO_QUERY = "."
-"""The root, for which nobody asks: no query is configured."""
+"""The DNS root, which no probe queries, stands for: no query is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +533,7 @@ RemoteName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """All that one config file says of one bridge.
+    """The whole config of one bridge.
 
     Attributes:
         services: Those of clients. `model.remote.every_service` has those of remotes too.

@@ -197,7 +197,7 @@ def port_of_remote(tunnel: str, remote: IPv4Address) -> str:
 
 
 def remote_of_port(port: str) -> IPv4Address | None:
-    """Return the remote that a tunnel port leads to; None: to any, as flows say."""
+    """Return the remote that a tunnel port leads to; None: to any, as set by flows."""
     found = _OWN_PORT.fullmatch(port)
     return IPv4Address(int(found[1], 16)) if found else None
 

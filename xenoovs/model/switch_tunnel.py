@@ -17,7 +17,7 @@ tunnel has a megaflow for each one that its packets have (compose_output_action_
 
 
 class TunnelPorts(Enum):
-    """SHARED: one port to all remotes, and flows say to which. EACH: a port for each remote."""
+    """SHARED: one port to all remotes, which flows set. EACH: a port for each remote."""
 
     SHARED = "shared"
     EACH = "each"

@@ -89,7 +89,7 @@ def _relative_spread(loads: Counter[int], blocks: int) -> float:
 
 # Bits that would split given clients better, found on one half of them and proven on the other.
 #
-# A list that is chosen for given clients always fits these; whether it is better says only a part that it has not
+# A list that is chosen for given clients always fits these; whether it is better shows only a part that it has not
 # seen.
 
 

@@ -320,7 +320,7 @@ def share_bottlenecks(
         reached = pair.one_rate * costs[0] + pair.other_rate * costs[1]
         if pair.verdict is PairVerdict.APART or reached >= 2 * (1 - tolerance):
             continue
-        # One of them alone fills it by 1, whatever noise says.
+        # One of them alone fills it by 1, whatever the noise.
         resource = Resource(f"{pair.one} with {pair.other}", max(Fraction(1), reached))
         resources.append(resource)
         for name, cost in zip((pair.one, pair.other), costs, strict=True):

@@ -515,7 +515,7 @@ class StoreClient(_Reading):
             attempt.is_committed = True
         elif status == Transaction.ERROR:
             raise StoreRejected(reason=_details(transaction.get_error()))
-        # The IDL says TRY_AGAIN also of a lost connection.
+        # The IDL returns TRY_AGAIN also for a lost connection.
         elif status == Transaction.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
             attempt.is_refused = True
 

@@ -81,7 +81,7 @@ class ClusterStatus:
         return None if member.match_index is None else max(0, self.index - member.match_index)
 
     def silent(self) -> tuple[ClusterMember, ...]:
-        """Return the other servers that a leader has not heard for three election timers. A follower knows none."""
+        """Return the servers that have not answered the leader for three election timers. At a follower: none."""
         patience_s = _SILENT_TIMERS * self.election_timer_s
         return tuple(
             member
@@ -226,10 +226,10 @@ def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> 
 
 
 def _gap(files: ServerFiles) -> str:
-    """Return why a server cannot read its file; an empty text: it can, or this host cannot tell.
+    """Return why a server cannot read its file; an empty text: it can, or this is unknown on this host.
 
     A server that could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log
-    tells.
+    shows this.
     """
     said = ""
     # What is written meanwhile may be read in part.

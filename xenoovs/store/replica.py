@@ -59,7 +59,7 @@ class _Poll:
         self._events = dict[int, int]()
 
     def register(self, fd: Any, events: int) -> None:
-        """Wait for events too. In place of `select.poll`, which forgets that a descriptor waits to write."""
+        """Wait for events too. In place of `select.poll`, which drops that a descriptor waits to write."""
         number = fd if isinstance(fd, int) else fd.fileno()
         self._events[number] = self._events.get(number, 0) | events
 

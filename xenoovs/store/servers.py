@@ -283,7 +283,7 @@ def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str,
 
 
 def _require_done(said: str) -> None:
-    """Raises StoreError for a refusal, of which neither program tells by its exit status."""
+    """Raises StoreError for a refusal, which neither program reports by its exit status."""
     answer = json.loads(said)
     # That of the request as a whole is no list.
     results = answer if isinstance(answer, list) else [answer]
@@ -552,7 +552,7 @@ def _pid(files: ServerFiles) -> int | None:
     return None
 
 
-# What a server says of itself.
+# Reports of a server about itself.
 
 
 @dataclass(frozen=True, slots=True)

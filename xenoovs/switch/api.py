@@ -86,9 +86,9 @@ class PortCheck:
         tunnels: Ports of tunnels, which xenoovs can make.
         unencrypted: Remotes to which packets would leave unencrypted against a policy of IPsec, by tunnel port and
             address, with the policy and the reason.
-        uncovered: Remotes that the config wants encrypted and whose packets would not be, by tunnel port and address:
+        uncovered: Remotes that must be encrypted and whose packets would not be, by tunnel port and address:
             no policy covers them, or the datapath is in user space, past the kernel's IPsec.
-        unread_policies: Why that is not known; empty: it is, or the config wants no IPsec.
+        unread_policies: Why that is not known; empty: it is, or the config requires no IPsec.
     """
 
     state: BridgeState
@@ -131,7 +131,7 @@ class PortCheck:
         """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted.
 
         Args:
-            is_changed: Whether flows would change. Without the encryption that the config wants it raises in any case.
+            is_changed: Whether flows would change. Without the required encryption it raises in any case.
         """
         if self.uncovered:
             remotes = dict.fromkeys(str(remote) for _, remote in self.uncovered)

@@ -28,7 +28,7 @@ class Appctl:
         try:
             return self.run("dpctl/dump-flows", "-m")
         except CommandFailed:
-            # It wants a name unless there is exactly one datapath (get_one_dp() of lib/dpctl.c).
+            # It requires a name unless there is exactly one datapath (get_one_dp() of lib/dpctl.c).
             datapaths = self.run("dpctl/dump-dps").split()
             if len(datapaths) == 1:
                 raise

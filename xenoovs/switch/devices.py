@@ -147,7 +147,7 @@ def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str 
 
 
 def read_text(path: Path) -> str | None:
-    """A small file without its end of line; None where it is not or does not want to be read."""
+    """A small file without its end of line; None where it is missing or cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

@@ -54,7 +54,7 @@ def _ike_failures() -> dict[str, IkeFailure]:
 
 
 def _cached(endpoint: Endpoint) -> dict[str, str]:
-    """Return the neighbours that ovs-vswitchd remembers for tunnels (lib/tnl-neigh-cache.c)."""
+    """Return the neighbours that ovs-vswitchd caches for tunnels (lib/tnl-neigh-cache.c)."""
     try:
         return parse_cache(Appctl(endpoint).run("tnl/neigh/show"))
     except SwitchError:

@@ -25,7 +25,7 @@ class AnswerFinder:
     An answer has the VIP of its service as source address, or with NAT that of a backend. But mostly a megaflow of
     answers matches no address: nothing on the bridge depends on it. So several services may share one.
 
-    Answers out of tunnels enter by a port that all tunnels of one type share, so remote and key tell whose they are.
+    Answers out of tunnels enter by a port that all tunnels of one type share, so remote and key identify their backend.
     """
 
     def __init__(self, services: Iterable[ExpectedService], index: OverlapIndex) -> None:

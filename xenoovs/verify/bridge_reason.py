@@ -39,7 +39,7 @@ class ReasonFinder:
     def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
         """Return the reason for this verdict; empty if nothing shows one.
 
-        The order: what the datapath says itself, the slow path, the kind of datapath, the kernel, the offload table.
+        The order: the reason of the datapath, the slow path, the kind of datapath, the kernel, the offload table.
         """
         said = reason_of(megaflow)
         if said:
@@ -67,7 +67,7 @@ class ReasonFinder:
         certain = next((one for one in found if one.offload.is_software), None)
         if certain is not None:
             return _words(certain)
-        # What a megaflow does says more than what it matches.
+        # The actions of a megaflow are stronger evidence than its match.
         likely = sorted(found, key=lambda one: one.topic.kind is TopicKind.MATCH)
         return f"perhaps {_words(likely[0])}" if likely else ""
 

@@ -366,7 +366,7 @@ def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
 
 
 def _cleartext(findings: OffloadFindings | BridgeFindings) -> list[dict[str, object]]:
-    """Tunnels that leave unencrypted although a policy says that they need IPsec."""
+    """Tunnels that leave unencrypted although a policy requires IPsec."""
     return [
         {
             "local": address_text(found.local, is_ipv6=outer.is_ipv6),

@@ -126,7 +126,7 @@ class PortFinding:
         received: by the counter of the port, from the end of the first sample to the begin of the second.
         explained: by the megaflows that are not in hardware, at most.
         tolerance: further packets that prove nothing: first packets of megaflows, and what no megaflow counts.
-        silence: why nothing can be said; empty if something can.
+        silence: why there is no verdict; empty if there is one.
         source: where `received` is from.
     """
 
@@ -139,7 +139,7 @@ class PortFinding:
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether the CPU got packets of megaflows that the NIC is said to forward."""
+        """Whether the CPU got packets of megaflows that are reported as forwarded by the NIC."""
         return not self.silence and self.received > self.explained + self.tolerance
 
     def __str__(self) -> str:

@@ -86,7 +86,7 @@ class TokenAuth:
             raise RequestRefused(
                 "the token is missing or wrong; send `Authorization: Bearer TOKEN`", status=401, code="unauthorized"
             )
-        # A browser that remembers the password sends it for forms of other sites too, but no such form can send JSON.
+        # A browser that stores the password sends it for forms of other sites too, but no such form can send JSON.
         if asked.method == "POST" and (asked.content_type or "").partition(";")[0].strip() != "application/json":
             raise RequestRefused("send JSON: `Content-Type: application/json`", status=415, code="not_json")
 

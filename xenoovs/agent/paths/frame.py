@@ -158,7 +158,7 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
 
 
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
-    """Return what a router says of a probe; None: it is another frame, or quotes no probe.
+    """Return the ICMP error of a router about a probe; None: it is another frame, or quotes no probe.
 
     A router quotes the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6).
     """

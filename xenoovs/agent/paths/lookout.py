@@ -41,7 +41,7 @@ class Lookout:
         self._more_s[name] = 0.0
 
     def quoted(self, quote: Quote) -> None:
-        """Count what a router says of a probe."""
+        """Count the ICMP error of a router about a probe."""
         if self._search is not None:
             self._search.quoted(quote)
 

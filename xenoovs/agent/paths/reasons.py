@@ -93,7 +93,7 @@ def _late(remote: ProbedRemote, score_us: float | None) -> str:
 
 
 def _order(mover: Mover, placement: Placement | None, index: int) -> str:
-    """Return what an operator wants of a path; empty: nothing."""
+    """Return the override of an operator for a path; empty: there is none."""
     if mover.agent.state.runtime.are_moves_paused:
         return "moves are paused"
     return "" if placement is None or placement.usable[index] else "all blocks are pinned to another path"

@@ -1,4 +1,4 @@
-"""One remote that is probed: its rounds, what they say, and where its blocks are."""
+"""One remote that is probed: its rounds, their results, and where its blocks are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
 
 _REMEMBERED = 4
-"""Blocks whose owners are remembered: those at home, and those of now."""
+"""Cached block placements: those at home, and the current ones."""
 
 _CHANCE = Random()  # noqa: S311 - it balances load
 
@@ -115,7 +115,7 @@ class ProbedRemote:
         return self.record.auto_margin_us if self.tunnel.margin_us is None else float(self.tunnel.margin_us)
 
     def owners(self, blocks: Blocks) -> tuple[int, ...] | None:
-        """Return the path (index) of each block, as `owners_of`; the last few values are remembered."""
+        """Return the path (index) of each block, as `owners_of`; the last few values are cached."""
         known = self._owners.get(id(blocks))
         if known is None or known[0] is not blocks:
             if len(self._owners) > _REMEMBERED:

@@ -78,7 +78,7 @@ class Rounds:
         return Token(self._number, self._sequence, nonce)
 
     def abandon(self) -> None:
-        """End the newest round, of which some probe could not be sent: it says nothing of any path."""
+        """End the newest round, of which some probe could not be sent: it proves nothing about any path."""
         for sequence in self._open.pop().probes:
             self._waiting.pop(sequence, None)
 

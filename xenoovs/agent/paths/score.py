@@ -1,4 +1,4 @@
-"""What the last rounds say of each path of a remote. Pure.
+"""Scores each path of a remote by the last rounds. Pure.
 
 A round is one probe on each path, back to back. Answer times themselves are worth nothing: all answers share the way
 back and the two hosts. The difference to the least answer time of the same round, the excess, is what the way out adds.
@@ -110,7 +110,7 @@ class Record:
         """
         got = [answer for answer in answers if answer is not None]
         if not got:
-            # Such a round says nothing of a single path.
+            # Such a round shows nothing about a single path.
             return replace(self, silent_rounds=self.silent_rounds + 1, rounds=self.rounds + 1)
         least = min(got)
         paths = tuple(_after(path, answer, least) for path, answer in zip(self.paths, answers, strict=True))

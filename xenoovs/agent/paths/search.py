@@ -33,7 +33,7 @@ class PathSearch:
         self._search: Search | None = None
 
     def quoted(self, quote: Quote) -> None:
-        """Count what a router says of a probe."""
+        """Count the ICMP error of a router about a probe."""
         if self._search is not None:
             self._search.quoted(quote)
 

@@ -77,7 +77,7 @@ class Deadline:
             raise TimeoutError from error
 
     def _is_only_late(self) -> bool:
-        """Return whether nothing but this deadline has cancelled the task. Python 3.10 cannot tell them apart."""
+        """Return whether nothing but this deadline has cancelled the task. Python 3.10 cannot distinguish them."""
         if sys.version_info >= (3, 11):
             return self._task.uncancel() <= self._cancelled_before
         return True
@@ -207,7 +207,7 @@ class Prober:
     """Runs probes that share sockets and TLS contexts, within one event loop. The last probe closes what they share."""
 
     def __init__(self, *, exec_allowed: bool = False) -> None:
-        """With `exec_allowed` programs may be run; without it an exec probe fails and says so."""
+        """With `exec_allowed` programs may be run; without it an exec probe fails with that reason."""
         self._exec_allowed = exec_allowed
         self._icmp: ChannelPool[IcmpChannel] = ChannelPool()
         self._arp: ChannelPool[ArpChannel] = ChannelPool()

@@ -29,7 +29,7 @@ class ProbeResult:
 
 
 class ResourceShortage(Exception):
-    """This host lacks descriptors or memory for a probe, so the probe says nothing about the backend."""
+    """This host lacks descriptors or memory for a probe, so the probe proves nothing about the backend."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Expectation:
 
 
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors that say nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
+"""Errors that prove nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
 _REASONS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",

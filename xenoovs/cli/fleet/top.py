@@ -177,7 +177,7 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     """
     if interval_s <= 0:
         raise click.UsageError("--interval has to be above 0, such as 2s.")
-    # Both databases have to answer first, or say that they do not.
+    # Both databases have to answer first, or be known as unreachable.
     store.view()
     store.statuses()
     watch = FleetWatch(store.fleet, store.states, store.directory)

@@ -147,7 +147,7 @@ def conversation(
     timeout_s: float,
     begin_timeout_s: float = BEGIN_TIMEOUT_S,
 ) -> Iterator[tuple[FrameKind, bytes]]:
-    """Run a command in the guest and yield what it says, piece by piece; the last is EXIT with its status.
+    """Run a command in the guest and yield its output, piece by piece; the last is EXIT with its status.
 
     Raises LabError when the guest ends meanwhile, CommandTimeout (the command is killed then) after `timeout_s` of
     silence.

@@ -47,7 +47,7 @@ _DOWNLOAD_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class GuestKernel:
-    """A kernel unpacked below `root`. `release` is what `uname -r` says in the guest."""
+    """A kernel unpacked below `root`. `release` is what `uname -r` prints in the guest."""
 
     root: Path
     release: str
@@ -199,7 +199,7 @@ def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
         copy = tree / "upper" / file.relative_to("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
-    # Each path of a library goes through /lib or /lib64, and 9p reads a link anew each time.
+    # Each path of a library goes through /lib or /lib64, and 9p reads a link again each time.
     for link in filter(Path.is_symlink, Path("/").iterdir()):
         shutil.copy(link, tree / "upper", follow_symlinks=False)
     names = "".join(f"{path.relative_to(tree)}\n" for path in sorted(tree.rglob("*")))

@@ -49,7 +49,7 @@ class ForeignFlows:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswers:
-    """What the agent's probes say of a remote.
+    """The state of a remote from the agent's probes.
 
     Attributes:
         name: of the tunnel and the remote.
@@ -219,7 +219,7 @@ class DoctorCase:
 
 
 class CheckState(Enum):
-    """The result of a check. UNKNOWN: a fact could not be read; the row says why."""
+    """The result of a check. UNKNOWN: a fact could not be read; the row has the reason."""
 
     OK = "ok"
     WRONG = "wrong"

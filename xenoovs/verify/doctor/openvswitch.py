@@ -131,7 +131,7 @@ def check_hw_offload(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def check_offload_in_effect(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that the running daemon does what the database says: it does not always read hw-offload again."""
+    """Check that the running daemon uses the settings of the database: it does not always read hw-offload again."""
     check = HostCheck(
         "hw-offload in effect", "a setting that changed after the start of ovs-vswitchd may need a restart"
     )

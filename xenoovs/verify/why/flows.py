@@ -51,7 +51,7 @@ _MAY_CAUSE = {
 
 
 def action_reasons(case: Case) -> Iterator[Reason]:
-    """Yield what the offload table and the log say about this megaflow. A line of the log confirms the table."""
+    """Yield the reasons of the offload table and the log for this megaflow. A line of the log confirms the table."""
     used = set[Refusal]()
     for found in check_megaflow(
         case.megaflow, profile_of(case), version_of(case), internal_ports=_internal_ports(case)
@@ -243,7 +243,7 @@ def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
 
 
 def _unsupported(case: Case, bits: UnwildcardedBits) -> Iterator[Offloadability]:
-    """Yield what the table says about the un-wildcarded fields, the worst first."""
+    """Yield the rows of the table about the un-wildcarded fields, the worst first."""
     names = {name for name, _ in bits.fields}
     for flow in (bits.flows or ())[:_SHOWN]:
         alone = _only(flow.match, names)

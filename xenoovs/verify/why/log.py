@@ -206,7 +206,7 @@ at debug level."""
 
 
 def refuses_chains(text: str) -> bool:
-    """Return whether the log says, since the last start of ovs-vswitchd, that the kernel cannot offload chains."""
+    """Return whether the log shows, since the last start of ovs-vswitchd, that the kernel cannot offload chains."""
     return _NO_CHAINS in text and any(_NO_CHAINS in refusal.message for refusal in parse_refusals(text))
 
 
