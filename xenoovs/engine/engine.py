@@ -32,6 +32,7 @@ from xenoovs.engine.change import (
     PlanOptions,
     Problem,
     Target,
+    Texts,
     beside,
     blocked,
     compare,
@@ -52,8 +53,8 @@ from xenoovs.errors import (
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
-from xenoovs.openflow.flow import FOREIGN, service_of
-from xenoovs.openflow.text import recognise
+from xenoovs.openflow.flow import FOREIGN, Flow, service_of
+from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck, Switch, check_ports
 
 # The ports of a bridge as the database last described them, for as long as the bridge is the same.
@@ -104,7 +105,7 @@ class Ports:
 
 
 _CHECK_AHEAD_S = 0.05
-"""The last comparison of the bridge begins so long before the time of a change, plus the time that planning took."""
+"""The last comparison of what changes begins so long before the time of a change, plus the time that planning took."""
 _DRAIN_S = 1.0
 """Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""
 _CHECK_S = 1.0
@@ -271,7 +272,8 @@ class Engine:
         with self._lock:
             desired = replace(desired, balancer=self._with_paths(self.resolve(desired.balancer)))
             self._follow(desired.balancer)
-            change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent)
+            is_ahead = appointment is not None and bool(appointment.left_s)
+            change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent, is_ahead=is_ahead)
             if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
                 self._planned(desired, PlanOptions(), now_s)
             if self.is_held and not change.difference.is_empty:
@@ -332,14 +334,27 @@ class Engine:
         return with_paths(balancer, self.switch.dump_flows(balancer.uplinks.bridge, only=PROGRAM))
 
     def _planned(
-        self, desired: DesiredState, options: PlanOptions, now_s: float, *, urgent: bool = False, counted: bool = False
+        self,
+        desired: DesiredState,
+        options: PlanOptions,
+        now_s: float,
+        *,
+        urgent: bool = False,
+        is_ahead: bool = False,
+        counted: bool = False,
     ) -> Change:
-        """Return the change to make. `counted`: read the counters that estimate what drains cost."""
+        """Return the change to make.
+
+        Args:
+            desired, options, now_s, urgent: As of `round`.
+            is_ahead: Assume so too, as what the change concerns is compared before its time.
+            counted: Read the counters that estimate what drains cost.
+        """
         with self._timing("plan"):
             bridge = desired.balancer.uplinks.bridge
             memory, incarnation = self._memory_of(bridge), self.switch.incarnation(bridge)
             lost = memory is not None and memory.incarnation != incarnation
-            can_believe = urgent and memory is not None and not lost and self._is_sure
+            can_believe = (urgent or is_ahead) and memory is not None and not lost and self._is_sure
             believed = self._ports.remembered(desired.balancer) if can_believe else None
             if believed is not None and memory is not None:
                 dump, found, ports = "", Comparison(memory.target), believed
@@ -440,24 +455,41 @@ class Engine:
             SwitchError.
         """
         with self.switch.prepared(change.bridge, change.bundle) as commit:
-            foreign = self.switch.count_flows(change.bridge, only=FOREIGN)
-            if not appointment.wait(ahead_s=planning_s + _CHECK_AHEAD_S):
-                raise AppointmentCancelled
-            if not self._is_as_planned(change, foreign=foreign) or not appointment.wait():
+            counts = self._counts(change.bridge)
+            if not (
+                self._is_as_planned(change, counts)
+                and appointment.wait(ahead_s=planning_s + _CHECK_AHEAD_S)
+                and self._is_as_planned(change, counts)
+                and appointment.wait()
+            ):
                 raise AppointmentCancelled
             if self.is_held:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
             appointment.is_ready = True
             self._apply(change, commit)
 
-    def _is_as_planned(self, change: Change, *, foreign: int) -> bool:
-        """Return whether the bridge has the flows that a change was planned for. `foreign`: how many others it had."""
-        bridge = change.bridge
-        return (
+    def _counts(self, bridge: str) -> tuple[int, int]:
+        """Return how many flows of the program, and how many foreign ones, a bridge has."""
+        return self.switch.count_flows(bridge, only=PROGRAM), self.switch.count_flows(bridge, only=FOREIGN)
+
+    def _is_as_planned(self, change: Change, counts: tuple[int, int]) -> bool:
+        """Return whether a change still fits the bridge; if not, the next round compares all.
+
+        The bridge is to be the same, the services that change have the flows that the plan knows, and none has come or
+        gone since `counts`. What else differs, the change leaves alone, and the next comparison finds it.
+        """
+        before = dict[int, dict[str, Flow]]()
+        for flow in change.observed:
+            before.setdefault(service_of(flow.cookie), {})[render_flow(flow)] = flow
+        bridge, texts = change.bridge, {i: before.get(i, {}) for i in change.touched}
+        if (
             self.switch.incarnation(bridge) == change.incarnation
-            and self.switch.dump_flow_text(bridge, only=PROGRAM) == change.dump
-            and self.switch.count_flows(bridge, only=FOREIGN) == foreign
-        )
+            and self._counts(bridge) == counts
+            and self._compared(change, {**change.target.texts, **texts})[1].is_empty
+        ):
+            return True
+        self._is_sure = False
+        return False
 
     def _apply(self, change: Change, commit: Callable[[], None] | None = None) -> None:
         """Make a change and read it back. `commit`: makes one that is prepared."""
@@ -477,20 +509,23 @@ class Engine:
 
     def _read_back(self, change: Change) -> str:
         """Compare the services that were changed; return the text of all flows if all were read. Raises."""
-        bridge, texts = change.bridge, change.target.texts
+        dump, wrong = self._compared(change, change.target.texts)
+        if not wrong.is_empty:
+            raise ReadBackDiffers(bridge=change.bridge, flows=wrong.flow_mods)
+        return dump
+
+    def _compared(self, change: Change, texts: Texts) -> tuple[str, Plan]:
+        """Return the text of all flows, if all were read, and what leads from the services of a change to `texts`."""
+        bridge, dump = change.bridge, ""
         if len(change.touched) > _DUMPS_BY_SERVICE:
             dump = self.switch.dump_flow_text(bridge, only=PROGRAM)
             seen = recognise(dump, flattened(texts))
         else:
-            dump = ""
             only = tuple(cookie for i in sorted(change.touched) for cookie in of_service(i))
-            changed = flattened({i: texts.get(i, {}) for i in change.touched})
-            seen = recognise(self.switch.dump_flow_text(bridge, only=only), changed)
+            wanted = flattened({i: texts.get(i, {}) for i in change.touched})
+            seen = recognise(self.switch.dump_flow_text(bridge, only=only), wanted)
         blocked_keys = {flow.key for flow in change.difference.blocked}
-        wrong = plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
-        if not wrong.is_empty:
-            raise ReadBackDiffers(bridge=bridge, flows=wrong.flow_mods)
-        return dump
+        return dump, plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
 
     def _known_problems(self, bridge: str) -> tuple[Problem, ...]:
         memory = self._memory_of(bridge)
