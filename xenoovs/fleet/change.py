@@ -85,7 +85,7 @@ class FleetChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _IntentText:
     """A text. Under another name it is the same one."""
 
     text: str
@@ -99,11 +99,11 @@ def parse_intent(text: str, *, file: str) -> FleetServices:
         ConfigError: With all findings.
         FleetRefused: It has what a fleet does not support.
     """
-    return _parse(_Text(text, file))
+    return _parse(_IntentText(text, file))
 
 
 @lru_cache(maxsize=2)
-def _parse(given: _Text) -> FleetServices:
+def _parse(given: _IntentText) -> FleetServices:
     services = parse_fleet(given.text, file=given.file)
     if reasons := list(unsupported(services.balancer)):
         raise FleetRefused(f"{given.file}: {'; '.join(reasons)}")
