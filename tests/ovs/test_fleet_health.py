@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, finish, start
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
 from tests.ovs.test_fleet import generation, select
 from tests.patience import eventually
@@ -194,6 +194,49 @@ def test_a_new_backend_that_is_down_takes_its_roll_out_back(
     assert "refused: wave 1: web/five (192.0.2.15/tcp/8080" in said.err
     assert "is down since the roll-out began: of 1 witness 1 say down" in said.err
     eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "the way back")
+
+
+EXTRA = """\
+  - name: extra
+    vip: 203.0.113.2
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: three, mac: 02:00:5e:10:00:03, address: 192.0.2.13, weight: 1}
+      - {name: six, mac: 02:00:5e:10:00:06, address: 192.0.2.14, weight: 1}
+"""
+
+
+def test_a_backend_that_dies_ends_the_roll_out_of_its_service_and_no_later_or_other_one(
+    store: FleetServers, backends: Backends, tmp_path: Path
+) -> None:
+    config, canary = tmp_path / "heavier.yaml", store.dpus[0]
+    heavier = CONFIG.replace("192.0.2.14, weight: 1", "192.0.2.14, weight: 2")
+    config.write_text(heavier)
+    before = canary.blocks()
+    applying = start("fleet", "apply", config, "--yes", "--soak", "10m", "--directory", store.directory)
+    eventually(lambda: canary.blocks() != before, "the canary")
+    backends.close(ADDRESSES[1])
+    said = finish(applying)
+    assert said.status == 1, said.out + said.err
+    assert f"refused: wave 1: web/two ({ADDRESSES[1]}/tcp/8080/" in said.err
+    assert "is down since the roll-out began: of 3 witnesses " in said.err
+    eventually(lambda: all_alike(store, without="02:00:5e:10:00:02"), "the way back, without the dead one")
+
+    # It was down before: the same config passes.
+    said = store.fleet("apply", config, "--yes", "--soak", "1s")
+    assert said.status == 0, said.out + said.err
+    assert all_alike(store, without="02:00:5e:10:00:02")
+
+    # One of a service that stays as it is dies: that service alone changes, in the wave and elsewhere.
+    config.write_text(heavier + EXTRA)
+    applying = start("fleet", "apply", config, "--yes", "--soak", "3s", "--directory", store.directory)
+    eventually(lambda: serves(canary, "02:00:5e:10:00:06"), "the canary")
+    backends.close(ADDRESSES[0])
+    eventually(lambda: not any(serves(dpu, "02:00:5e:10:00:01") for dpu in store.dpus), "the ejection")
+    said = finish(applying)
+    assert said.status == 0, said.out + said.err
+    assert all_alike(store, without="02:00:5e:10:00:01", served="02:00:5e:10:00:06")
 
 
 def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_nothing_moves(

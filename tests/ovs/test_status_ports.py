@@ -29,3 +29,22 @@ def test_the_uplink_is_down(xenoovs: CommandLine, bridge: DummyBridge, config: P
         assert xenoovs("status", *where).status == 2
         bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "up")
         eventually(lambda: xenoovs("status", *where).status == 0, "the link")
+
+
+def test_an_agent_whose_ingress_ports_have_no_link_is_not_ready(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """Only an agent with --via controller knew of links: `/ready` answered 200, and the VIP stayed announced."""
+    where = ("--db", bridge.ovs.db)
+
+    def reason() -> str:
+        document = json.loads(xenoovs("status", *where, "-o", "json").out)
+        found: str = document["snapshot"]["not_ready"]
+        return found
+
+    with agent(bridge, config):
+        eventually(lambda: reason() == "", "an agent that is ready")
+        bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "down")
+        eventually(lambda: reason() == "no ingress port has a link", "the reason")
+        bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "up")
+        eventually(lambda: reason() == "", "the link")

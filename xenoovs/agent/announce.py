@@ -142,6 +142,7 @@ class Announcer:
         self._is_open: bool | None = None
         agent.announcements = self._shown
         agent.round_listeners.append(self._wake.set)
+        agent.port_listeners.append(self._wake.set)
         agent.add_task(self._follow_rounds)
         agent.add_task(self._follow_bgp)
 

@@ -91,15 +91,24 @@ def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[Port
 class BridgeWatch:
     """Follows the database, and connects again with increasing pauses while it does not answer."""
 
-    def __init__(self, db: str, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        db: str,
+        *,
+        balancer: Callable[[], Balancer],
+        request_round: Callable[[], None],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         """Bind it to an agent.
 
         Args:
             db: As of Endpoint.
             balancer: Returns the config in use.
             request_round: Called when flows may be wrong.
+            on_change: Called when a port of the config, or what is known of it, has changed.
         """
-        self._db, self._balancer, self._request_round = db, balancer, request_round
+        self._db, self._balancer = db, balancer
+        self._request_round, self._on_change = request_round, on_change
         self._ports: Ports | None = None
         self._problem = ""
         self._retry_s = _RETRY_S
@@ -143,3 +152,5 @@ class BridgeWatch:
             log(event.text, bridge=balancer.uplinks.bridge, **facts)
         if any(event.needs_round for event in events):
             self._request_round()
+        if events:
+            self._on_change()

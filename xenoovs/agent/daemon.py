@@ -146,6 +146,7 @@ class Agent:
         check_override: Raises RequestRefused while overrides are none of this agent's business.
         mover: Chooses the paths of tunnels; None: it was not started.
         round_listeners: Called after each round, also one that failed.
+        port_listeners: Called when a port of the config has changed, such as its link.
         offload: The last sample of hardware offload.
         offload_listeners: Called with each sample.
         request_offload: Requests more samples than usual, for some seconds.
@@ -183,6 +184,7 @@ class Agent:
         self.check_override: Callable[[], None] = lambda: None
         self.mover: Mover | None = None
         self.round_listeners: list[Callable[[], None]] = []
+        self.port_listeners: list[Callable[[], None]] = []
         self.ready = ReadyCheck(self)
         self.offload: OffloadSample | None = None
         self.offload_listeners: list[Callable[[OffloadSample], None]] = []
@@ -227,9 +229,18 @@ class Agent:
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
-        watch = BridgeWatch(db, balancer=lambda: self.config.balancer, request_round=self.request_round)
+        watch = BridgeWatch(
+            db,
+            balancer=lambda: self.config.balancer,
+            request_round=self.request_round,
+            on_change=self._ports_changed,
+        )
         self.ports, self.ports_problem = watch.ports, watch.problem
         self.add_task(watch.run)
+
+    def _ports_changed(self) -> None:
+        for listener in self.port_listeners:
+            listener()
 
     def show_offload(self, sample: OffloadSample) -> None:
         """Include this sample of hardware offload in snapshots from now on."""

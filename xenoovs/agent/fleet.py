@@ -79,6 +79,7 @@ class FleetMember:
         self._follow_watches()
         agent.store.effect_handlers.append(self._handle)
         agent.round_listeners += (self._follow_watches, self._woken.set)
+        agent.port_listeners.append(self._woken.set)
         agent.offload_listeners.append(self._sampled)
         agent.add_task(self._run)
         runtime = agent.state.runtime

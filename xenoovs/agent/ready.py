@@ -52,8 +52,10 @@ class ReadyCheck:
 
     @property
     def has_ingress(self) -> bool:
-        """Whether clients can enter by some port."""
-        down = self._agent.state.ports_down.union(self._agent.report.without)
+        """Whether clients can enter by some port. The state of links comes from the switch or its database."""
+        agent = self._agent
+        without_link = (port.name for port in agent.ports() or () if port.link_up is False)
+        down = agent.state.ports_down.union(agent.report.without, without_link)
         return not down.issuperset(self._agent.config.balancer.uplinks.ingress)
 
     def failing_s(self) -> float | None:

@@ -29,7 +29,7 @@ def refuse(*_: object) -> None:
 
 
 def idle_agent() -> MagicMock:
-    agent = MagicMock(round_listeners=[], offload_listeners=[], report=Report())
+    agent = MagicMock(round_listeners=[], port_listeners=[], offload_listeners=[], report=Report())
     agent.state.runtime.overrides = ()
     agent.state.watches = None
     agent.engine.decision = refuse
