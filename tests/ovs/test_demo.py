@@ -36,7 +36,7 @@ def namespaces(lab: str) -> list[Path]:
 
 
 def test_it_ends_with_a_summary_of_three_lines() -> None:
-    said, _ = (process := demo()).communicate(timeout=PATIENCE_S)
+    said, _ = (process := demo()).communicate(timeout=3 * PATIENCE_S)
     assert process.returncode == 0, said
     title, *summary = said.splitlines()[-4:]
     assert "Summary" in title

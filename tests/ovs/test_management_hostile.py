@@ -46,13 +46,15 @@ _OPEN, _COMMIT, _DISCARD = 0, 4, 6
 _ECHO_REQUEST, _ECHO_REPLY, _MULTIPART_REPLY = 2, 3, 19
 _FLOW, _AGGREGATE = 1, 2
 _TALKS = 300
+_PATIENCE_S = 0.1
+"""For answers that never come. Where those that come are later than that, more talks fail, which is as good."""
 
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(openflow.Connection.receive, "__kwdefaults__", {"timeout_s": 0.5})
-    monkeypatch.setattr(openflow, "_COMMIT_S", 0.5)
+    monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", _PATIENCE_S)
+    monkeypatch.setattr(openflow.Connection.receive, "__kwdefaults__", {"timeout_s": _PATIENCE_S})
+    monkeypatch.setattr(openflow, "_COMMIT_S", _PATIENCE_S)
 
 
 @pytest.fixture

@@ -225,7 +225,8 @@ def by_ssh(bed: Bed, place: Place) -> Bed:
 
 def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoovs: CommandLine) -> None:
     config = lab.directory.parent / "my.yaml"
-    argv = ("measure", "paths", config, "--lab", lab.name, "--quick", "--directions", "in", "--out", tmp_path)
+    quick = ("--quick", "--directions", "in", "--repeats", "2")
+    argv = ("measure", "paths", config, "--lab", lab.name, *quick, "--out", tmp_path)
     process = start(*argv)
 
     def stored() -> int:

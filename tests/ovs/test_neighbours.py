@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.config.load import parse_config
@@ -51,7 +51,8 @@ def balancer(near: str, address: str = "192.0.2.2") -> Balancer:
 
 @pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
 def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> None:
-    first, _ = resolve_now(balancer(namespaces[0], address)).services[0].backends
+    found = resolve_now(balancer(namespaces[0], address), timeout_s=PATIENCE_S)
+    first, _ = found.services[0].backends
     assert str(mac_of(first.next_hop)) == FAR_MAC
 
 
@@ -65,7 +66,7 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     config, neighbours = balancer(near), Neighbours()
     switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     engine = Engine(switch, resolve=neighbours.resolve)
-    neighbours.settle(config)
+    neighbours.settle(config, timeout_s=PATIENCE_S)
     engine.round(DesiredState(config), now_s=0.0)
     before = sorted(switch.dump_flow_text("ovsbr1").splitlines())
     assert FAR_MAC in "".join(before)
