@@ -73,6 +73,12 @@ def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str)
         if home is None:
             seen = f"by {route.device}, which is no port of a bridge: a userspace datapath sends by its bridges alone"
             return _ROUTE.wrong(seen, subject)
+        port = case.interface(route.device)
+        if port is not None and port.type != "internal" and route.device != home.name:
+            # Answers to such an address do not enter the tunnel (Open vSwitch, "Userspace Tunneling").
+            needed = f"a userspace datapath needs the address on {home.name} itself"
+            seen = f"by {route.device}, a port of bridge {home.name}: {needed}"
+            return _ROUTE.wrong(seen, subject)
         return _ROUTE.ok(f"by {route.device} of bridge {home.name}", subject)
     if home is not None:
         seen = (
@@ -103,6 +109,25 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
     mtu = route.mtu or (None if isinstance(device, Unknown) else device.mtu)
     if mtu is None:
         return _MTU.unknown(f"that of {route.device} is not known", subject)
+    need, needs = _needed_mtu(case, facts, end, route)
+    if mtu >= need:
+        return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
+    # Commands of several rows must not undo each other.
+    most = max(_needed_mtu(case, facts, other, way)[0] for other, way in _by_device(facts, route.device))
+    fix = Fix((("ip", "link", "set", "dev", route.device, "mtu", str(most)),))
+    return _MTU.wrong(f"{mtu} of {route.device} is below {need} ({needs}); or lower that of the clients", subject, fix)
+
+
+def _by_device(facts: TunnelFacts, device: str) -> Iterator[tuple[TunnelEnd, RouteTo]]:
+    """Yield the tunnels whose packets leave by a device, with their routes."""
+    for end in facts.ends:
+        route = facts.routes.get(end.remote)
+        if isinstance(route, RouteTo) and route.device == device:
+            yield end, route
+
+
+def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[int, str]:
+    """Return the least MTU for packets of the clients in a tunnel, and what it is made of."""
     ingress = () if case.required is None else case.required.ingress
     sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
     inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
@@ -113,11 +138,7 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
     if end.is_encrypted or _is_covered(facts, end, route):
         need += ESP_OVERHEAD
         parts.append(f"{ESP_OVERHEAD} of ESP")
-    needs = f"{inner} of the clients + {' + '.join(parts)}"
-    if mtu >= need:
-        return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
-    fix = Fix((("ip", "link", "set", "dev", route.device, "mtu", str(need)),))
-    return _MTU.wrong(f"{mtu} of {route.device} is below {need} ({needs}); or lower that of the clients", subject, fix)
+    return need, f"{inner} of the clients + {' + '.join(parts)}"
 
 
 def _is_of_ovn(case: DoctorCase, end: TunnelEnd) -> bool:

@@ -52,9 +52,10 @@ def _rows(
     is_on: bool = True,
     datapath: str = "system",
     failures: Mapping[str, IkeFailure] | None = None,
+    others: tuple[TunnelEnd, ...] = (),
 ) -> dict[tuple[str, str | None], CheckResult]:
     facts = TunnelFacts(
-        (end,),
+        (end, *others),
         routes={"192.0.2.12": route},
         addresses={"lo": ("127.0.0.1",), "p1": ("192.0.2.1",)},
         neighbours={"192.0.2.12": NeighbourEntry("02:00:00:00:00:02", "STALE")} if neighbours is None else neighbours,
@@ -63,7 +64,10 @@ def _rows(
         programs=programs,
         ike_failures=failures or {},
     )
-    bridges = (BridgeState("br-ul", (UPLINK,)), BridgeState("ovsbr1", (TUNNEL,), datapath_type=datapath))
+    bridges = (
+        BridgeState("br-ul", (UPLINK, PortState("u0"))),
+        BridgeState("ovsbr1", (TUNNEL,), datapath_type=datapath),
+    )
     daemon = Daemon(OffloadState(is_on, "the log"), OffloadHistory(), 200_000)
     host = HostFacts(is_local=True, database=Database(bridges=bridges), daemon=daemon, devices=devices, tunnels=facts)
     case = DoctorCase(host, Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0))
@@ -110,6 +114,25 @@ def test_a_userspace_datapath_sends_by_a_bridge() -> None:
     end = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
     assert _row("tunnel route", end=end, route=RouteTo("br-ul"), datapath="netdev").state is CheckState.OK
     assert _row("tunnel route", end=end, route=RouteTo("p1"), datapath="netdev").state is CheckState.WRONG
+
+
+def test_bug_an_address_on_a_port_of_the_bridge_was_right_in_userspace_and_nothing_came_back() -> None:
+    end = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
+    row = _row("tunnel route", end=end, route=RouteTo("u0"), datapath="netdev")
+    assert (row.state, row.seen) == (
+        CheckState.WRONG,
+        "by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself",
+    )
+
+
+def test_bug_the_command_of_one_tunnel_made_the_mtu_too_low_for_another() -> None:
+    gre = TunnelEnd("gre0", "gre", "gre_sys", "192.0.2.12", "192.0.2.1")
+    devices = {**DEVICES, "p1": _device("p1", mtu=1500)}
+    rows = _rows(GENEVE, others=(gre,), devices=devices)
+    for port in ("gnv0", "gre0"):
+        fix = rows["tunnel MTU", f"{port} 192.0.2.12"].fix
+        assert fix is not None
+        assert fix.commands == (("ip", "link", "set", "dev", "p1", "mtu", "1550"),)
 
 
 @pytest.mark.parametrize(
