@@ -206,6 +206,10 @@ def test_hostile_rows_change_no_flow(store: FleetServers) -> None:
     one, two = store.dpus
     flows = one.flows(), two.flows()
     (before,) = select(store, "Service")
+    transact(store, {"op": "update", "table": "Fleet", "where": [], "row": {"name": "te\u001b[31mst\nX"}})
+    eventually(
+        lambda: store.fleet("status").out.startswith("te\\x1b[31mst\\nX: generation "), "the name, without effect"
+    )
     store.end_controller()
     rows: tuple[dict[str, object], ...] = (
         {"config": "{"},

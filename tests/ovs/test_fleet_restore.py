@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
 from tests.ovs.stores import loopback
 from tests.patience import eventually
@@ -57,6 +57,9 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     os.mkfifo(pipe)
     said = store.fleet("export", pipe)
     assert (said.status, "is no regular file" in said.err, pipe.is_fifo()) == (64, True, True)
+    # /dev/stdout is a pipe here.
+    _, text = start("fleet", "export", "/dev/stdout", "--directory", store.directory).communicate()
+    assert "FILE /dev/stdout is no regular file" in text
     said = store.fleet("restore", file, "--yes")
     assert (said.status, "the store has a config already" in said.err) == (1, True)
     # The fleet goes on after the export.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,7 @@ from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_ge
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFiles, files_of, stop_server
+from xenoovs.store.servers import ServerFiles, files_of, is_running, stop_server
 from xenoovs.store.view import Changes
 
 pytestmark = pytest.mark.ovs
@@ -63,6 +65,22 @@ def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -
     assert "xenoovs was not running" in fleet("server", directory, "--stop").out
 
 
+def test_the_server_that_died_is_started_beside_the_one_that_runs(fleet: Fleet, tmp_path: Path) -> None:
+    """`fleet status` suggests this command, which refused because the other one ran."""
+    directory, host = tmp_path / "store", loopback(1, NETWORK + 4)
+    ports = ("--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+    assert fleet("init", directory).status == fleet("server", directory, *ports).status == 0
+    dead, other = (files_of(directory, database) for database in StoreDatabase)
+    before = other.pid.read_text()
+    os.kill(int(dead.pid.read_text()), signal.SIGKILL)
+    eventually(lambda: not is_running(dead), "the end")
+    said = fleet("server", directory, *ports)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0].startswith(f"xenoovs serves at tcp:{host}:6661")
+    assert said.out.splitlines()[1] == "xenoovs_state runs already"
+    assert other.pid.read_text() == before
+
+
 def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: Path) -> None:
     hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
     directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]
@@ -104,7 +122,8 @@ def test_a_server_that_cannot_join_is_reported(fleet: Fleet, tmp_path: Path, mon
         ("init", ["--servers", "192.0.2.1", "--local", "192.0.2.9"], "--local 192.0.2.9 is none of --servers"),
         ("init", ["--servers", "192.0.2.1,192.0.2.1", "--local", "192.0.2.1"], "a server is listed twice"),
         ("init", ["--servers", "192.0.2.1:70000", "--local", "x"], "'192.0.2.1:70000' is no server"),
-        ("init", ["--name", ""], "--name: use 1 to 128 characters"),
+        ("init", ["--name", ""], "--name '': use 1 to 128 printable characters"),
+        ("init", ["--name", "a\nb"], "--name 'a\\nb': use 1 to 128 printable characters"),
         ("server", [], "xenoovs.db does not exist; create it with `xenoovs fleet init`"),
         ("server", ["--listen", "6661"], "'6661' is no port to listen at: expected ADDRESS:PORT"),
         ("relay", [], "--from is missing"),

@@ -8,6 +8,7 @@ import click
 
 from xenoovs.cli.agent_client import Where, find_places
 from xenoovs.cli.output import echo
+from xenoovs.display import printable
 from xenoovs.errors import ListenError
 
 if TYPE_CHECKING:
@@ -44,5 +45,5 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     if view is None:
         echo(f"no agent has saved services of a fleet for {label} yet, so there are none here", err=True)
         return alone
-    echo(f"services as the agent saved them: generation {view.generation} of fleet {view.name}", err=True)
+    echo(f"services as the agent saved them: generation {view.generation} of fleet {printable(view.name)}", err=True)
     return join(local, {name: each.config for name, each in view.services.items()}, file=file, sources=sources)

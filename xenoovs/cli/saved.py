@@ -245,10 +245,10 @@ def file_behind(path: Path, *, option: str) -> Path:
     Raises:
         click.UsageError: There is something else.
     """
-    path = path.resolve()
+    # Before `resolve`: /dev/stdout leads to the name of a pipe, which no path has.
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{option} {path} is no regular file.")
-    return path
+    return path.resolve()
 
 
 _SEVERAL = re.compile(r'\s*\{\s*"xenoovs_plan"\s*:\s*2\b')

@@ -11,7 +11,7 @@ import click
 
 from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
-from xenoovs.display import duration
+from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.waves import CANARY, LAST_WAVE
@@ -199,4 +199,4 @@ def forget_command(*, name: str, store: FleetStore) -> None:
     if has_state:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
         transact(files_of(directory, StoreDatabase.STATES), StoreDatabase.STATES, report)
-    echo(f"{name} is no DPU of the fleet any more; what it has installed stays there")
+    echo(f"{printable(name)} is no DPU of the fleet any more; what it has installed stays there")

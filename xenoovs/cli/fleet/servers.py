@@ -16,6 +16,7 @@ from xenoovs.store.servers import (
     StorePort,
     create_databases,
     files_of,
+    is_running,
     parse_listen,
     parse_server,
     server_state,
@@ -54,8 +55,8 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
     Example (with the options of TLS):
       xenoovs fleet init --servers 192.0.2.1,192.0.2.2,192.0.2.3 --local 192.0.2.1
     """
-    if not 0 < len(name) <= 128:
-        raise click.UsageError("--name: use 1 to 128 characters, such as fleet1.")
+    if not 0 < len(name) <= 128 or not name.isprintable():
+        raise click.UsageError(f"--name {name!r}: use 1 to 128 printable characters, such as fleet1.")
     members = [parse_server(part) for part in servers.split(",")] if servers else []
     if len({(member.host, member.port) for member in members}) < len(members):
         raise click.UsageError(f"--servers {servers}: a server is listed twice.")
@@ -102,8 +103,8 @@ def server_command(
 ) -> int:
     """Start the two servers of this host in the background, or stop them with --stop.
 
-    Controllers and commands use unix sockets in --directory, which only their owner can open. Ports beyond
-    loopback need TLS, and clients with a certificate.
+    If one of them runs, only the other one is started. Controllers and commands use unix sockets in --directory, which
+    only their owner can open. Ports beyond loopback need TLS, and clients with a certificate.
 
     \b
     Example (with the options of TLS):
@@ -116,10 +117,12 @@ def server_command(
         StoreDatabase.FLEET: parse_listen(listen, is_read_only=True, is_tls=tls is not None),
         StoreDatabase.STATES: parse_listen(listen_states, is_read_only=False, is_tls=tls is not None),
     }
+    lacking = {database: found for database, found in files.items() if not is_running(found)}
     started = list[ServerFiles]()
     try:
         waiting = dict[StoreDatabase, str]()
-        for database, found in files.items():
+        # If all of them run, the first one is refused.
+        for database, found in (lacking or files).items():
             reason = start_server(found, [ports[database]], tls=tls)
             started.append(found)
             if reason:
@@ -129,7 +132,10 @@ def server_command(
             stop_server(found)
         raise
     for database, found in files.items():
-        _show(found, database, ports[database], waiting.get(database, ""))
+        if database in lacking:
+            _show(found, database, ports[database], waiting.get(database, ""))
+        else:
+            echo(f"{found.name} runs already")
     return 2 if waiting else 0
 
 

@@ -220,7 +220,7 @@ def _show(
     role = "leads" if connection.is_leader else "follows"
     counts = Counter(row.state for row in rows)
     echo(
-        f"{view.name}: generation {view.generation}, config {view.intent or 'none'}, "
+        f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
         f"{counted(len(view.services), 'service')}; the server of this host {role}"
     )
     if counts:
