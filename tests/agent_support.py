@@ -70,7 +70,7 @@ class Scene:
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
 
-        also: where else it listens. mounts: what it serves beside the API. config: in place of the file alone.
+        also: further addresses. mounts: pages beside the API. config: replaces the config file.
         """
         settings = Settings(resync_s=resync_s, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         engine = Engine(self.switch)

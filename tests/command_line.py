@@ -31,7 +31,7 @@ XENOOVS = Path(sys.executable).parent / "xenoovs"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """The exit status and the output of a command."""
 
     status: int
@@ -45,11 +45,11 @@ class CommandLine:
 
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, *arguments: object) -> Said:
+    def __call__(self, *arguments: object) -> CommandResult:
         self.capsys.readouterr()
         status = run([str(argument) for argument in arguments])
         captured = self.capsys.readouterr()
-        return Said(status, captured.out, captured.err)
+        return CommandResult(status, captured.out, captured.err)
 
 
 def start(*arguments: object, env: Mapping[str, str] | None = None, netns: str | None = None) -> subprocess.Popen[str]:
@@ -65,7 +65,7 @@ def start(*arguments: object, env: Mapping[str, str] | None = None, netns: str |
     )
 
 
-def finish(process: subprocess.Popen[str]) -> Said:
+def finish(process: subprocess.Popen[str]) -> CommandResult:
     """Wait for its end."""
     out, err = process.communicate(timeout=PATIENCE_S)
-    return Said(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)

@@ -1,4 +1,4 @@
-"""What processes run, of which each may end at any moment: between a look for it and the look at it, too."""
+"""Reads running processes, each of which may end at any moment, also between the listing and the read."""
 
 from __future__ import annotations
 

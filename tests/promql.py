@@ -12,7 +12,7 @@ _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
 def metrics_of(query: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each selector: the metric, and the labels that it is asked for."""
+    """Each selector: its metric and its labels."""
     tokens = _TOKEN.findall(query)
     for number, token in enumerate(tokens):
         if token.startswith("xenoovs_"):

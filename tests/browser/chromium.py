@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 
 _FLAGS = (
     "--headless=new",
-    "--no-sandbox",  # Chromium does not run as root with one; it sees no page but ours
+    "--no-sandbox",  # Chromium does not run as root with a sandbox; it opens only our pages
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",

@@ -1,4 +1,4 @@
-"""The documentation's links lead somewhere, its commands exist with their options, and its configs are valid."""
+"""The links of the documentation have targets, its commands exist with their options, and its configs are valid."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for link in _LINK.findall(_prose(page)):
         path, _, anchor = link.partition("#")
         if path.startswith("http"):

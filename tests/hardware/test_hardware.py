@@ -31,7 +31,7 @@ def test_accepted(rig: Rig) -> None:
     assert_all_in_hardware(before, burst, after)
 
 
-def test_nothing_seen_before_traffic(rig: Rig) -> None:
+def test_no_traffic_yet(rig: Rig) -> None:
     found = rig.look()
     assert (found.exit_code, verdicts(found)) == (3, {"ABSENT"})
 
@@ -124,7 +124,7 @@ def assert_ours_unharmed(rig: Rig) -> None:
 
 
 def assert_foreign_agrees(rig: Rig, burst: Burst, *, to: str) -> None:
-    """What the CPU saw is not called hardware, and what it did not see is."""
+    """Packets that the CPU received are not reported as in hardware, and all others are."""
     in_hardware = all(megaflow.offloaded is Offloaded.YES for megaflow in rig.megaflows(to))
     assert in_hardware == (not burst.woken), json.dumps(rig.bridge_report(), indent=1)
     in_software = sum(row["packets"] for row in rig.bridge_report()["rows"] if row["verdict"] != "HW")

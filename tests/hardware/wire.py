@@ -1,4 +1,4 @@
-"""Packet sockets (packet(7)): the far ends of the cables, and what the CPU gets to see at a port."""
+"""Packet sockets (packet(7)): the far ends of the cables, and packets that the CPU receives at a port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Seen:
 
 
 class Socket:
-    """Sends and receives frames at a device. It sees those for other MACs too, as long as it is open."""
+    """Sends and receives frames at a device. It receives those for other MACs too, as long as it is open."""
 
     def __init__(self, place: Place) -> None:
         with inside(place.netns) if place.netns else nullcontext():

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.command_line import XENOOVS, CommandLine, Said, start
+from tests.command_line import XENOOVS, CommandLine, CommandResult, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control.paths import answers
@@ -93,7 +93,7 @@ class FleetServers:
     def remote(self, database: StoreDatabase) -> str:
         return files_of(self.directory, database).remote
 
-    def fleet(self, command: str, *arguments: object) -> Said:
+    def fleet(self, command: str, *arguments: object) -> CommandResult:
         """Run a command, which waits for DPUs as long as they may take on a busy machine."""
         patience = ("--timeout", f"{PATIENCE_S:g}s") if command in WAITING and "--timeout" not in arguments else ()
         return self.xenoovs("fleet", command, *arguments, *patience, "--directory", self.directory)
@@ -189,9 +189,9 @@ def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
         process.wait()
 
 
-def apply_until(store: FleetServers, config: Path, is_so: Callable[[Said], bool]) -> Said:
+def apply_until(store: FleetServers, config: Path, is_so: Callable[[CommandResult], bool]) -> CommandResult:
     """Apply a config that some DPU cannot have, again and again until the output is so; return the last one."""
-    said = list[Said]()
+    said = list[CommandResult]()
 
     def apply() -> bool:
         said.append(store.fleet("apply", config, "--now", "--yes", "--timeout", "1s"))

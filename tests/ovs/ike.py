@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.command_line import XENOOVS, Said, finish
+from tests.command_line import XENOOVS, CommandResult, finish
 from tests.machines import IPSEC_MONITOR
 from xenoovs.lab.private_ovs import PrivateOvs, start_database, stop_private_ovs
 from xenoovs.switch.process import run, try_run
@@ -103,7 +103,7 @@ class IkeEnd:
         """The words that run a program with the files of this end."""
         return ["nsenter", f"--mount=/proc/{self.monitor.pid}/ns/mnt", f"--net=/run/netns/{self.netns}"]
 
-    def xenoovs(self, command: str, config: Path, *options: str) -> Said:
+    def xenoovs(self, command: str, config: Path, *options: str) -> CommandResult:
         """Run a command of xenoovs on this end."""
         argv = [*self.inside, str(XENOOVS), command, str(config), "--db", self.ovs.db, *options]
         pipe = subprocess.PIPE

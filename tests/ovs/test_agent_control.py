@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said, finish, start
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control.paths import answers
@@ -43,7 +43,7 @@ def share_of_fips2(xenoovs: CommandLine, bridge: DummyBridge) -> str:
     return said.out.rpartition(", ")[2].strip()
 
 
-def end(process: subprocess.Popen[str]) -> Said:
+def end(process: subprocess.Popen[str]) -> CommandResult:
     process.send_signal(signal.SIGTERM)
     return finish(process)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, Said
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ BLOCKS = 5
 FLOWS = BLOCKS + 3
 
 
-def compare(name: str, said: Said, *, update_golden: bool) -> None:
+def compare(name: str, said: CommandResult, *, update_golden: bool) -> None:
     path = GOLDEN / f"{name}.txt"
     if update_golden:
         path.write_text(said.out)

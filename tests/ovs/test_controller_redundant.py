@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import Said, finish, start
+from tests.command_line import CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
 from tests.ovs.ways import Record, connect, live_switch, running_server
@@ -183,7 +183,7 @@ class Controller:
         options = ("--attach", "--redundant", "--listen", listen, "--control", self.control)
         self.process = start("controller", config, "--db", bridge.ovs.db, *options)
 
-    def ask(self, *words: str) -> Said:
+    def ask(self, *words: str) -> CommandResult:
         return finish(start(*words, "--control", self.control))
 
     def wait_for(self, event: str) -> None:

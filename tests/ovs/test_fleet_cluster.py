@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said, start
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, start
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import flow_changes, running_fleet, wait_for_agents
 from tests.ovs.stores import loopback
@@ -40,7 +40,7 @@ class Cluster:
     directories: list[Path]
     remotes: list[object]
 
-    def fleet(self, host: int, command: str, *arguments: object) -> Said:
+    def fleet(self, host: int, command: str, *arguments: object) -> CommandResult:
         return self.xenoovs("fleet", command, *arguments, "--directory", self.directories[host])
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, Said
+from tests.command_line import CommandLine, CommandResult
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
@@ -20,7 +20,7 @@ from xenoovs.store.view import Changes
 
 pytestmark = pytest.mark.ovs
 
-Fleet = Callable[..., Said]
+Fleet = Callable[..., CommandResult]
 NETWORK = 240
 
 
@@ -29,7 +29,7 @@ def fleet(xenoovs: CommandLine) -> Iterator[Fleet]:
     """Runs `xenoovs fleet COMMAND --directory DIRECTORY`; what it starts ends with the test."""
     with ExitStack() as stack:
 
-        def run(command: str, directory: Path, *options: object) -> Said:
+        def run(command: str, directory: Path, *options: object) -> CommandResult:
             for name in (*(database.value for database in StoreDatabase), "relay"):
                 stack.callback(stop_server, ServerFiles(directory, name))
             return xenoovs("fleet", command, *options, "--directory", directory)

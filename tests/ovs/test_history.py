@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, Said, finish, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
@@ -55,7 +55,7 @@ def points(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> dict[int,
     return {number: apply(xenoovs, bridge, config, text) for number, text in enumerate(CONFIGS, 1)}
 
 
-def rollback(xenoovs: CommandLine, bridge: DummyBridge, *arguments: object) -> Said:
+def rollback(xenoovs: CommandLine, bridge: DummyBridge, *arguments: object) -> CommandResult:
     return xenoovs("rollback", *arguments, "--db", bridge.ovs.db, "--yes")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge
 from xenoovs.cli import recorded
 
@@ -31,7 +31,7 @@ def planned(xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: P
     return path
 
 
-def refused(xenoovs: CommandLine, bridge: DummyBridge, plan: Path) -> Said:
+def refused(xenoovs: CommandLine, bridge: DummyBridge, plan: Path) -> CommandResult:
     """Apply a plan, which has to be refused and to change nothing."""
     before = bridge.dump_flows()
     said = xenoovs("apply", plan, "--db", bridge.ovs.db)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, Said, finish, start
+from tests.command_line import CommandLine, CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, udp_packet
 from tests.ovs.recorded_upgrade.record import CASES, CLIENTS, HERE, PORTS, config_of, hold_settling, packet
 from tests.patience import PATIENCE_S, eventually
@@ -43,7 +43,7 @@ class Upgraded:
     def config(self) -> Path:
         return config_of(self.case)
 
-    def command(self, name: str, *options: object) -> Said:
+    def command(self, name: str, *options: object) -> CommandResult:
         return self.xenoovs(name, self.config, "--db", self.bridge.ovs.db, *options)
 
     def flows(self) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, udp_packet
 
 pytestmark = pytest.mark.ovs
@@ -55,10 +55,10 @@ class _Why:
         self._bridge.send("p0", [udp_packet(client) for client in CLIENTS])
         self._bridge.megaflows()
 
-    def __call__(self, *options: str) -> Said:
+    def __call__(self, *options: str) -> CommandResult:
         return self._run("why", self._config, "--listen", "0", *options, *self._db)
 
-    def doctor(self, *options: str) -> Said:
+    def doctor(self, *options: str) -> CommandResult:
         return self._run("doctor", self._config, *options, *self._db)
 
     def json(self, *options: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Strategies: decisions and transitions that can be built for a balancer, whatever weights would give."""
+"""Strategies: decisions and transitions that are valid for a balancer, also ones that its weights do not give."""
 
 from __future__ import annotations
 

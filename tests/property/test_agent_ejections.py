@@ -95,7 +95,7 @@ class World:
 
 @settings(max_examples=150)
 @given(st.integers(2, 5), healths, st.data())
-def test_kept_backends_go_for_new_failures_alone_and_in_time(
+def test_held_backends_are_ejected_only_for_new_failures_and_in_time(
     backends: int, health: Health, data: st.DataObject
 ) -> None:
     world = World(backends, health)

@@ -69,7 +69,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS, is_silent=st.booleans())
     def agent_is_killed(self, seconds: float, *, is_silent: bool) -> None:
-        """It comes back, maybe while the switch does not answer."""
+        """The agent restarts, possibly while the switch does not answer."""
         if is_silent:
             self.world.switch.fail_next(SwitchUnreachable(target="br", reason="it restarts"))
         self.world.start_agent()
@@ -161,7 +161,7 @@ class AgentMachine(RuleBasedStateMachine):
                     assert {p.hop for p in meeting} == {piece.hop}
 
     def _away(self) -> set[tuple[int, NextHop | None]]:
-        """Places that do not have all of their clients, by service id."""
+        """Backends that do not have all of their clients, by service id."""
         balancer = self.world.balancer
         ids = service_ids(s.claim for s in balancer.services)
         return {

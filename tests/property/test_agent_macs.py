@@ -26,7 +26,7 @@ PORTS = ["p0", "p1", "p2", "p3", "pf0hpf", "en3f0pf0sf0"]
 
 Macs = Mapping[str, Mac]
 Step = tuple[Macs | None, frozenset[str], int]
-"""Other MACs of the backends; who is out; which one gets a weight of 7 instead of its own (5: none)."""
+"""Other MACs of the backends; the ejected ones; which one gets a weight of 7 instead of its own (5: none)."""
 
 
 def by_address(balancer: Balancer) -> Balancer:

@@ -1,4 +1,4 @@
-"""The state of an agent is a value: the same events lead to the same state, whatever is asked or tried between them."""
+"""The state of an agent is a value: the same events lead to the same state, whatever is queried between them."""
 
 from __future__ import annotations
 

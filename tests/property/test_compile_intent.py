@@ -76,7 +76,7 @@ def ports_of_other_traffic(balancer: Balancer, packet: Packet) -> list[str | Non
 
 
 def is_guarded(balancer: Balancer, packet: Packet) -> bool:
-    """Neighbour discovery that enters beside a service which would take it: the switch learns, whatever the policy."""
+    """Return whether a flow keeps this neighbour discovery out of a service; it is then forwarded by MAC learning."""
     if packet.family is not Family.IPV6 or packet.protocol != 58 or packet.sport not in NEIGHBOUR_DISCOVERY:
         return False
     takes = (s.claim for s in balancer.services if s.claim.protocol is None or s.claim.protocol.value == "icmp")

@@ -46,7 +46,7 @@ def destinations_out(service: Service, ejected: Ejected) -> set[NextHop]:
 
 
 @given(histories())
-def test_recovery_gives_back_exactly_what_was_lent(case: tuple[Balancer, list[Ejected]]) -> None:
+def test_recovery_gives_back_exactly_the_failover_blocks(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
     first = table = table_of(compiled(balancer).flows)
     for ejected in history:

@@ -1,4 +1,4 @@
-"""Any text gives a config or a ConfigError, nothing else, and every finding has a place in the text."""
+"""Any text gives a config or a ConfigError, nothing else, and every finding has a position in the text."""
 
 from __future__ import annotations
 

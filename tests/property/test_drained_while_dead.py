@@ -20,7 +20,7 @@ from xenoovs.model.balancer import AllDown, Churn, Service
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A service of which some backends are dead. `history`: who was dead before; `drained`: the one that is drained."""
+    """A service of which some backends are dead. `history`: earlier dead backends; `drained`: the drained one."""
 
     service: Service
     history: tuple[frozenset[str], ...]

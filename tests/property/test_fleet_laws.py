@@ -157,7 +157,7 @@ def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
         change = next_change(view)
         assert next_change(view) == change
         if not change.is_empty:
-            # Those whose wave has not begun have what is in use.
+            # DPUs whose wave has not begun have the config in use.
             view = fleet_support.committed(view, change.changes)
             continue
         if "rolling" not in kinds(view):

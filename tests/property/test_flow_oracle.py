@@ -29,7 +29,9 @@ def test_pieces_are_disjoint(flows: tuple[Flow, ...]) -> None:
 
 
 @given(rules() | nested_rules(), rules() | nested_rules())
-def test_moved_is_who_had_a_destination_and_gets_another(before: tuple[Flow, ...], after: tuple[Flow, ...]) -> None:
+def test_moved_counts_clients_that_had_a_destination_and_get_another(
+    before: tuple[Flow, ...], after: tuple[Flow, ...]
+) -> None:
     pairs = zip(owners(before), owners(after), strict=True)
     wanted = sum(old is not None and old != new for old, new in pairs)
     assert moved(pieces(before), pieces(after)) == Fraction(wanted, len(UNITS))

@@ -219,8 +219,8 @@ def entries(program: Program) -> int:
 
 
 @given(st.data(), balancers())
-def test_a_backend_that_fails_answers_on_for_what_it_has(data: st.DataObject, balancer: Balancer) -> None:
-    """Its blocks go to others, and come back; its return flows stay all the time."""
+def test_a_failed_backend_keeps_the_return_flows_of_its_connections(data: st.DataObject, balancer: Balancer) -> None:
+    """Its blocks move to others and back; its return flows stay all the time."""
     service = data.draw(st.sampled_from(balancer.services))
     gone = frozenset({data.draw(st.sampled_from(service.backends)).name})
     if not any(backend.weight for backend in service.backends if backend.name not in gone):

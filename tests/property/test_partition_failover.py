@@ -51,7 +51,7 @@ def test_after_everything_the_plan_is_back(case: tuple[Goal, list[frozenset[int]
 
 
 @given(histories())
-def test_lent_addresses_move_only_where_growth_alone_cannot_meet_the_windows(
+def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows(
     case: tuple[Goal, list[frozenset[int]]],
 ) -> None:
     goal, history = case

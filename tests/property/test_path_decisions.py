@@ -70,7 +70,7 @@ def test_no_block_moves_twice_within_the_hold_unless_its_path_is_dead(
 
 
 @given(_rounds(), _SEED)
-def test_no_block_is_lost_and_calm_paths_bring_all_blocks_home(
+def test_no_block_is_lost_and_all_blocks_return_home_on_calm_paths(
     rounds: list[tuple[float | None, ...]], seed: int
 ) -> None:
     sender = _played(Sender(seed=seed), rounds)

@@ -1,4 +1,4 @@
-"""Law 3, on the way: after each flow-mod of a bundle a packet goes where it went before or where it shall go."""
+"""Law 3 within a bundle: after each flow-mod a packet reaches its old or its new destination."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_services_that_come_and_go_open_no_hole(data: st.DataObject, before: Bal
 
 @settings(max_examples=60)
 @given(st.data())
-def test_clients_that_move_meet_no_third_backend(data: st.DataObject) -> None:
+def test_clients_that_move_reach_no_third_backend(data: st.DataObject) -> None:
     claim, ports = data.draw(claims()), data.draw(uplinks())
     service = data.draw(services(claim, "s"))
     other = replace(service, backends=data.draw(backends_of()))

@@ -1,4 +1,4 @@
-"""Rows of the store: blocks come back from their text, and operations make of one value the other."""
+"""Rows of the store: blocks are read back from their text, and operations turn one value into the other."""
 
 from __future__ import annotations
 

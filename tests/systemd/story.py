@@ -17,7 +17,7 @@ from xenoovs.lab.nic.machine import VirtualMachine
 UNIT = "xenoovs-agent"
 CONFIG = "/etc/xenoovs/config.yaml"
 WATCHDOG_S = 30
-"""In place of the unit's 120 s, which would be long to wait for."""
+"""Replaces the 120 s of the unit, which would make the test slow."""
 
 # Far longer than any step takes, as the emulated machine shares its processor.
 _TIMEOUT_S = 900.0

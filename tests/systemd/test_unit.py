@@ -150,7 +150,7 @@ def test_it_stops_and_the_flows_stay(outputs: StepOutputs) -> None:
     assert "ovsbr1.sock" not in outputs["sockets after it ended"].stdout
 
 
-def test_systemd_never_gives_up(outputs: StepOutputs) -> None:
+def test_systemd_restarts_it_without_a_limit(outputs: StepOutputs) -> None:
     """Eight failures within a second: with systemd's defaults it would stop after five."""
     assert outputs["recovered"].stdout.splitlines()[-1] == "active"
 

@@ -1,4 +1,4 @@
-"""Servers advertise their weight and state: agents on real sockets, good ones and all kinds of bad ones."""
+"""Servers advertise their weight and state: agents on real sockets, with valid and with wrong replies."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_server_that_advertises_drain_has_no_clients_until_it_is_ready(world: 
     world.wait(0.5, 0.5)
 
 
-def test_an_operator_goes_before_an_agent(world: World) -> None:
+def test_an_operator_takes_precedence_over_an_agent(world: World) -> None:
     world.client.ask("drain", {"service": "web", "backend": "a"})
     world.servers["a"].reply = b"ready up 100%\n"
     eventually(

@@ -26,7 +26,7 @@ services:
 RESULTS = 300
 
 
-def test_an_interval_shorter_than_any_pause_is_kept() -> None:
+def test_an_interval_shorter_than_any_pause_is_met() -> None:
     """While the only probe is on its way nothing is due: its result sets the next time."""
     balancer, workers, done = parse_config(CONFIG, file="c.yaml"), BackgroundTasks(lambda: None), asyncio.Event()
     store = Store(AgentState(balancer, balancer), MonotonicClock())

@@ -1,4 +1,4 @@
-"""A config is accepted once it is on the bridge; until then the last good one stays."""
+"""A config is accepted once it is on the bridge; until then the last valid one stays."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
         before, digest = scene.flows, agent.config.digest
         scene.edit(*edit)
         eventually(lambda: message in problem(agent), "the config is refused")
-        # Several rounds with the last good one.
+        # Several rounds with the last valid one.
         done_s = agent.report.last_round_s or 0.0
         eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round is done")
         assert (scene.flows, agent.config.digest, agent.rounds) == (before, digest, 1)

@@ -190,7 +190,7 @@ def test_the_host_of_an_absolute_form_target_is_checked_like_a_host_header(scene
 
 
 @pytest.mark.parametrize("named", [b"localhost", b"127.0.0.1:9090", b"[::1]:9090"])
-def test_an_absolute_form_target_is_accepted_and_goes_before_the_host_header(scene: Scene, named: bytes) -> None:
+def test_an_absolute_form_target_is_accepted_and_overrides_the_host_header(scene: Scene, named: bytes) -> None:
     """RFC 9112, section 3.2.2: servers must accept it, and must ignore the header then."""
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,)), connected(opened, ABSOLUTE % (named, b"evil.example")) as sock:

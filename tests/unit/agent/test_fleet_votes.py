@@ -89,7 +89,7 @@ def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> 
 
     state, effects = step(state, WatchesChanged(FleetWatches.of(view(witness_of=2), "d1")), 1.0)
     assert state.tracker.checks.by_backend["web", "b2"].health.interval_ms == 1000
-    # The first one goes on as it was.
+    # The first one is unchanged.
     assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]
 
 

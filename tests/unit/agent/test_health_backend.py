@@ -68,7 +68,7 @@ def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms:
         HEALTH, fall=fall, jitter=Fraction(0), interval_ms=1000, fast_interval_ms=fast_ms, timeout_ms=timeout_ms
     )
     check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
-    # It dies right after it has answered, at 0.
+    # The backend fails right after it has answered, at 0.
     state = initial_health(health, remembered_up=True, due_s=0.0, now_s=0.0)
     state = with_result(state, check, result(ok=True), sent_s=0.0, now_s=0.0)
     now_s = 0.0

@@ -150,7 +150,7 @@ def test_a_backup_that_is_down_gets_no_clients_while_another_is_up() -> None:
 
 
 def test_what_leaves_a_service_without_any_backend_that_is_up_changes_nothing() -> None:
-    """A backup that is down is no place for clients."""
+    """A backup that is down gets no clients."""
     one = with_backups(2, 1)
     down = {"s": frozenset(ejected(one, "b2"))}
     assert with_dead_ports(down, [one], {"p1"}) == down

@@ -83,7 +83,7 @@ def test_names_are_given_once() -> None:
     assert len(BY_NAME) == len(METRICS)
 
 
-def test_blocks_are_shown_only_when_asked_for() -> None:
+def test_blocks_are_shown_only_on_request() -> None:
     assert "xenoovs_block_verdict" not in families(snapshot())
     assert len(families(snapshot(), Detail.BLOCKS)["xenoovs_block_verdict"].samples) == 15
 
@@ -98,7 +98,7 @@ def test_what_is_not_known_is_not_shown() -> None:
         assert values(name, early) == {}
 
 
-def test_the_offload_ratio_is_of_packets_between_two_looks() -> None:
+def test_the_offload_ratio_is_of_packets_between_two_samples() -> None:
     assert values("xenoovs_service_offload_ratio", snapshot()) == {("web",): 0.75}
 
 

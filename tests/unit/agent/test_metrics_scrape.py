@@ -22,7 +22,7 @@ def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
     return response.headers["Content-Encoding"], response.read()
 
 
-def test_a_scrape_is_packed_for_who_can_read_it(tmp_path: Path) -> None:
+def test_a_scrape_is_compressed_if_the_client_accepts_it(tmp_path: Path) -> None:
     with make_scene(tmp_path).agent(mounts=lambda agent: (mount_metrics(agent.lazy_snapshot, Timings()),)) as (
         _,
         client,

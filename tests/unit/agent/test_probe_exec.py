@@ -68,7 +68,7 @@ def test_the_group_is_killed_before_its_leader_is_reaped(monkeypatch: pytest.Mon
 
 
 def state_of(process: Path) -> str:
-    """`Z` for one that has ended (proc(5), /proc/pid/stat); also for one that goes while we look."""
+    """`Z` for one that has ended (proc(5), /proc/pid/stat); also for one that ends during the read."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

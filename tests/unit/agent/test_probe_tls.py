@@ -72,7 +72,7 @@ def test_trusted_by_address_and_by_name(authority: Authority) -> None:
 def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaults_of_python_3_13(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its certificates have no authority key identifier, which VERIFY_X509_STRICT asks for."""
+    """Its certificates have no authority key identifier, which VERIFY_X509_STRICT requires."""
     make = ssl.create_default_context
 
     def strict(*, cafile: str | None) -> ssl.SSLContext:

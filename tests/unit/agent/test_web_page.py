@@ -50,13 +50,13 @@ def test_no_text_becomes_markup(child: str, value: str) -> None:
     assert "<" not in element("p", child).removeprefix("<p>").removesuffix("</p>")
 
 
-def test_markup_is_kept_and_nothing_left_out_is_written() -> None:
+def test_markup_is_preserved_and_omitted_values_are_not_written() -> None:
     assert element("p", Markup("<b>x</b>"), None, "&", class_="a", data_label=None) == '<p class="a"><b>x</b>&amp;</p>'
     assert join("a", None, "<") == "a&lt;"
 
 
 @pytest.mark.parametrize("hostile", ['<img src=x onerror="alert(1)">', "'\"><script>1</script>", "</style>", "{{7*7}}"])
-def test_wherever_a_text_comes_from_it_stays_text(hostile: str) -> None:
+def test_text_from_any_source_stays_text(hostile: str) -> None:
     service = snapshot().services[0]
     backend = replace(service.backends[0], name=hostile, reason=hostile, mac=hostile)
     rude = replace(service, name=hostile, vips=(hostile,), backends=(backend, *service.backends[1:]))
@@ -87,7 +87,7 @@ def test_blocks_of_a_backend_that_the_config_no_longer_has_are_drawn() -> None:
     ] * 8
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_nothing_is_loaded_from_other_hosts() -> None:
     addresses = [
         value
         for _, attributes in read(page(lazy_snapshot())).tags

@@ -1,4 +1,4 @@
-"""The MACs of next hops, learned from what the host sends, and the sockets that are open for it."""
+"""The MACs of next hops, learned from packets that the host sends, and the sockets for this."""
 
 from __future__ import annotations
 

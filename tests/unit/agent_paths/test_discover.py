@@ -66,7 +66,7 @@ def test_silent_routers_give_no_ports() -> None:
     assert search.differing(4) == ()
 
 
-def test_only_missing_answers_are_asked_for_again() -> None:
+def test_only_unanswered_probes_are_repeated() -> None:
     search = asked(lambda probe: probe.ttl != 2)
     assert {probe.ttl for probe in search.probes()} == {2}
     assert len([*asked(lambda _: True).probes()]) == 0
@@ -87,7 +87,7 @@ def test_ports_in_use_that_share_a_path_are_reported() -> None:
     assert asked(lambda _: True, ports=in_use).same(in_use) == (in_use[2],)
 
 
-def test_silent_routers_make_ports_no_doubles() -> None:
+def test_with_silent_routers_no_ports_count_as_duplicates() -> None:
     in_use = PORTS[:4]
     assert asked(lambda _: False, ports=in_use).same(in_use) == ()
     spines_are_silent = asked(lambda probe: probe.ttl != 2, ports=in_use)
@@ -96,7 +96,7 @@ def test_silent_routers_make_ports_no_doubles() -> None:
     assert not asked(lambda _: True, ports=in_use).has_gap
 
 
-def test_ports_in_use_are_kept() -> None:
+def test_ports_in_use_stay() -> None:
     keep = PORTS[5], next(port for port in PORTS if port % 4 != PORTS[5] % 4)
     found = asked(lambda _: True).differing(4, keep=keep)
     assert found[:2] == keep

@@ -46,7 +46,7 @@ def test_a_probe_that_comes_back_as_it_was_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("size", range(66))
-def test_a_cut_answer_is_none(size: int) -> None:
+def test_a_truncated_answer_is_ignored(size: int) -> None:
     assert parse_answer(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN))[:size]) is None
 
 
@@ -70,7 +70,7 @@ def test_a_router_may_quote_no_more_than_the_udp_header() -> None:
     assert parse_quote(quote_of(frame, "10.0.0.1", size=27), tunnel_port=4789) is None
 
 
-def test_a_quote_of_another_port_or_with_a_wrong_checksum_is_none() -> None:
+def test_a_quote_of_another_port_or_with_a_wrong_checksum_is_ignored() -> None:
     quote = quote_of(probe_head(ADDRESSES, 50_001, ttl=1) + payload(TOKEN), "10.0.0.1")
     assert parse_quote(quote, tunnel_port=6081) is None
     assert parse_quote(quote[:-1] + bytes([quote[-1] ^ 1]), tunnel_port=4789) is None

@@ -1,4 +1,4 @@
-"""What a shell offers: commands, labs, templates, services and backends; nothing at all where something is wrong."""
+"""Completions of a shell: commands, labs, templates, services and backends; none if there is an error."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_the_config_of_the_service(xenoovs: CommandLine, service_config: Path) -
     assert f"{service_config}: valid" in xenoovs("validate").out
 
 
-def test_a_file_goes_before_the_environment(
+def test_a_file_overrides_the_environment(
     xenoovs: CommandLine, config: Path, service_config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service_config.write_text("version: 2")

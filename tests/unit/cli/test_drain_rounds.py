@@ -24,7 +24,7 @@ def pinning(*weights: int) -> Balancer:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeSwitch, DrainRounds]:
-    """A drain that was just begun, on a clock that goes on only while rounds are waited for."""
+    """A drain that has just begun, with a clock that advances only in the waits for rounds."""
     switch, now_s = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])), [100.0]
 
     def sleep(seconds: float) -> None:
@@ -46,7 +46,7 @@ def test_all_rounds_end_the_drain(begun: tuple[FakeSwitch, DrainRounds]) -> None
     assert not [flow for flow in switch.all_flows("ovsbr1") if flow.table > 1]
 
 
-def test_a_switch_that_does_not_answer_for_a_moment_ends_no_drain(begun: tuple[FakeSwitch, DrainRounds]) -> None:
+def test_a_short_failure_of_the_switch_ends_no_drain(begun: tuple[FakeSwitch, DrainRounds]) -> None:
     switch, rounds = begun
     switch.fail_next(SwitchUnreachable(target="it", reason="ovs-vswitchd does not answer"))
     rounds.wait()

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, Said
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from xenoovs.cli.output import echo
 from xenoovs.errors import XenoovsError
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 
 
-def _error(result: Said) -> Any:
+def _error(result: CommandResult) -> Any:
     assert result.out == ""
     *notes, last = map(json.loads, result.err.splitlines())
     assert all([*note] == ["note"] for note in notes)

@@ -45,7 +45,7 @@ def test_arp_is_shown_and_not_counted(xenoovs: CommandLine) -> None:
     assert [finding["counted"] for finding in document["program"]["findings"]] == [False]
 
 
-def test_what_depends_fails_only_if_asked(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_flows_that_depend_fail_only_with_strict(xenoovs: CommandLine, tmp_path: Path) -> None:
     config = _config(tmp_path / "my.yaml", switch=", other_traffic: normal")
     assert xenoovs("lint", config).status == 0
     result = xenoovs("lint", config, "--strict")

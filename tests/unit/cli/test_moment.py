@@ -18,7 +18,7 @@ WEEK_S = 7 * 86_400
 
 @pytest.fixture(autouse=True)
 def _berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A place with daylight saving: it began on 2026-03-29 at 02:00, and ended on 2026-10-25 at 03:00."""
+    """A time zone with daylight saving, from 2026-03-29 at 02:00 until 2026-10-25 at 03:00."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
         time.tzset()

@@ -1,4 +1,4 @@
-"""Commands on a machine where everything takes long: late, and not wrong. Time passes only where a test lets it."""
+"""Commands on a slow machine: late, but not wrong. Time passes only where a test advances it."""
 
 from __future__ import annotations
 

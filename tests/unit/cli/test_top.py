@@ -1,4 +1,4 @@
-"""`xenoovs top`: keys, sizes, and what is shown of text that comes from elsewhere."""
+"""`xenoovs top`: keys, sizes, and the display of text from outside."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_fit_and_cut() -> None:
     assert cut((("a ", "bold"), ("  ", "plain")), 9) == (("a", "bold"),)
 
 
-def test_looks_become_colours() -> None:
+def test_styles_become_colours() -> None:
     assert painted((("up", "good"), (" 4", "plain"))) == "\x1b[32mup\x1b[0m 4"
 
 

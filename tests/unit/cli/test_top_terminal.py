@@ -130,7 +130,7 @@ def control(stub: Stub, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_a_drain_is_asked_confirmed_and_done(stub: Stub, control: Path) -> None:
+def test_a_drain_is_confirmed_and_done(stub: Stub, control: Path) -> None:
     with top(control) as (window, process):
         window.wait_for("▸ b0")
         window.press(b"\x1b[B")

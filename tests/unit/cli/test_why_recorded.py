@@ -46,13 +46,13 @@ def test_the_flow_that_unwildcards_bits_is_named_from_files(xenoovs: CommandLine
     assert all(f"ovs-ofctl --strict del-flows ovsbr1 table=0,{key}" in first["fix"] for first in firsts)
 
 
-def test_without_the_flows_the_reason_has_the_bits_and_asks_for_the_flows(xenoovs: CommandLine) -> None:
+def test_without_the_flows_the_reason_has_the_bits_and_suggests_from_flows(xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "unwildcarded_tos.dump")
     assert "flows that were not read un-wildcard nw_tos 0xfc" in result.out
     assert f"xenoovs why {CONFIG} --from-dump DUMP --from-flows FLOWS" in result.out
 
 
-def test_notes_say_what_was_not_read(xenoovs: CommandLine) -> None:
+def test_notes_name_what_was_not_read(xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump")
     assert "ports and devices of the dump's host were not checked" in result.out
     assert "--from-log" in result.out
@@ -136,7 +136,7 @@ def test_a_complete_dump_below_its_command_is_a_proof(tmp_path: Path, xenoovs: C
     assert xenoovs("verify-offload", CONFIG, "--from-dump", tmp_path / "dump").status == 0
 
 
-def test_a_dump_below_type_offloaded_is_none(tmp_path: Path, xenoovs: CommandLine) -> None:
+def test_a_dump_below_type_offloaded_is_no_proof(tmp_path: Path, xenoovs: CommandLine) -> None:
     text = PROMPT.replace("-m", "-m type=offloaded") + (GOLDEN / "in_hardware.dump").read_text()
     (tmp_path / "dump").write_text(text)
     assert xenoovs("verify-offload", "--from-dump", tmp_path / "dump").status == 3
@@ -192,7 +192,7 @@ def test_without_a_config_a_service_is_wrong_usage(xenoovs: CommandLine) -> None
     assert (result.status, "--service needs the config FILE" in result.err) == (64, True)
 
 
-def test_a_version_that_is_none_is_wrong_usage(xenoovs: CommandLine) -> None:
+def test_an_invalid_version_is_wrong_usage(xenoovs: CommandLine) -> None:
     result = xenoovs("why", "--from-dump", GOLDEN / "in_hardware.dump", "--ovs", "new")
     assert (result.status, "is not a version of Open vSwitch" in result.err) == (64, True)
 

@@ -52,7 +52,7 @@ def test_answers_to_arp_widen_no_entry_of_another_service() -> None:
 
 
 def test_services_without_a_vip_are_not_matched_by_destination() -> None:
-    """They come first in `classify`, however many conditions they have."""
+    """They come first in `classify`, with any number of conditions."""
     dns = service(claim(protocol=Protocol.UDP, ports=[(53, 53)]), 1, name="dns")
     web = service(claim(VIP, protocol=Protocol.TCP), 1, name="web")
     flows = compiled(balancer(dns, web)).flows

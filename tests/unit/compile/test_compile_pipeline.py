@@ -85,5 +85,5 @@ def test_learned_flows_are_distinguished_by_their_cookies(stage: int, service: i
 
 
 def test_no_stage_is_taken_for_another_by_its_last_bits() -> None:
-    """A dump of the program would leave it out, or show what was learned."""
+    """Otherwise a dump of the program would leave out a stage, or show learned flows."""
     assert max(stage.value for stage in Stage) < 8

@@ -68,7 +68,7 @@ def test_a_replaced_server_moves_its_clients() -> None:
 
 
 def test_equal_backends_that_change_places_move() -> None:
-    """The order of backends decides who gets which block; a reader of the plan must see what a swap costs."""
+    """The order of backends decides which one gets a block; the plan must show the cost of a swap."""
     swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
     (change,) = changes(program(swapped), program(TWO).flows)
     assert (change.kind, change.moved) == (ChangeKind.CHANGED, ALL)

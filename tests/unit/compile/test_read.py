@@ -54,7 +54,7 @@ def test_the_longest_match_wins() -> None:
     assert nested.active.shares() == {B1: Fraction(3, 4), B2: Fraction(1, 4)}
 
 
-def test_overlaps_that_leave_room_are_seen_as_well() -> None:
+def test_overlaps_that_leave_gaps_are_recognised() -> None:
     """A half and a quarter inside it sum to less than everything."""
     nested = block("0.0.0.1/0.0.0.1", 1, priority=1001), block("0.0.0.1/0.0.0.3", 2, priority=1002)
     assert decision(*nested).active.shares() == {B1: Fraction(1, 4), B2: Fraction(1, 4)}
@@ -164,7 +164,7 @@ DRAINED = replace(small.service(small.claim(), 1, 1), drain=Drain(DrainMode.PIN)
 
 
 def of_drain() -> tuple[Balancer, Program]:
-    """All clients go to b0; b1 has had the odd half, and keeps its open connections."""
+    """All clients move to b0; b1 had the odd half, and keeps its open connections."""
     before = compiled(small.balancer(DRAINED))
     after = small.balancer(replace(DRAINED, backends=small.backends(1, 0)))
     ports = {"p0": 1, "p1": 2}

@@ -113,7 +113,7 @@ def test_all_mistakes_of_all_bridges_are_found_at_once_and_each_one_time() -> No
 
 
 def test_a_service_of_an_unknown_bridge_has_its_other_mistakes_reported_too(tmp_path: Path) -> None:
-    """Not those against services and ports of the bridges that there are: it may belong elsewhere."""
+    """Conflicts with services and ports of the existing bridges are left out: it may belong to another bridge."""
     wrong = service("web", 1, "bridge: ovsbr9", weight="-1").replace("weight", "egress: p0, weight")
     (tmp_path / "more.yaml").write_text(f"services:\n{wrong}")
     main = tmp_path / "my.yaml"

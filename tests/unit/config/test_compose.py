@@ -1,4 +1,4 @@
-"""YAML to a tree with places."""
+"""YAML to a tree of values with positions."""
 
 from __future__ import annotations
 

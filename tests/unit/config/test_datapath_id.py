@@ -18,7 +18,7 @@ def _uplinks(datapath_id: str) -> Uplinks:
 @pytest.mark.parametrize(
     ("written", "number"), [('"0000c470bda056ac"', 0xC470BDA056AC), ("fFfFfFfFfFfFfFfF", 2**64 - 1)]
 )
-def test_what_is_one(written: str, number: int) -> None:
+def test_valid_ids(written: str, number: int) -> None:
     assert _uplinks(written).datapath_id == number
     assert _uplinks(written).label == f"ovsbr1@{number:016x}"
 
@@ -35,7 +35,7 @@ def test_what_is_one(written: str, number: int) -> None:
         ("true", "is not a datapath id"),
     ],
 )
-def test_what_is_none(written: str, message: str) -> None:
+def test_invalid_ids(written: str, message: str) -> None:
     with pytest.raises(ConfigError, match=r"switch\.datapath_id") as caught:
         _uplinks(written)
     assert message in str(caught.value)

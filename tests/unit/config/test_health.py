@@ -30,7 +30,7 @@ def health(service: str = "", *, file: str = "") -> Health | None:
     return parse_config(CONFIG.format(service=service, file=file), file="c.yaml").services[0].health
 
 
-def test_without_a_key_there_is_none() -> None:
+def test_without_the_key_there_is_no_check() -> None:
     assert health() is None
 
 
@@ -48,7 +48,7 @@ def test_fast_interval_and_timeout_follow_the_interval() -> None:
     )
 
 
-def test_the_service_goes_before_the_file_key_by_key() -> None:
+def test_the_service_overrides_the_file_key_by_key() -> None:
     file = "health: {probe: tcp, port: 22, rise: 7, on_all_down: drop}"
     assert health("health: {port: 23, rise: 1}", file=file) == Health(
         ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP

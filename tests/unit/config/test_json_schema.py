@@ -17,7 +17,7 @@ from xenoovs.errors import ConfigError
 
 CASES = Path(__file__).parents[2] / "golden" / "config_errors"
 
-# Mistakes of form that a JSON Schema can see too, and the loader's answer to them is in the golden files.
+# Mistakes of form that a JSON Schema finds too; the messages of the loader are in the golden files.
 FORM = [
     "bad_macs", "bad_names", "bad_ports", "bad_tolerances", "bits_out_of_range", "drain_mistakes",
     "empty_values", "match_field_unknown", "missing_keys", "no_backends", "not_a_mapping", "port_names",
@@ -49,7 +49,7 @@ def test_templates_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORM)
-def test_mistakes_of_form_are_seen_by_both(name: str) -> None:
+def test_mistakes_of_form_are_found_by_both(name: str) -> None:
     text = (CASES / f"{name}.yaml").read_bytes()
     assert errors(text)
     with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""Which packets are answered, with what, and which flows bring them here."""
+"""Which packets are answered, with what, and which flows send them to the controller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_advertisement_is_not_answered() -> None:
     assert parse_solicitation(out.data) is None
 
 
-def test_the_flows_bring_only_our_addresses_and_for_seconds_only() -> None:
+def test_the_flows_send_only_packets_for_our_addresses_and_for_seconds_only() -> None:
     assert [render_flow(flow) for flow in answer_flows(_BALANCER)] == [
         f"cookie=0x786e000000000000, hard_timeout=10, priority=2001,icmp6,in_port={port},icmp_type=135,icmp_code=0,"
         "nd_target=2001:db8::80 actions=CONTROLLER:65535"

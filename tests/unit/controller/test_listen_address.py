@@ -11,12 +11,12 @@ from xenoovs.controller.listen import parse_address
     ("text", "is_local"),
     [("127.0.0.1:6653", True), ("[::1]:0", True), ("0.0.0.0:6653", False), ("[2001:db8::1]:65535", False)],
 )
-def test_addresses_are_what_they_say(text: str, is_local: bool) -> None:
+def test_valid_addresses(text: str, is_local: bool) -> None:
     address = parse_address(text)
     assert (str(address), address.is_local) == (text, is_local)
 
 
 @pytest.mark.parametrize("text", ["", "6653", "localhost:6653", "127.0.0.1", "::1:6653", "127.0.0.1:65536", "[1]:2"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         parse_address(text)

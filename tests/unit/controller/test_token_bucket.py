@@ -30,7 +30,7 @@ def test_it_does_not_overflow() -> None:
     assert _taken([1000.0] * 100, rate=10, size=5) == 5
 
 
-def test_a_clock_that_goes_back_brings_nothing() -> None:
+def test_a_clock_that_goes_back_adds_no_tokens() -> None:
     assert _taken([10.0] * 100 + [0.0] * 100 + [10.0] * 100, rate=10, size=5) == 5
 
 

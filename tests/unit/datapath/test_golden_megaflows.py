@@ -32,7 +32,7 @@ def _facts(megaflow: Megaflow) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
-def test_a_recorded_dump_is_read_as_its_json_says(path: Path) -> None:
+def test_a_recorded_dump_is_read_as_in_its_json(path: Path) -> None:
     read = [_facts(megaflow) for megaflow in parse_dump(path.read_text())]
     assert read == json.loads(path.with_suffix(".json").read_text())
 

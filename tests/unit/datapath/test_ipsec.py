@@ -165,7 +165,7 @@ def test_the_policy_with_the_lowest_priority_number_decides(more: str, *, is_fou
         (POLICIES.replace("dir out", "dir in"), True),
     ],
 )
-def test_bug_a_tunnel_of_the_config_without_a_policy_was_not_seen(policies: str, *, is_found: bool) -> None:
+def test_bug_a_tunnel_of_the_config_without_a_policy_was_not_reported(policies: str, *, is_found: bool) -> None:
     """Unencrypted packets were only found if a policy existed."""
     use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
     found = uncovered([use], _state(policies=policies, has_sa=False))

@@ -36,5 +36,5 @@ def test_a_southbound_database_that_cannot_be_read_is_reported() -> None:
     assert keys.reason.startswith("ssl:192.0.2.9:6642 needs keys")
 
 
-def test_without_a_cookie_of_ovn_nothing_is_asked() -> None:
+def test_without_a_cookie_of_ovn_the_database_is_not_read() -> None:
     assert read_logical_flows("unix:/nonexistent", [0, 1 << 32]) == {}

@@ -90,7 +90,7 @@ def test_a_backend_that_is_ejected_keeps_no_connection(halves: State) -> None:
     assert ways(go(halves, pinning(1, 1, 0), ejected=DEAD)) == []
 
 
-def test_a_backend_that_dies_in_its_drain_keeps_no_connection(halves: State, drained: State) -> None:
+def test_a_backend_that_fails_in_its_drain_keeps_no_connection(halves: State, drained: State) -> None:
     assert ways(go(halves, pinning(1, 0, 0), dead=DEAD)) == []
     assert ways(go(drained, pinning(1, 0, 0), dead=DEAD)) == []
 
@@ -131,7 +131,7 @@ def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained:
 
 
 def test_clients_that_come_back_in_their_drain_need_not_settle(drained: State) -> None:
-    """Their connections that were opened elsewhere meanwhile stay there: the block is not plain yet."""
+    """Connections opened to the other backend meanwhile stay there, so the drain of the block has not ended."""
     back = go(drained, pinning(1, 1, 0), now_s=0.5)
     assert ways(back) == [("b1", "b1")]
     assert [move.phase for move in moves(back)] == [Phase.OPEN]

@@ -121,7 +121,7 @@ def test_undisturbed_is_what_the_decision_shows() -> None:
     assert undisturbed(Decision(), desired) == desired
 
 
-def test_undisturbed_takes_no_notice_of_backends_without_a_weight() -> None:
+def test_undisturbed_ignores_backends_without_a_weight() -> None:
     """A weight of 0 in the config drains the backend; it is not ejected."""
     (service_id,) = service_ids(each.claim for each in EQUAL.services).values()
     before = Decision.of({service_id: after(ejected=frozenset({"b1"}))})

@@ -1,4 +1,4 @@
-"""Decisions that are made by different bits, compared: each client counts once, whatever chose its backend."""
+"""Decisions by different bits, compared: each client counts once."""
 
 from __future__ import annotations
 

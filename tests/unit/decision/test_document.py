@@ -1,4 +1,4 @@
-"""Documents of decisions: their form, and what is wrong with one that has another."""
+"""Documents of decisions: their form, and mistakes in it."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
         ("type: geneve", "type: geneve, host_port: p2", "remotes: this key is required"),
     ],
 )
-def test_mistakes_of_tunnels_are_found_before_any_dpu_sees_them(old: str, new: str, message: str) -> None:
+def test_mistakes_of_tunnels_are_found_before_any_dpu_reads_them(old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_intent(TUNNELED.replace(old, new), file="my.yaml")
 

@@ -150,7 +150,7 @@ def test_of_a_view_with_a_new_service_and_without_an_old_one_only_the_new_one_is
 
 
 def test_a_controller_reads_a_new_service_once(joined: list[list[str]]) -> None:
-    """Although it asks for the config and for what is stored in turn, and these differ until it has written."""
+    """Although it reads the config and the stored services in turn, and these differ until it has written."""
     view, memory = EMPTY, FleetMemory()
     for text in (_TEXT[: _TEXT.index("  - name: two")], _TEXT):
         view = fleet_support.given(view, text)

@@ -77,7 +77,7 @@ def test_probes_go_out_in_the_switch_and_accept_its_certificates() -> None:
     assert (health.netns, health.interface, health.insecure, health.ca_file) == ("xo-x-sw", None, True, None)
 
 
-def test_agents_of_servers_are_asked_in_the_lab() -> None:
+def test_agents_of_servers_are_probed_in_the_lab() -> None:
     """Probes of agents were sent in the network of the host."""
     text = CONFIG.format(probe="tcp", vip="10.3.10.45") + "agent_check: {port: 9707, netns: host, interface: eth0}\n"
     balancer = parse_config(text, file="my.yaml", for_lab=True)
@@ -117,7 +117,7 @@ def test_a_backend_given_by_its_address_has_a_mac_of_the_lab() -> None:
     assert six.mac != "00:00:00:00:00:00"
 
 
-def test_a_machine_listens_where_health_checks_ask() -> None:
+def test_a_machine_listens_on_the_addresses_of_health_checks() -> None:
     balancer = config("http, port: 8080, path: /ready")
     topology = plan_topology("x", balancer)
     machine = topology.machines[0]

@@ -1,4 +1,4 @@
-"""Labs on a machine where everything takes long: late, and not wrong. Time passes only where a test lets it."""
+"""Labs on a slow machine: late, but not wrong. Time passes only where a test advances it."""
 
 from __future__ import annotations
 

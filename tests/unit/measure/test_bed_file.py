@@ -179,7 +179,7 @@ def test_with_pktgen_only_paths_need_tcpreplay() -> None:
     ]
 
 
-def test_the_script_asks_only_what_the_experiments_need() -> None:
+def test_the_script_reads_only_what_the_experiments_need() -> None:
     needs = machine_needs("generator", driver="tcpreplay", experiments=EXPERIMENTS)
     assert "tcpreplay" in script_of(ROLE, needs, is_dpu=False)
     assert "pktgen" not in script_of(ROLE, needs, is_dpu=False)

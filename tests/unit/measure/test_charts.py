@@ -144,7 +144,7 @@ def test_every_published_figure_has_a_source_with_a_name() -> None:
     assert published.curves
     assert all(source.name and source.title for source in published.sources)
     xenoflow = next(curve for curve in published.of("rate").curves if curve.source.name.startswith("XenoFlow"))
-    # 128 bytes of payload are a frame of 174 bytes, which at 100 Gbit/s is the line rate, as its author says.
+    # 128 bytes of payload are a frame of 174 bytes, which at 100 Gbit/s is the published line rate.
     assert dict(xenoflow.points)[174] == pytest.approx(line_rate_pps(100e9, 174), rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""Clocks that are set while something is measured: no time of a sample is wrong for that."""
+"""Clocks that are set during a measurement: the times of samples stay right."""
 
 from __future__ import annotations
 

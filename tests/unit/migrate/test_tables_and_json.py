@@ -19,7 +19,7 @@ def test_other_json_is_refused(text: str) -> None:
         read_xenoflow(text)
 
 
-def test_a_mac_that_is_none_is_left_out_with_its_line() -> None:
+def test_an_invalid_mac_is_left_out_with_its_line() -> None:
     text = '{"backends": [\n{"name": "a", "mac_address": "02:00:00:00:00:01"},\n{"name": "b", "mac_address": "x"}\n]}'
     (service,) = read_xenoflow(text).services
     assert ([b.name for b in service.backends], [o.line for o in service.omissions]) == (["a"], [3])

@@ -22,5 +22,5 @@ def test_blocks_are_no_deeper_than_the_bits(key: BlockKey, width: int) -> None:
     assert key.max_width == width
 
 
-def test_the_partition_knows_as_many_bits() -> None:
+def test_the_partition_has_as_many_bits() -> None:
     assert MAX_KEY_BITS == MAX_WIDTH

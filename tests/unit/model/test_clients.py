@@ -40,7 +40,7 @@ def test_lines_that_name_no_client_are_reported_with_their_number(line: str) -> 
     assert error.line == 2
 
 
-def test_many_unread_lines_are_counted_and_only_the_first_kept() -> None:
+def test_many_unread_lines_are_counted_and_only_the_first_stored() -> None:
     clients = parse_clients(["x"] * 1000)
     assert (len(clients.unread), clients.unread_lines) == (100, 1000)
 

@@ -40,7 +40,7 @@ def test_the_smallest_of_the_best_widths_is_taken() -> None:
     assert (split.assignment.width, len(split.assignment.blocks)) == (4, 5)
 
 
-def test_a_fixed_width_is_kept() -> None:
+def test_a_fixed_width_stays() -> None:
     assert partition([1, 1], tolerance=FIVE_PERCENT, width=4).assignment.width == 4
     assert partition([1, 2], tolerance=Fraction(1, 2), width=10).assignment.width == 10
 

@@ -59,7 +59,7 @@ def test_a_backend_without_addresses_may_be_down() -> None:
     assert failover(plan, plan, goal=goal, down={1}) == plan
 
 
-def test_renumbered_backends_keep_what_they_were_lent() -> None:
+def test_renumbered_backends_keep_their_failover_addresses() -> None:
     active = failover(HOME, HOME, goal=QUARTERS, down={2})
     swapped = Assignment(HOME.width, tuple((block, 3 - owner) for block, owner in HOME.blocks), 4)
     again = failover(swapped, active, goal=QUARTERS, down={1}, owners=[3, 2, 1, 0])

@@ -20,7 +20,7 @@ def test_bits_that_never_change_are_left() -> None:
     assert found.after < 0.5 < found.before
 
 
-def test_low_bits_that_are_fine_are_kept() -> None:
+def test_low_bits_that_are_fine_stay() -> None:
     assert suggest(SPREAD, LOW_BITS, range(32)) is None
 
 

@@ -26,7 +26,7 @@ def test_longest_match_rules_give_one_megaflow_an_address() -> None:
     assert len(megaflows(rules)) == 256
 
 
-def test_addresses_without_a_rule_are_seen_too() -> None:
+def test_addresses_without_a_rule_count_too() -> None:
     assert megaflows([Rule(1, 2, 0, 5)]) == {
         Megaflow(0, 2, None),
         Megaflow(1, 2, 0),

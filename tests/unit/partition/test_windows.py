@@ -41,7 +41,7 @@ def test_a_positive_weight_gets_at_least_one_unit_and_weight_zero_none() -> None
     assert windows([10**6, 1, 0], 2, Fraction(10**6))[1:] == (Window(1, 4), Window(0, 0))
 
 
-def test_a_tolerance_of_zero_asks_for_exact_shares() -> None:
+def test_a_tolerance_of_zero_requires_exact_shares() -> None:
     assert windows([3, 1], 2, Fraction(0)) == (Window(3, 3), Window(1, 1))
     assert not feasible(windows([2, 1], 2, Fraction(0)), 4)
 

@@ -1,4 +1,4 @@
-"""An exported fleet: it is read as it was written, and a mistake is one sentence with its place."""
+"""An exported fleet: it is read as it was written, and a mistake is one sentence with its position."""
 
 from __future__ import annotations
 

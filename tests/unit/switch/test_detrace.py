@@ -42,6 +42,6 @@ def test_a_megaflow_that_is_gone_has_no_answer(endpoint: Endpoint, tmp_path: Pat
     assert detrace(endpoint, ["1"], cores=[1, 3]) == {}
 
 
-def test_older_versions_are_not_asked(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_older_versions_are_not_queried(endpoint: Endpoint, tmp_path: Path) -> None:
     _appctl(tmp_path, thread="pmd=2147483647", known="ofproto/trace")
     assert detrace(endpoint, ["1"]) == {}

@@ -54,7 +54,7 @@ def test_a_kernel_without_modules_is_read_by_its_configuration(tmp_path: Path, c
     assert _modules(tmp_path) == {"cls_flower": False, "act_mirred": True}
 
 
-def test_a_broken_configuration_is_none(tmp_path: Path) -> None:
+def test_a_broken_configuration_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/config.gz").write_bytes(b"\x1f\x8bnonsense")
     assert isinstance(_modules(tmp_path), Unknown)

@@ -66,7 +66,7 @@ def test_programs_and_what_they_started_die_with_a_process_that_is_killed(tmp_pa
         eventually(lambda: all(map(is_gone, pids)), "the end of all of them")
 
 
-def test_every_program_dies_of_several_that_run_at_once(tmp_path: Path) -> None:
+def test_each_of_several_concurrent_programs_is_killed(tmp_path: Path) -> None:
     files = [tmp_path / str(number) for number in range(8)]
     with parent_of(*(f"echo $$ > {each}; exec sleep 600" for each in files)) as parent:
         pids = pids_in(*files)
@@ -81,7 +81,7 @@ def guards_of(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"orphans.py" in command_line(pid)]
 
 
-def test_a_guard_that_was_killed_is_replaced_and_knows_the_programs_that_run(tmp_path: Path) -> None:
+def test_a_killed_guard_is_replaced_by_one_with_all_running_programs(tmp_path: Path) -> None:
     first, second, go = tmp_path / "first", tmp_path / "second", tmp_path / "go"
     begun = subprocess.Popen(
         [

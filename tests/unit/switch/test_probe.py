@@ -1,4 +1,4 @@
-"""Probes answer with a reason where they cannot see."""
+"""Probes of the host return a reason where they cannot read a fact."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_a_device_that_is_gone_took_the_rule_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"device": "lo"}', '{"device": 1, "x": 2}'])
-def test_a_note_that_is_none_of_ours_is_not_followed(text: str, kernel: FakeKernel, tmp_path: Path) -> None:
+def test_a_foreign_note_is_ignored(text: str, kernel: FakeKernel, tmp_path: Path) -> None:
     (tmp_path / "xenoovs-trial.json").write_text(text)
     with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
         SkipSwProber(kernel, tmp_path).finish()

@@ -1,4 +1,4 @@
-"""What tc is asked, and what becomes of its answers; a script stands in for tc."""
+"""Commands for tc, and the results of its output; a script stands in for tc."""
 
 from __future__ import annotations
 

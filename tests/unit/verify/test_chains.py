@@ -71,7 +71,7 @@ def test_a_hop_that_an_established_connection_shares_with_new_ones_counts() -> N
     assert found.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
-def test_a_chain_whose_first_megaflow_is_gone_begins_where_it_is_seen() -> None:
+def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
     (row,) = _check(_line("0x1", HW, "recirc(0x2)"), _line("0x2", SW, "trunc(100),p1")).rows
     assert (row.verdict, row.chains, row.megaflows, row.packets) == (Verdict.SW, 1, 2, 100)
     assert row.reason == "link 2: send a shortened copy (max_len)"

@@ -39,7 +39,7 @@ def test_offloaded_without_one_packet_is_no_success_yet() -> None:
     assert _check(idle, megaflow_of(BLOCKS[1])).conclusion is Conclusion.IN_HARDWARE
 
 
-def test_packets_that_go_astray_in_hardware_meet_no_requirement() -> None:
+def test_misdelivered_packets_in_hardware_meet_no_requirement() -> None:
     astray = megaflow_of(BLOCKS[0], actions="set(eth(dst=02:00:00:00:00:77)),p1")
     assert _check(astray).conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
 

@@ -1,4 +1,4 @@
-"""Rules of other programs in traffic control: which blocks they meet before the rules of Open vSwitch."""
+"""Rules of other programs in traffic control: packets of which blocks match them before the rules of Open vSwitch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _found(rule: TcFilter, *own: TcFilter, device: str = "p0") -> tuple[Preempti
         ({"ip_proto": "udp", "dst_port": 54}, 0),
     ],
 )
-def test_the_blocks_that_a_rule_meets(keys: dict[str, Any], blocks: int) -> None:
+def test_the_blocks_that_a_rule_matches(keys: dict[str, Any], blocks: int) -> None:
     assert [len(rule.blocks) for rule in _found(_rule(keys), OWN)] == ([blocks] if blocks else [])
 
 
@@ -61,7 +61,7 @@ def test_protocols(protocol: str, is_met: bool) -> None:
     assert bool(_found(_rule({}, protocol=protocol, kind="matchall"), OWN)) is is_met
 
 
-def test_a_rule_behind_those_of_open_vswitch_is_none() -> None:
+def test_a_rule_after_those_of_open_vswitch_does_not_count() -> None:
     assert _found(_rule({}, pref=3), OWN) == ()
 
 
@@ -69,11 +69,11 @@ def test_without_rules_of_open_vswitch_any_comes_first() -> None:
     assert [rule.pref for rule in _found(_rule({}, pref=40000))] == [40000]
 
 
-def test_a_rule_that_continues_with_the_next_ones_is_none() -> None:
+def test_a_rule_that_continues_with_the_next_ones_does_not_count() -> None:
     assert _found(_rule({}, action="continue"), OWN) == ()
 
 
-def test_a_rule_of_another_port_is_none() -> None:
+def test_a_rule_of_another_port_does_not_count() -> None:
     assert _found(_rule({}), device="p1") == ()
 
 

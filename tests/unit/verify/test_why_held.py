@@ -60,7 +60,7 @@ def test_a_rule_that_the_nic_uses_is_in_hardware() -> None:
     ],
 )
 def test_a_rule_that_the_nic_does_not_use_is_no_refused_rule(phase: str, verdict: Verdict, cause: Cause) -> None:
-    """All of these were called `in hardware`, because the dump says `offloaded:yes`."""
+    """All of these were reported as in hardware, because the dump has `offloaded:yes`."""
     selection = _selection(phase)
     found = _diagnoses(selection)
     assert Counter(each.verdict for each in found) == {verdict: BLOCKS}

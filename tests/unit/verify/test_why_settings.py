@@ -92,7 +92,7 @@ def test_a_veth_is_no_port_of_an_eswitch() -> None:
     assert (reason.cause, reason.likelihood) == (Cause.NOT_ON_ESWITCH, Likelihood.CERTAIN)
 
 
-def test_a_port_of_which_something_is_in_hardware_is_on_an_eswitch_whatever_sysfs_says() -> None:
+def test_a_port_with_megaflows_in_hardware_is_on_an_eswitch_whatever_sysfs_shows() -> None:
     devices = (device("p0", switch_id=None), device("p1"))
     known = Evidence(host(devices=devices), in_hardware=frozenset((shape_of(megaflow("offloaded:yes, dp:tc")),)))
     assert list(setting_reasons(case(evidence=known))) == []

@@ -66,17 +66,17 @@ def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, t
     assert received == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
 
 
-def test_on_a_terminal_the_command_sees_one_of_that_size(machine: VirtualMachine) -> None:
+def test_on_a_terminal_the_command_gets_one_of_that_size(machine: VirtualMachine) -> None:
     command = GuestCommand(("sh", "-c", "stty size"), terminal=(33, 101))
     received = list(conversation(machine, command, stdin="", timeout_s=30.0))
     assert received == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
 
 
-def test_what_takes_too_long_is_given_up_and_killed(machine: VirtualMachine, tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_killed(machine: VirtualMachine, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     with pytest.raises(CommandTimeout):
         run_inside(machine, ["sh", "-c", f"echo $$ > {mark}; exec sleep 600"], timeout_s=2.0)
-    # The same port takes the next command; by then the one before is dead.
+    # The same port takes the next command; by then the earlier one has ended.
     assert run_inside(machine, ["true"]).exit_code == 0
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)

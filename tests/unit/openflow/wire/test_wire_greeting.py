@@ -79,7 +79,7 @@ def test_a_port_is_up_with_a_link_and_unless_set_down() -> None:
 
 
 def test_a_name_cut_within_a_character_can_be_shown() -> None:
-    """Open vSwitch cuts names after 15 bytes, whatever they spell."""
+    """Open vSwitch cuts names after 15 bytes, also within a character."""
     name = ("x" * 14 + "é").encode()[:15]
     body = bytes(8) + bytes.fromhex("00000001 0028 0000 020000000001 0000") + name.ljust(16, b"\0") + bytes(8)
     wanted = Port(1, "x" * 14 + "\\xc3", 0x020000000001)

@@ -105,7 +105,7 @@ def test_offload_in_effect(case: DoctorCase, state: CheckState) -> None:
     assert only(openvswitch.check_offload_in_effect, case).state is state
 
 
-def test_offload_that_waits_for_a_restart_asks_for_it() -> None:
+def test_offload_that_waits_for_a_restart_suggests_it() -> None:
     row = only(openvswitch.check_offload_in_effect, with_daemon(offload=OFF))
     assert row.needs_restart
     assert not row.has_safe_fix

@@ -88,7 +88,7 @@ def test_multiport_does_not_matter_from_wire_to_host() -> None:
         ({"p1": 9000}, {"p0": CheckState.OK, "p1": CheckState.OK}),
     ],
 )
-def test_mtu_of_the_way_out(changes: dict[str, int], expected: dict[str, CheckState]) -> None:
+def test_mtu_of_the_egress_ports(changes: dict[str, int], expected: dict[str, CheckState]) -> None:
     devices = {name: replace(d, mtu=changes.get(name, d.mtu)) for name, d in DEVICES.items()}
     assert states(nic.check_mtu, with_host(devices=devices)) == expected
 
