@@ -94,7 +94,8 @@ class Tab:
 
     async def open(self, url: str) -> None:
         await self.ask("Page.navigate", url=url)
-        await self.until("document.readyState === 'complete'")
+        # The page of before is complete, too.
+        await self.until("document.readyState === 'complete' && document.URL !== 'about:blank'")
 
     async def until(self, condition: str) -> None:
         """Wait until a JavaScript expression holds."""
