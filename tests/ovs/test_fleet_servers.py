@@ -81,6 +81,23 @@ def test_the_server_that_died_is_started_beside_the_one_that_runs(fleet: Fleet, 
     assert other.pid.read_text() == before
 
 
+def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: Path) -> None:
+    """`xenoovs was not running`, with exit status 0."""
+    directory, host = tmp_path / "store", loopback(1, NETWORK + 5)
+    ports = ("--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
+    assert fleet("init", directory).status == fleet("server", directory, *ports).status == 0
+    hung = files_of(directory, StoreDatabase.FLEET)
+    pid = int(hung.pid.read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said = fleet("server", directory, "--stop")
+        assert (said.status, said.out) == (1, "stopped xenoovs_state\n")
+        assert f"xenoovs (process {pid}) does not answer, as with a disk that hangs; it ends as soon as" in said.err
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: not is_running(hung), "its end")
+
+
 def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: Path) -> None:
     hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
     directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import re
+import signal
 import socket
 import stat
 import tempfile
@@ -380,8 +381,6 @@ def start_server(
         tls.context()
     if is_running(files):
         raise StoreError(f"{files.name} runs already (see {files.pid}); stop it with --stop")
-    for port in listen:
-        _check_free(port)
     if source:
         parse_remotes(source, tls)
         files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -389,6 +388,8 @@ def start_server(
         raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
     else:
         _check_cluster(files, tls)
+    for port in listen:
+        _check_free(port)
     _check_private(files.directory)
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
     files.socket.unlink(missing_ok=True)
@@ -516,9 +517,13 @@ def _check_free(port: StorePort) -> None:
         raise StoreError(f"{port.remote} {reason}; choose another address or port") from None
 
 
+_HANGS = -signal.SIGALRM
+"""What ends ovs-appctl(8) at the end of -T: the server took the connection, and does not answer."""
+
+
 def is_running(files: ServerFiles) -> bool:
-    """Return whether a server answers at its control socket."""
-    return try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "version"]).exit_code == 0
+    """Return whether a server has its control socket open, also one that does not answer."""
+    return try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "version"]).exit_code in (0, _HANGS)
 
 
 def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
@@ -529,12 +534,17 @@ def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     start.
 
     Raises:
-        StoreError: It does not end in time.
+        StoreError: It does not answer, or does not end in time.
     """
     pid = _pid(files)
     if try_run(["ovsdb-tool", "db-is-clustered", str(files.database)]).exit_code == 0:
         try_run(["ovs-appctl", "-T", "30", "-t", str(files.control), "ovsdb-server/compact"])
-    done = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "exit"])
+    done = try_run(["ovs-appctl", "-T", "10", "-t", str(files.control), "exit"])
+    if done.exit_code == _HANGS:
+        raise StoreError(
+            f"{files.name} (process {pid}) does not answer, as with a disk that hangs; it ends as soon as it can, or "
+            f"with `kill -9 {pid}`"
+        )
     if done.exit_code != 0:
         return False
     end_s = time.monotonic() + patience_s

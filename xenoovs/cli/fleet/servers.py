@@ -175,8 +175,15 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
 
 
 def _stop(*files: ServerFiles) -> int:
+    problem: StoreError | None = None
     for each in files:
-        echo(f"stopped {each.name}" if stop_server(each) else f"{each.name} was not running")
+        try:
+            echo(f"stopped {each.name}" if stop_server(each) else f"{each.name} was not running")
+        except StoreError as error:
+            # The other one is stopped all the same.
+            problem = problem or error
+    if problem is not None:
+        raise problem
     return 0
 
 
