@@ -158,8 +158,8 @@ def _with_health(text: str) -> str:
 
 def _run(profile: Profile, arguments: list[object], *, expected: int = 0) -> None:
     """Run a command of `xenoovs` in this process; raises RuntimeError for another exit status than `expected`."""
-    said, status = StringIO(), None
-    with patch.object(sys, "argv", ["xenoovs", *map(str, arguments)]), redirect_stdout(said), profile.installed():
+    output, status = StringIO(), None
+    with patch.object(sys, "argv", ["xenoovs", *map(str, arguments)]), redirect_stdout(output), profile.installed():
         profile.is_counting = True
         try:
             run_module("xenoovs", run_name="__main__")
@@ -168,7 +168,7 @@ def _run(profile: Profile, arguments: list[object], *, expected: int = 0) -> Non
         finally:
             profile.is_counting = False
     if status != expected:
-        raise RuntimeError(f"xenoovs {arguments[0]} ended with {status}:\n{said.getvalue()}")
+        raise RuntimeError(f"xenoovs {arguments[0]} ended with {status}:\n{output.getvalue()}")
 
 
 def files_of(journey: str, checkout: Path) -> list[str]:

@@ -54,8 +54,8 @@ def _topic(topic: Topic) -> Iterator[str]:
 def _rows(rows: Iterable[TableRow]) -> Iterator[str]:
     order = {profile: number for number, profile in enumerate(Profile)}
     for row in sorted(rows, key=lambda row: (order[row.profile], row.first or OLDEST)):
-        said = f"`{row.message.strip()}`" if row.message else ""
-        cells = (row.profile.value, _versions(row), row.offload.value, row.text, row.source, said)
+        message = f"`{row.message.strip()}`" if row.message else ""
+        cells = (row.profile.value, _versions(row), row.offload.value, row.text, row.source, message)
         yield f"| {' | '.join(cells)} |"
 
 

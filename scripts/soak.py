@@ -88,8 +88,8 @@ def differences(bridge: DummyBridge, config: Path) -> list[str]:
     """The flows are those of the last config, and each block that a packet met has one megaflow."""
     until_s = time.monotonic() + _PATIENCE_S
     while True:
-        said = try_run([_XENOOVS, "plan", str(config), "--db", bridge.ovs.db], timeout_s=60)
-        if said.exit_code == 0 or time.monotonic() > until_s:
+        plan = try_run([_XENOOVS, "plan", str(config), "--db", bridge.ovs.db], timeout_s=60)
+        if plan.exit_code == 0 or time.monotonic() > until_s:
             break
         time.sleep(0.5)
     bridge.settle()
@@ -101,8 +101,8 @@ def differences(bridge: DummyBridge, config: Path) -> list[str]:
     bridge.send("p0", packets)
     megaflows = sum("eth_type(0x0800)" in line for line in bridge.megaflows())
     blocks = sum(f"table={Stage.BALANCE.table}," in line for line in bridge.dump_flows(version="OpenFlow14"))
-    print(f"{blocks} blocks, {megaflows} megaflows; plan ended with {said.exit_code}")
-    wrong = [] if said.exit_code == 0 else [f"the bridge differs from the config: {said.stdout}"]
+    print(f"{blocks} blocks, {megaflows} megaflows; plan ended with {plan.exit_code}")
+    wrong = [] if plan.exit_code == 0 else [f"the bridge differs from the config: {plan.stdout}"]
     return [*wrong, *([] if megaflows == blocks else [f"{megaflows} megaflows of {blocks} blocks"])]
 
 

@@ -495,8 +495,8 @@ class CommandFailed(SwitchError):
 
     def __init__(self, *, argv: Iterable[str], exit_code: int, stdout: str, stderr: str) -> None:
         self.argv, self.exit_code, self.stdout, self.stderr = tuple(argv), exit_code, stdout, stderr
-        said = stderr.strip() or stdout.strip() or "no output"
-        super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {said}")
+        message = stderr.strip() or stdout.strip() or "no output"
+        super().__init__(f"`{' '.join(self.argv)}` failed with status {exit_code}: {message}")
 
 
 class CommandMissing(SwitchError):

@@ -65,8 +65,8 @@ def _wait_for_flows(ovs: PrivateOvs) -> None:
     begun_s = time.monotonic()
     while time.monotonic() < begun_s + _PATIENCE_S:
         argv = ["ovs-ofctl", "dump-aggregate", f"unix:{ovs.directory / 'ovsbr1.mgmt'}"]
-        said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-        if int(said.rsplit("flow_count=", 1)[1]) >= _SERVICES * _BACKENDS:
+        output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+        if int(output.rsplit("flow_count=", 1)[1]) >= _SERVICES * _BACKENDS:
             return
         time.sleep(1)
     raise RuntimeError(f"the agent has not installed its flows within {_PATIENCE_S:g} s")

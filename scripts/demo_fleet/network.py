@@ -160,6 +160,6 @@ def dpus_of(place: Place, flows: Sequence[Flow] = FLOWS) -> dict[Flow, str]:
     """Ask the kernel of the router which DPU the packets of each flow take (ip-route(8), get)."""
     asked = [f"route get {VIP} from {flow.client} iif cl ipproto udp sport {flow.port} dport {PORT}" for flow in flows]
     text = "".join(f"{line}\n" for line in asked)
-    said = run(["ip", "-n", place.namespace("router"), "-batch", "-"], stdin=text).stdout
-    answers = [words[words.index("dev") + 1] for line in said.splitlines() if "dev" in (words := line.split())]
+    output = run(["ip", "-n", place.namespace("router"), "-batch", "-"], stdin=text).stdout
+    answers = [words[words.index("dev") + 1] for line in output.splitlines() if "dev" in (words := line.split())]
     return dict(zip(flows, answers, strict=True))

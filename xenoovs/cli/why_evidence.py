@@ -127,8 +127,8 @@ def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple
         evidence = replace(evidence, refusals=parse_refusals(read_log(process)))
     if _should_listen(inquiry, selection, evidence):
         try:
-            said = OffloadLog(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
-            evidence = replace(evidence, refusals=(*parse_refusals(said), *evidence.refusals))
+            output = OffloadLog(inquiry.endpoint).listen(seconds=inquiry.listen_s, reinstall=inquiry.reinstall)
+            evidence = replace(evidence, refusals=(*parse_refusals(output), *evidence.refusals))
         except SwitchError as error:
             notes = (*notes, str(error))
     return evidence, notes

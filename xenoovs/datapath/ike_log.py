@@ -131,10 +131,10 @@ class _LogReader:
         self._identities = dict[str, tuple[str, str]]()
 
     def read_charon(self, at: str, line: str) -> None:
-        said = _OF_THREAD.match(line)
-        if said is None:
+        found = _OF_THREAD.match(line)
+        if found is None:
             return
-        thread, text = said["thread"], said["text"]
+        thread, text = found["thread"], found["text"]
         received, identities = _RECEIVED.match(text), _IDENTITIES.match(text)
         if received is not None:
             self._peers[thread] = received["peer"]
@@ -162,12 +162,12 @@ class _LogReader:
         return _failure(at, text, _CHARON)
 
     def read_pluto(self, at: str, line: str) -> None:
-        said = _OF_CONNECTION.match(line)
-        failure = None if said is None else _failure(at, said["text"], _PLUTO)
-        if said is not None and failure is not None:
-            self._note(said["port"], failure)
-        elif said is not None and _DONE.match(said["text"]):
-            self.failures.pop(said["port"], None)
+        found = _OF_CONNECTION.match(line)
+        failure = None if found is None else _failure(at, found["text"], _PLUTO)
+        if found is not None and failure is not None:
+            self._note(found["port"], failure)
+        elif found is not None and _DONE.match(found["text"]):
+            self.failures.pop(found["port"], None)
 
     def _note(self, peer: str, failure: IkeFailure) -> None:
         before = self.failures.get(peer)

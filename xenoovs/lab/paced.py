@@ -100,5 +100,5 @@ def _read_lines(program: _Program, lines: Queue[bytes | None]) -> None:
 
 
 def _last_words(program: _Program) -> str:
-    said = b"" if program.stderr is None else program.stderr.read()
-    return said.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"
+    message = b"" if program.stderr is None else program.stderr.read()
+    return message.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"

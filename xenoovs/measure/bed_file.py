@@ -176,8 +176,8 @@ class _BedReader:
         self.required(node, path, keys, ("host", interface))
         driver = self.text(keys["driver"], f"{path}.driver") if "driver" in keys else TCPREPLAY
         if driver not in (TCPREPLAY, PKTGEN):
-            said = _DRIVERS.get(driver, f"{driver!r} is not known; use tcpreplay or pktgen")
-            self.add(keys["driver"], f"{path}.driver", said)
+            message = _DRIVERS.get(driver, f"{driver!r} is not known; use tcpreplay or pktgen")
+            self.add(keys["driver"], f"{path}.driver", message)
         host = self.host(keys["host"], f"{path}.host") if "host" in keys else None
         names: Sequence[yaml.Node] = ()
         if interface in keys:

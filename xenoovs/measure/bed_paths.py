@@ -110,8 +110,8 @@ def _kinds(bed: Bed) -> dict[str, PathKind]:
     if bed.kind is BedKind.LAB:
         return dict.fromkeys(ports, PathKind.SOFTWARE)
     script = 'for port; do echo "$port $(cat "/sys/class/net/$port/phys_port_name" 2>/dev/null)"; done'
-    said = bed.dpu.run("sh", "-c", script, "sh", *ports).stdout
-    names = dict(line.split(" ", 1) for line in said.splitlines())
+    output = bed.dpu.run("sh", "-c", script, "sh", *ports).stdout
+    names = dict(line.split(" ", 1) for line in output.splitlines())
     return {
         port: kind
         for port, name in names.items()

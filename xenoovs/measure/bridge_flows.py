@@ -76,5 +76,5 @@ def _ofctl(dpu: Station, bridge: str, *arguments: str, stdin: str = "") -> str:
     try:
         return dpu.run(*_OFCTL, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S).stdout
     except CommandFailed as failed:
-        said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-        raise MeasureError(f"flows of bridge {bridge} cannot be changed: {said[-1]}") from None
+        lines = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+        raise MeasureError(f"flows of bridge {bridge} cannot be changed: {lines[-1]}") from None

@@ -70,8 +70,8 @@ def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> lis
                 needs = machine_needs(kind, driver=role.driver, experiments=experiments)
                 text = station.run("sh", "-c", script_of(role, needs, is_dpu=kind == "dpu")).stdout
             except CommandFailed as failed:
-                said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-                found.append(BedFinding(role.role, f"commands do not run in {role.host.text}: {said[-1]}", ""))
+                lines = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+                found.append(BedFinding(role.role, f"commands do not run in {role.host.text}: {lines[-1]}", ""))
                 continue
             except XenoovsError as error:
                 found.append(BedFinding(role.role, str(error), ""))

@@ -47,8 +47,8 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
         try:
             text = place.run(["sh", "-c", script]).stdout
         except CommandFailed as failed:
-            said = failed.stderr.strip().splitlines() or ["no reason"]
-            raise MeasureError(f"counters on {place.name} cannot be read: {said[-1]}") from None
+            lines = failed.stderr.strip().splitlines() or ["no reason"]
+            raise MeasureError(f"counters on {place.name} cannot be read: {lines[-1]}") from None
         found.update(parse_counts(text))
     return found
 

@@ -109,10 +109,10 @@ class DesignsExperiment:
         receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
         argv = ["python3", "-I", "-c", _ARRIVAL_SOURCE, bed.generator.netns, bed.generator.interface, *receivers]
         try:
-            said = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
+            output = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
         except CommandFailed as failed:
             raise MeasureError(f"first packets cannot be measured: {failed.stderr.strip()}") from None
-        found: list[float | None] = json.loads(said.stdout)
+        found: list[float | None] = json.loads(output.stdout)
         arrived = [round(each, 3) for each in found if each is not None]
         return arrived, len(found) - len(arrived)
 

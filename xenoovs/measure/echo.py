@@ -158,8 +158,8 @@ def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
 def _port_of(program: RemoteCommand, station: Station) -> int:
     for line in program.lines(_ANSWER_TIMEOUT_S):
         return int(line)
-    said = " ".join(program.errors) or program.reason or "it says nothing"
-    raise MeasureError(f"the echo server on {station.place.name} ({station.role}) does not start: {said}")
+    reason = " ".join(program.errors) or program.reason or "it says nothing"
+    raise MeasureError(f"the echo server on {station.place.name} ({station.role}) does not start: {reason}")
 
 
 @contextmanager
@@ -184,13 +184,13 @@ def _ask(bed: Bed, server: _EchoServer, *, size: int, messages: int, limit_s: fl
     source = bed.client.address or str(client_address(bed, ip_address(server.address)))
     argv = ["ask", source, server.address, str(server.port), str(size), str(messages), str(limit_s)]
     try:
-        said = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
+        output = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
     except CommandFailed as failed:
         raise MeasureError(
             f"no TCP echo of {size} bytes from {server.address} port {server.port} to {source}: "
             f"{failed.stderr.strip()}; see whether the client has a route to that address by the dpu"
         ) from None
-    times: list[float] = json.loads(said.stdout)
+    times: list[float] = json.loads(output.stdout)
     return times
 
 

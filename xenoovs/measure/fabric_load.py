@@ -29,8 +29,8 @@ def wait_for(program: RemoteCommand, what: str) -> str:
     """Return the first line of a program. Raises MeasureError when it ends before, or prints nothing."""
     for line in program.lines(_START_TIMEOUT_S):
         return line
-    said = " ".join(program.errors) or program.reason or "it says nothing"
-    raise MeasureError(f"{what} does not start: {said}")
+    reason = " ".join(program.errors) or program.reason or "it says nothing"
+    raise MeasureError(f"{what} does not start: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,8 @@ class RunningLoad:
             raise
         took_s = time.monotonic() - self._begun_s
         if (found := self.counted(done.stdout)) is None or done.exit_code != 0:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or ["it gave no reason"]
-            raise MeasureError(f"the generator ended with status {done.exit_code}: {said[-1]}")
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it gave no reason"]
+            raise MeasureError(f"the generator ended with status {done.exit_code}: {lines[-1]}")
         sent, seconds_s = found
         if seconds_s <= took_s + _CLOCK_SLACK_S and seconds_s > 0:
             return GeneratorResult(sent, seconds_s)

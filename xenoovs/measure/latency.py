@@ -112,8 +112,8 @@ class LatencyExperiment:
         argv = ["python3", "-I", "-c", _SOURCE.read_text()]
         done = bed.client.try_run(*argv, stdin=f"{json.dumps(job)}\n", timeout_s=requests / _REQUESTS_PPS + _TIMEOUT_S)
         if done.exit_code:
-            said = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
-            raise MeasureError(f"the client on {bed.client.place.name} ended: {said[-1]}")
+            lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
+            raise MeasureError(f"the client on {bed.client.place.name} ended: {lines[-1]}")
         answers: dict[str, object] = json.loads(done.stdout)
         if answers["error"]:
             raise MeasureError(

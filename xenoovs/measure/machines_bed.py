@@ -159,6 +159,6 @@ def _facts(station: Station, script: str) -> dict[str, str]:
     try:
         text = station.run("sh", "-c", script).stdout
     except CommandFailed as failed:
-        said = failed.stderr.strip().splitlines() or ["no reason"]
-        raise MeasureError(f"the {station.role} on {station.place.name} cannot be asked: {said[-1]}") from None
+        lines = failed.stderr.strip().splitlines() or ["no reason"]
+        raise MeasureError(f"the {station.role} on {station.place.name} cannot be asked: {lines[-1]}") from None
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

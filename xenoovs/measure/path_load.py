@@ -221,15 +221,15 @@ class PathBench:
         reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
         try:
             if next(reflector.lines(_ANSWER_TIMEOUT_S), "") != "ready":
-                said = " ".join(reflector.errors) or reflector.reason or "it says nothing"
-                raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {said}")
+                reason = " ".join(reflector.errors) or reflector.reason or "it says nothing"
+                raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {reason}")
             argv = ["python3", "-I", "-c", _PROGRAM, "ask", asker.interface, outward]
-            said = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
+            output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
         except CommandFailed as failed:
             raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None
         finally:
             reflector.end()
-        times: list[float] = json.loads(said)
+        times: list[float] = json.loads(output)
         return times
 
     def _request(self, path: BedPath, direction: PathDirection) -> str:
@@ -262,18 +262,18 @@ def _trials(
     senders = [load.path.sender(bed, load.direction).role for load in loads]
     for load, result, sender in zip(loads, done, senders, strict=True):
         receiver = load.path.receiver(bed, load.direction).role
-        said = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
+        total = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
         counted = window.after[sender].tx - window.before[sender].tx
         alone = senders.count(sender) == 1
         sent = counted if alone else result.sent
-        part = 1.0 if alone else result.sent / max(1, said)
+        part = 1.0 if alone else result.sent / max(1, total)
         received = window.after[receiver].rx - window.before[receiver].rx
         took = window.last[sender].at_s - window.first[sender].at_s
         seconds_s = window.last[receiver].at_s - window.first[receiver].at_s
         suspect = [*late, *result.suspect]
-        if abs(said - counted) > _FEW_FRAMES + _OTHER_SHARE * counted:
+        if abs(total - counted) > _FEW_FRAMES + _OTHER_SHARE * counted:
             suspect.append(
-                f"the generators on {sender} say that they sent {said} frames, its interface counted {counted}: other "
+                f"the generators on {sender} say that they sent {total} frames, its interface counted {counted}: other "
                 "traffic left there, or frames were lost before the cable"
             )
         if received > sent + _FEW_FRAMES + _OTHER_SHARE * sent:

@@ -48,8 +48,8 @@ class KernelGenerator:
 
 def _counted(text: str) -> tuple[int, float] | None:
     try:
-        said = json.loads(text)
-        return int(said["sent"]), float(said["seconds_s"])
+        output = json.loads(text)
+        return int(output["sent"]), float(output["seconds_s"])
     except (ValueError, KeyError, TypeError):
         return None
 

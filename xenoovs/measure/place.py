@@ -218,8 +218,8 @@ class Place:
             del self._commands[command._number]
 
     def _lost(self) -> MeasureError:
-        said = printable(self._transport.last_words())
-        return MeasureError(f"{self.name}: {said}" if said else f"{self.name} has ended the connection")
+        reason = printable(self._transport.last_words())
+        return MeasureError(f"{self.name}: {reason}" if reason else f"{self.name} has ended the connection")
 
 
 # Ways to a machine.
@@ -260,8 +260,8 @@ class _Pipes:
 
     def last_words(self) -> str:
         _, errors = self._child.communicate(timeout=_END_TIMEOUT_S)
-        said = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
-        return said[-1] if said else f"`{self._program}` ended with status {self._child.returncode}"
+        lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else f"`{self._program}` ended with status {self._child.returncode}"
 
     def close(self) -> None:
         with suppress(OSError):

@@ -90,8 +90,8 @@ class SwitchCounters:
         bridge = self._bed.balancer.uplinks.bridge
         done = self._bed.dpu.try_run("sh", "-c", _SCRIPT, "sh", bridge, self._filter, ports, timeout_s=_TIMEOUT_S)
         if done.exit_code != 0:
-            said = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
-            raise MeasureError(f"the counters of {bridge} on {self._bed.dpu.place.name} cannot be read: {said[-1]}")
+            lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
+            raise MeasureError(f"the counters of {bridge} on {self._bed.dpu.place.name} cannot be read: {lines[-1]}")
         return parse_switch_counts(done.stdout)
 
     def frames_since(self, before: SwitchCounts, *, received: int) -> SwitchedFrames:

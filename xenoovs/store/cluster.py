@@ -231,21 +231,21 @@ def _gap(files: ServerFiles) -> str:
     A server that could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log
     shows this.
     """
-    said = ""
+    output = ""
     # What is written meanwhile may be read in part.
     for _ in range(_READINGS):
         try:
             done = try_run(["ovsdb-tool", "check-cluster", str(files.database)])
         except XenoovsError:
             return ""
-        before, said = said, done.stderr.strip().removeprefix(f"ovsdb-tool: {files.database}: ")
+        before, output = output, done.stderr.strip().removeprefix(f"ovsdb-tool: {files.database}: ")
         if done.exit_code == 0:
             return ""
-        if said == before:
+        if output == before:
             break
-    return said
+    return output
 
 
 def _cluster_status(files: ServerFiles, database: StoreDatabase) -> ClusterStatus | None:
-    said = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", database.value])
-    return parse_cluster_status(said.stdout) if said.exit_code == 0 else None
+    output = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", database.value])
+    return parse_cluster_status(output.stdout) if output.exit_code == 0 else None

@@ -283,9 +283,9 @@ def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str,
     _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
 
 
-def _require_done(said: str) -> None:
+def _require_done(output: str) -> None:
     """Raises StoreError for a refusal, which neither program reports by its exit status."""
-    answer = json.loads(said)
+    answer = json.loads(output)
     # That of the request as a whole is no list.
     results = answer if isinstance(answer, list) else [answer]
     for error in (each for each in results if each is not None and "error" in each):
@@ -423,11 +423,11 @@ def start_server(
 
 def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
     """Raises StoreError for a server that talks to others without TLS, or has no certificate for it."""
-    said = try_run(["ovsdb-tool", "db-local-address", str(files.database)])
-    if said.exit_code != 0:
+    output = try_run(["ovsdb-tool", "db-local-address", str(files.database)])
+    if output.exit_code != 0:
         # It stands alone.
         return
-    address = said.stdout.strip()
+    address = output.stdout.strip()
     method, _, rest = address.partition(":")
     if method == "ssl" and tls is None:
         raise StoreError(f"{files.name} talks to its cluster at {address}: {_GIVE_TLS}")

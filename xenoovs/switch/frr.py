@@ -102,16 +102,16 @@ def _vtysh(*commands: str) -> str:
     except SwitchError as error:
         raise FrrUnavailable(str(error)) from None
     if done.exit_code:
-        said = (f"{done.stderr}\n{done.stdout}").strip().splitlines() or [f"status {done.exit_code}"]
-        raise FrrUnavailable(_advised(said[0].strip()))
+        lines = (f"{done.stderr}\n{done.stdout}").strip().splitlines() or [f"status {done.exit_code}"]
+        raise FrrUnavailable(_advised(lines[0].strip()))
     return done.stdout
 
 
-def _advised(said: str) -> str:
-    if "bgpd is not running" in said:
+def _advised(message: str) -> str:
+    if "bgpd is not running" in message:
         return "bgpd is not running; set `bgpd=yes` in /etc/frr/daemons and restart FRR"
-    if "ermission denied" in said:
-        return f"vtysh: {said}; run as root, or as a member of the group frrvty"
-    if "failed to connect" in said:
+    if "ermission denied" in message:
+        return f"vtysh: {message}; run as root, or as a member of the group frrvty"
+    if "failed to connect" in message:
         return "FRR does not run (vtysh connects to no daemon); start it: `systemctl start frr`"
-    return f"vtysh: {said}"
+    return f"vtysh: {message}"

@@ -37,8 +37,8 @@ class Netns:
         except CommandTimeout:
             return Unknown(f"`{' '.join(argv)}` did not end within {span(_TIMEOUT_S)}")
         except CommandFailed as failed:
-            said = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-            return Unknown(f"`{' '.join(argv)}`: {said[-1]}")
+            lines = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
+            return Unknown(f"`{' '.join(argv)}`: {lines[-1]}")
 
     def read(self, argv: tuple[str, ...], parse: Callable[[str], Fact[T]]) -> Fact[T]:
         """What the command prints, as `parse` reads it; text that it refuses is Unknown."""

@@ -56,7 +56,7 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     env: Mapping[str, str] | None = None,
 ) -> Completed:
-    """Run to the end and return what it said. `env` is added to the environment of this process.
+    """Run to the end and return its status and output. `env` is added to the environment of this process.
 
     Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed (status other than 0).
     """

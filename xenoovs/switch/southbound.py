@@ -33,7 +33,7 @@ def read_logical_flows(
     # A follower of a cluster has them too; this saves the leader the load.
     options = (f"--db={remote}", f"--timeout={timeout_s}", "--no-leader-only", "--uuid")
     try:
-        said = run(["ovn-sbctl", *options, "lflow-list", *wanted], timeout_s=timeout_s + 5)
+        output = run(["ovn-sbctl", *options, "lflow-list", *wanted], timeout_s=timeout_s + 5)
     except CommandMissing:
         return Unknown("ovn-sbctl is not installed")
     except CommandTimeout:
@@ -44,4 +44,4 @@ def read_logical_flows(
             return Unknown(f"{remote} did not answer within {timeout_s} s")
         lines = [line for line in failed.stderr.splitlines() if line.strip()]
         return Unknown(lines[-1].strip() if lines else f"ovn-sbctl ended with {failed.exit_code}")
-    return parse_logical_flows(said.stdout)
+    return parse_logical_flows(output.stdout)

@@ -83,15 +83,15 @@ def _broken_connection(stderr: str) -> str | None:
     return found[1] if found else None
 
 
-def unreachable(target: str, said: str) -> SwitchUnreachable:
+def unreachable(target: str, message: str) -> SwitchUnreachable:
     """What to do about an error of the system that stands between us and Open vSwitch, by its text in strerror(3)."""
-    reason = explain(said)
+    reason = explain(message)
     return SwitchUnreachable(target=target, reason=reason, commands=(_START_COMMAND,) if _START in reason else ())
 
 
-def explain(said: str) -> str:
+def explain(message: str) -> str:
     """The same as words."""
-    return _REASONS.get(said, said)
+    return _REASONS.get(message, message)
 
 
 def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, lines: Sequence[str]) -> SwitchError:

@@ -89,9 +89,9 @@ def _show_at_once(place: Netns, places: Iterable[str]) -> dict[str, str]:
     wanted = list(places)
     if len(wanted) < 2:
         return {}
-    said = place.ask(*_SHOW, "-batch", "-", stdin="".join(f"filter show {where}\n" for where in wanted))
+    filters = place.ask(*_SHOW, "-batch", "-", stdin="".join(f"filter show {where}\n" for where in wanted))
     # One line each, unless an old release prints other text inside JSON.
-    lines = [] if isinstance(said, Unknown) else said.splitlines()
+    lines = [] if isinstance(filters, Unknown) else filters.splitlines()
     return dict(zip(wanted, lines, strict=True)) if len(lines) == len(wanted) else {}
 
 
@@ -129,8 +129,10 @@ def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: It
 def _filters(place: Netns, ports: Iterable[str]) -> dict[str, Fact[tuple[TcFilter, ...]]]:
     places = {port: _ingress_of(port) for port in ports}
     texts = _show_at_once(place, places.values())
-    said = {port: texts[where] if where in texts else place.ask(*_show(where)) for port, where in places.items()}
-    return {port: text if isinstance(text, Unknown) else understood(text, parse_tc_json) for port, text in said.items()}
+    filters = {port: texts[where] if where in texts else place.ask(*_show(where)) for port, where in places.items()}
+    return {
+        port: text if isinstance(text, Unknown) else understood(text, parse_tc_json) for port, text in filters.items()
+    }
 
 
 def _judge(before: Fact[tuple[TcFilter, ...]], after: Fact[tuple[TcFilter, ...]], alive: set[str]) -> Fact[TcRules]:

@@ -214,5 +214,5 @@ def _advised(reason: str) -> str:
 
 
 def _reason(done: Completed) -> str:
-    said = done.stderr.strip().splitlines() if done.exit_code else []
-    return said[0] if said else f"status {done.exit_code}" if done.exit_code else ""
+    lines = done.stderr.strip().splitlines() if done.exit_code else []
+    return lines[0] if lines else f"status {done.exit_code}" if done.exit_code else ""

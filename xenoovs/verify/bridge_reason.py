@@ -41,9 +41,9 @@ class ReasonFinder:
 
         The order: the reason of the datapath, the slow path, the kind of datapath, the kernel, the offload table.
         """
-        said = reason_of(megaflow)
-        if said:
-            return said
+        reason = reason_of(megaflow)
+        if reason:
+            return reason
         if verdict is Verdict.SW and any(name == MINIFLOW for name, _ in megaflow.extra):
             return _USERSPACE
         if verdict not in _EXPLAINED:

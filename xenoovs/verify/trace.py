@@ -189,33 +189,33 @@ def parse_visited(text: str) -> tuple[VisitedFlow, ...]:
     # Column and index of the flows around a line; None: no flow matched there.
     around, bridges = list[tuple[int, int]](), list[tuple[int, str]]()
     for line in _NEXT_PASS.split(text, maxsplit=1)[0].splitlines():
-        said = line.lstrip()
-        column = len(line) - len(said)
-        if said.startswith(_END):
+        entry = line.lstrip()
+        column = len(line) - len(entry)
+        if entry.startswith(_END):
             break
         # Behind a patch port or a tunnel, the flows of another bridge stand further right.
-        bridges = [each for each in bridges if each[0] <= column] if said else bridges
-        if found := _BRIDGE.fullmatch(said):
+        bridges = [each for each in bridges if each[0] <= column] if entry else bridges
+        if found := _BRIDGE.fullmatch(entry):
             bridges.append((column, found[1]))
             continue
-        flow = _visited(said, bridges[-1][1] if bridges else "")
-        if flow is not None or _NO_MATCH.fullmatch(said):
+        flow = _visited(entry, bridges[-1][1] if bridges else "")
+        if flow is not None or _NO_MATCH.fullmatch(entry):
             # Numbers of tables are right-aligned in two columns. The actions left of a resumed flow are beside it.
-            start = column - 1 if said[1:2] == "." or said.startswith("unroll") else column
+            start = column - 1 if entry[1:2] == "." or entry.startswith("unroll") else column
             around = [each for each in around if each[0] < start] + [(start, len(visited))]
             visited.append(flow)
             continue
         around = [each for each in around if each[0] < column]
         owner = visited[around[-1][1]] if around else None
-        if owner is not None and said and not said.startswith(_NO_EFFECT) and not _TO_REGISTER.match(said):
-            visited[around[-1][1]] = replace(owner, actions=(*owner.actions, said))
+        if owner is not None and entry and not entry.startswith(_NO_EFFECT) and not _TO_REGISTER.match(entry):
+            visited[around[-1][1]] = replace(owner, actions=(*owner.actions, entry))
     return tuple(flow for flow in visited if flow is not None and flow.actions)
 
 
-def _visited(said: str, bridge: str) -> VisitedFlow | None:
-    if found := _RESUMED.fullmatch(said):
+def _visited(entry: str, bridge: str) -> VisitedFlow | None:
+    if found := _RESUMED.fullmatch(entry):
         return VisitedFlow(bridge, int(found[1]), int(found[2]), "", ())
-    found = _VISITED.fullmatch(said)
+    found = _VISITED.fullmatch(entry)
     if found is None:
         return None
     match = ", ".join(filter(None, (found[2], found[3])))

@@ -106,8 +106,8 @@ def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
     """Let one spine, or all of them, forward again. Raises LabError."""
     check_root(probe_host())
     healed = status.restore(lab, lab.fabric.spines if spine is None else (spine,))
-    said = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
-    output.show(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(said))
+    message = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
+    output.show(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(message))
 
 
 def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:

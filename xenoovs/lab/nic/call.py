@@ -129,14 +129,14 @@ def run_inside(
     Raises LabError when the guest ends meanwhile, CommandTimeout (the command is killed then) after `timeout_s` of
     silence.
     """
-    said = {kind: bytearray() for kind in FrameKind}
+    frames = {kind: bytearray() for kind in FrameKind}
     command = GuestCommand(tuple(argv))
     for kind, payload in conversation(
         machine, command, stdin=stdin, timeout_s=timeout_s, begin_timeout_s=begin_timeout_s
     ):
-        said[kind] += payload
-    output, error = (said[kind].decode(errors="backslashreplace") for kind in (FrameKind.OUTPUT, FrameKind.ERROR))
-    return Completed(tuple(argv), int(said[FrameKind.EXIT]), output, error)
+        frames[kind] += payload
+    output, error = (frames[kind].decode(errors="backslashreplace") for kind in (FrameKind.OUTPUT, FrameKind.ERROR))
+    return Completed(tuple(argv), int(frames[FrameKind.EXIT]), output, error)
 
 
 def conversation(

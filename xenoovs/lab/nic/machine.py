@@ -93,8 +93,8 @@ def unpacked_kernel() -> GuestKernel:
                 run(["apt-get", "update", "-qq"], timeout_s=_DOWNLOAD_TIMEOUT_S)
             return _download(_current_release())
         except CommandFailed as error:
-            said = error.stderr.strip() or error.stdout.strip()
-            raise LabError(f"no kernel from Debian's archive: {said}; see whether `apt-get update` works") from None
+            message = error.stderr.strip() or error.stdout.strip()
+            raise LabError(f"no kernel from Debian's archive: {message}; see whether `apt-get update` works") from None
 
 
 @contextmanager
@@ -170,9 +170,9 @@ def build_module(kernel: GuestKernel) -> Path:
                         shutil.copy(source, work)
                     run(["make", "-C", str(kernel.headers), f"M={work}", f"CC={COMPILER}", "modules"], timeout_s=300.0)
             except CommandFailed as error:
-                said = error.stderr.strip()[-2000:]
+                message = error.stderr.strip()[-2000:]
                 raise LabError(
-                    f"the emulated NIC's kernel module does not build for {kernel.release}: {said}"
+                    f"the emulated NIC's kernel module does not build for {kernel.release}: {message}"
                 ) from None
     return directory / "eswitch.ko"
 
