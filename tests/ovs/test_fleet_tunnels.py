@@ -115,6 +115,12 @@ def _kernel_dpu(directory: Path, store: FleetServers) -> Iterator[FleetDpu]:
         try_run(["ip", "netns", "delete", netns])
 
 
+def add_policy(netns: str) -> None:
+    """Do what an IKE daemon does for packets to the remote."""
+    ends = ("src", "192.168.77.1", "dst", "192.168.77.11", "proto", "udp", "dport", "6081", "dir", "out")
+    run(["ip", "-n", netns, "xfrm", "policy", "add", *ends, "tmpl", "proto", "esp", "mode", "transport"])
+
+
 def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_there(
     store: FleetServers, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
@@ -140,25 +146,21 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         assert SECRET not in fixed.out + fixed.err
         eventually(lambda: "no policy covers packets to 192.168.77.11" in store.fleet("status").out, "the policy lacks")
         assert encrypting.blocks() == before
-        policy = ("src", "192.168.77.1", "dst", "192.168.77.11", "proto", "udp", "dport", "6081", "dir", "out")
         assert encrypting.netns is not None
-        run(
-            [
-                "ip",
-                "-n",
-                encrypting.netns,
-                "xfrm",
-                "policy",
-                "add",
-                *policy,
-                "tmpl",
-                "proto",
-                "esp",
-                "mode",
-                "transport",
-            ]
-        )
+        add_policy(encrypting.netns)
         eventually(store.is_well, "all DPUs")
+        assert "output:gnv0-c0a84d0b" in behind(encrypting, "0d")
+
+        # The IKE daemon of this DPU ends (bug: as its blocks are those of the store, it went on unencrypted).
+        # It alone drops these packets, and the fleet knows why.
+        served = encrypting.blocks()
+        run(["ip", "-n", encrypting.netns, "xfrm", "policy", "flush"])
+        eventually(lambda: "output:gnv0-c0a84d0b" not in behind(encrypting, "0d"), "nothing unencrypted")
+        assert encrypting.blocks() == [block for block in served if "gnv0-c0a84d0b" not in block]
+        why = "packets to 192.168.77.11 would leave unencrypted: the config wants IPsec, and no policy covers them"
+        eventually(lambda: why in " ".join(store.fleet("status").out.split()), "the reason")
+        add_policy(encrypting.netns)
+        eventually(store.is_well, "all DPUs again")
         assert "output:gnv0-c0a84d0b" in behind(encrypting, "0d")
         assert SECRET in encrypting.bridge.ovs.vsctl("get", "interface", "gnv0-c0a84d0b", "options:psk")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from xenoovs.compile.drains import Draining
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
@@ -14,14 +16,22 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import remote_end_of
-from xenoovs.openflow.flow import Bundle, Flow, ObservedFlow, Output, service_of
+from xenoovs.openflow.flow import Bundle, Field, Flow, ObservedFlow, Output, SetField, service_of
 from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]
 """Flows by the text that a dump shows for them, by service id; 0: flows of no service."""
+
+
+Ends = frozenset[tuple[str, IPv4Address]]
+"""Ends of tunnels: port of the bridge and remote."""
+
+_MEMORY = frozenset((Stage.HOME.table, Stage.DRAIN_TARGET.table))
+"""Tables that no packet visits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,8 @@ class Target:
     Attributes:
         desired: What the decision meets; backends that cannot be reached are among the ejected.
         without: Ports that no flow can name; flows that would name them are left out of `texts`.
+        unsent: Tunnel ports and remotes to which packets would leave unencrypted; flows that would send there are left
+            out too. A decision that is stored elsewhere has clients for them all the same, whose packets are dropped.
     """
 
     desired: DesiredState
@@ -47,6 +59,7 @@ class Target:
     program: Program
     texts: Texts
     without: frozenset[str] = frozenset()
+    unsent: Ends = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +126,16 @@ class Change:
             yield replace(each, name=self.names[each.service_id]) if is_named else each
 
 
-def texts_of(program: Program, *, without: frozenset[str], like: Target | None = None) -> dict[int, Mapping[str, Flow]]:
+def texts_of(
+    program: Program, *, without: frozenset[str], unsent: Ends = frozenset(), like: Target | None = None
+) -> dict[int, Mapping[str, Flow]]:
     """Return the flows of a program by service and text. `like`: services that are the same there are not rendered."""
-    known = {made.service_id: made for made in like.program.services} if like and like.without == without else {}
-    texts: dict[int, Mapping[str, Flow]] = {0: _by_text(program.shared, without)}
+    is_like = like is not None and (like.without, like.unsent) == (without, unsent)
+    known = {made.service_id: made for made in like.program.services} if like is not None and is_like else {}
+    texts: dict[int, Mapping[str, Flow]] = {0: _by_text(program.shared, without, unsent)}
     for made in program.services:
         same = like is not None and known.get(made.service_id) is made
-        texts[made.service_id] = like.texts[made.service_id] if like and same else _by_text(made.flows, without)
+        texts[made.service_id] = like.texts[made.service_id] if like and same else _by_text(made.flows, without, unsent)
     return texts
 
 
@@ -169,8 +185,24 @@ def _problem(text: str, backends: tuple[BackendName, ...]) -> Problem:
     return Problem(text + (f"; no clients for {names}" if names else ""), backends)
 
 
-def _by_text(flows: Iterable[Flow], without: frozenset[str]) -> dict[str, Flow]:
-    return {render_flow(flow): flow for flow in flows if not (without and _names(flow) & without)}
+def _by_text(flows: Iterable[Flow], without: frozenset[str], unsent: Ends) -> dict[str, Flow]:
+    if without:
+        flows = (flow for flow in flows if not _names(flow) & without)
+    if unsent:
+        flows = (flow for flow in flows if flow.key.table in _MEMORY or unsent.isdisjoint(_destinations(flow)))
+    return {render_flow(flow): flow for flow in flows}
+
+
+def _destinations(flow: Flow) -> Iterator[tuple[str, IPv4Address]]:
+    """Yield the ends of tunnels that a flow sends to."""
+    written = None
+    for action in flow.actions:
+        if isinstance(action, SetField) and action.field is Field.TUN_DST:
+            written = IPv4Address(action.value)
+        elif isinstance(action, Output):
+            remote = written or remote_of_port(action.port)
+            if remote is not None:
+                yield action.port, remote
 
 
 def _names(flow: Flow) -> set[str | None]:
@@ -355,8 +387,11 @@ def _target(
         transition = advance(before, decision, desired, progress)
     ofports, guess = state.ofports, found.guess
     program = compile_program(desired.balancer, decision, transition, ofports=ofports, before=guess.program)
-    without = frozenset(at.ports.reasons) if options.partial else frozenset[str]()
-    return Target(desired, decision, transition, program, texts_of(program, without=without, like=guess), without)
+    without, unsent = frozenset[str](), Ends()
+    if options.partial:
+        without, unsent = frozenset(at.ports.reasons), Ends({*at.ports.unencrypted, *at.ports.uncovered})
+    texts = texts_of(program, without=without, unsent=unsent, like=guess)
+    return Target(desired, decision, transition, program, texts, without, unsent)
 
 
 def _differing(guess: Target, target: Target) -> frozenset[int]:
