@@ -11,6 +11,7 @@ from tests.strategies import balancers
 from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
 from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config, compile_onto
+from xenoovs.engine.change import Ends, texts_of
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.next_hop import parse_next_hop
 from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
@@ -38,6 +39,21 @@ def test_flows_are_read_back_as_what_was_decided(balancer: Balancer) -> None:
 def test_next_hops_are_read_from_their_text(balancer: Balancer) -> None:
     hops = [backend.next_hop for service in balancer.services for backend in service.backends]
     assert [parse_next_hop(str(hop)) for hop in hops] == hops
+
+
+@pytest.mark.parametrize("ports", TunnelPorts)
+def test_flows_to_a_remote_without_encryption_are_left_out_and_no_others(ports: TunnelPorts) -> None:
+    balancer = behind_tunnels(SwitchTunnel("gnv0", TunnelType.GENEVE, LOCAL, 5001, ports, 6081))
+    program, far = compile_config(balancer), balancer.remote_ends[0]
+
+    def texts(unsent: Ends) -> set[str]:
+        return {text for each in texts_of(program, without=frozenset(), unsent=unsent).values() for text in each}
+
+    gone = texts(Ends()) - texts(Ends({(far.port, far.remote)}))
+    assert texts(Ends({(far.port, far.remote)})) == texts(Ends()) - gone
+    assert gone
+    assert all("table=1" in text and str(far.mac) in text for text in gone)
+    assert not any(str(far.mac) in text for text in texts(Ends({(far.port, far.remote)})))
 
 
 def _from_tunnels(balancer: Balancer) -> list[str]:
