@@ -282,10 +282,10 @@ def fresh(desired: DesiredState) -> Target:
 
     Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
-    everybody = DesiredState(desired.balancer, stored=desired.stored)
-    decision = decide(Decision(), everybody)
+    undisturbed = DesiredState(desired.balancer, stored=desired.stored)
+    decision = decide(Decision(), undisturbed)
     program = compile_program(desired.balancer, decision)
-    return Target(everybody, decision, Transition(), program, texts_of(program, without=frozenset()))
+    return Target(undisturbed, decision, Transition(), program, texts_of(program, without=frozenset()))
 
 
 def compare(dump: str, guess: Target) -> Comparison:

@@ -20,7 +20,7 @@ def fleet(dpus: int, unfit: Iterable[int] = ()) -> FleetView:
     return replace(EMPTY, dpus={f"d{n}": Dpu(f"d{n}", frozenset(), is_unfit=n in names) for n in range(dpus)})
 
 
-def says(view: FleetView, unfit: Iterable[int], *, seen_ms: int = NOW_MS) -> dict[str, DpuStatus]:
+def reports(view: FleetView, unfit: Iterable[int], *, seen_ms: int = NOW_MS) -> dict[str, DpuStatus]:
     names = {f"d{n}" for n in unfit}
     return {name: DpuStatus(name, seen_ms=seen_ms, is_fit=name not in names) for name in view.dpus}
 
@@ -37,20 +37,20 @@ def after(view: FleetView, statuses: dict[str, DpuStatus] | None) -> FleetView:
 def test_at_most_three_of_ten_and_never_all(dpus: int, most: int) -> None:
     assert max_unfit(dpus) == most
     view = fleet(dpus)
-    assert len(unfit(after(view, says(view, range(dpus))))) == most
+    assert len(unfit(after(view, reports(view, range(dpus))))) == most
 
 
 def test_an_unfit_dpu_stays_unfit_first_and_recovers() -> None:
     view = fleet(10, unfit=[7, 8, 9])
-    assert unfit(after(view, says(view, range(10)))) == {"d7", "d8", "d9"}
-    assert unfit(after(view, says(view, [9]))) == {"d9"}
-    assert next_unfit(view, says(view, [7, 8, 9]), now_ms=NOW_MS) == {}
+    assert unfit(after(view, reports(view, range(10)))) == {"d7", "d8", "d9"}
+    assert unfit(after(view, reports(view, [9]))) == {"d9"}
+    assert next_unfit(view, reports(view, [7, 8, 9]), now_ms=NOW_MS) == {}
 
 
 def test_one_that_is_silent_stays_as_it_is_and_one_out_of_service_does_not_count() -> None:
     view = fleet(4, unfit=[0])
     late = NOW_MS - int(SILENT_S * 1000) - 1
-    assert unfit(after(view, says(view, [1, 2, 3], seen_ms=late))) == {"d0"}
+    assert unfit(after(view, reports(view, [1, 2, 3], seen_ms=late))) == {"d0"}
     assert next_unfit(view, None, now_ms=NOW_MS) == {}
     out = replace(view, dpus={**view.dpus, "d0": replace(view.dpus["d0"], is_out=True)})
-    assert unfit(after(out, says(out, [0, 3]))) == {"d3"}
+    assert unfit(after(out, reports(out, [0, 3]))) == {"d3"}

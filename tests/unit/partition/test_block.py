@@ -44,7 +44,7 @@ def test_an_assignment_counts_units_and_finds_owners() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "complaint"),
+    ("blocks", "message"),
     [
         (HALVES[::-1], "sorted"),
         (HALVES[:1], "gap at position 4"),
@@ -56,6 +56,6 @@ def test_an_assignment_counts_units_and_finds_owners() -> None:
         ((), "gap at position 0"),
     ],
 )
-def test_an_assignment_refuses_what_is_not_one(blocks: tuple[tuple[Block, int], ...], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_an_assignment_refuses_what_is_not_one(blocks: tuple[tuple[Block, int], ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Assignment(width=3, blocks=blocks, backends=2)
