@@ -60,12 +60,37 @@ def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) 
     }
 
 
+def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Check the name of a bridge or a port, which becomes part of a script."""
+    # Imported here: completion and help need no config.
+    from xenoovs.config.values import device
+
+    try:
+        return None if text is None else device(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
 @click.command("receive")
 @config_argument
 @click.argument("backend")
-@click.option("--on", "target", metavar="BRIDGE", help="The bridge of that DPU; default: that of FILE.")
-@click.option("--host-port", default="pf0hpf", show_default=True, help="Port of that bridge towards the server.")
-@click.option("--uplink", default="p0", show_default=True, help="Port of that bridge by which direct answers leave.")
+@click.option(
+    "--on", "target", metavar="BRIDGE", callback=_device, help="The bridge of that DPU; default: that of FILE."
+)
+@click.option(
+    "--host-port",
+    default="pf0hpf",
+    show_default=True,
+    callback=_device,
+    help="Port of that bridge towards the server.",
+)
+@click.option(
+    "--uplink",
+    default="p0",
+    show_default=True,
+    callback=_device,
+    help="Port of that bridge by which direct answers leave.",
+)
 @bridge_option
 @output_option
 def receive_command(
@@ -84,6 +109,10 @@ def receive_command(
     found = receiver_of(balancer, backend, host_port=host_port, uplink=uplink)
     if found is None:
         raise click.UsageError(_no_receiver(balancer, backend))
+    for name, use in (*((port.name, "the tunnel port there") for port in found.ports), (uplink, "the uplink too")):
+        if name == host_port:
+            # A bridge does not send a packet back where it entered (ovs-actions(7), "output").
+            raise click.UsageError(f"--host-port {host_port} is {use}; name the port towards the server.")
     bridge = target or balancer.uplinks.bridge
     output.show(lambda: _receiver_document(found, bridge), lambda: echo(_script(found, backend, bridge), nl=False))
 

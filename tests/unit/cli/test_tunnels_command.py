@@ -115,6 +115,24 @@ def test_other_backends_have_no_receiving_bridge(xenoovs: CommandLine, file: Pat
     assert f"{message} Behind tunnels are b1, b2." in result.err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--host-port", "x\nflows\ntouch /tmp/x"), "is not a port name"),
+        (("--uplink", "p0;reboot"), "is not a port name"),
+        (("--on", "br0 -- del-br br1"), "is not a port name"),
+        (("--host-port", "gnv0"), "--host-port gnv0 is the tunnel port there"),
+        (("--host-port", "p0"), "--host-port p0 is the uplink too"),
+    ],
+)
+def test_bug_any_text_became_part_of_the_script_for_the_other_dpu(
+    options: tuple[str, str], message: str, xenoovs: CommandLine, file: Path
+) -> None:
+    """And ports by which no packet arrives were accepted."""
+    result = xenoovs("receive", file, "b1", *options)
+    assert (result.status, result.out, message in result.err) == (64, "", True), result.err
+
+
 SHARED = """\
 version: 1
 switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
