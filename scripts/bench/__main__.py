@@ -18,6 +18,7 @@ from scripts.bench import (
     death,
     dumps,
     fleet,
+    fleet_agent,
     idle,
     management,
     megaflows,
@@ -46,6 +47,7 @@ _PARTS = {
     "agent": agent_load.rows,
     "idle": idle.rows,
     "fleet": fleet.rows,
+    "fleet-agent": fleet_agent.rows,
     "switching": switching.rows,
 }
 

@@ -53,9 +53,9 @@ def _cost(ovs: PrivateOvs, inside: Sequence[str], config: Path) -> _Cost:
         try:
             _wait_for_flows(ovs)
             time.sleep(15)
-            before_s, begun_s = _cpu_s(agent.pid), time.monotonic()
+            before_s, begun_s = cpu_s(agent.pid), time.monotonic()
             time.sleep(_MEASURED_S)
-            used_s, taken_s = _cpu_s(agent.pid) - before_s, time.monotonic() - begun_s
+            used_s, taken_s = cpu_s(agent.pid) - before_s, time.monotonic() - begun_s
             return _Cost(used_s / taken_s, _resident_mib(agent.pid))
         finally:
             agent.terminate()
@@ -72,7 +72,7 @@ def _wait_for_flows(ovs: PrivateOvs) -> None:
     raise RuntimeError(f"the agent has not installed its flows within {_PATIENCE_S:g} s")
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Of the process and the children that it has waited for (proc(5), /proc/pid/stat fields 14 to 17)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) * _TICK_S

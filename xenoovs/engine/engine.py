@@ -360,10 +360,14 @@ class Engine:
                 dump, found, ports = "", Comparison(memory.target), believed
             else:
                 dump, guess, ports = self._observe(desired, memory, options)
-                is_met = memory is not None and memory.is_met(desired, dump) and not ports.is_obstructed
-                if memory is not None and not lost and is_met:
-                    return _unchanged(memory)
-                found = self._aged(compare(dump, guess), bridge) if memory is None else compare(dump, guess)
+                known = None if lost or ports.is_obstructed else memory
+                if known is not None and known.is_met(desired, dump):
+                    return _unchanged(known, ports)
+                found = compare(dump, guess)
+                if known is not None and not found.touched and replace(known, dump=dump).is_met(desired, dump):
+                    # The last round has not read all flows.
+                    return _unchanged(replace(known, dump=dump), ports)
+                found = self._aged(found, bridge) if memory is None else found
             quiet = self._quiet.blocks(found.guess.program)
             # `apply` waits for revalidation; a round does not, as clients of other backends may wait for it.
             revalidated = None if counted else self._revalidated
@@ -544,7 +548,7 @@ class Engine:
             listener(what, time.perf_counter() - begun_s)
 
 
-def _unchanged(memory: Memory) -> Change:
+def _unchanged(memory: Memory, ports: PortCheck) -> Change:
     flows = sum(map(len, memory.target.texts.values()))
     nothing = Plan((), (), (), flows)
     return Change(
@@ -557,6 +561,8 @@ def _unchanged(memory: Memory) -> Change:
         (),
         dump=memory.dump,
         incarnation=memory.incarnation,
+        unchecked=ports.unchecked,
+        unread_policies=ports.unread_policies,
     )
 
 

@@ -162,6 +162,15 @@ def test_before_its_time_only_the_services_that_change_are_read(
     assert (len(change.touched), read) == (1, [set(change.touched)] * 3)
 
 
+def test_after_it_a_bridge_with_all_of_its_flows_is_not_compiled_for_again(
+    with_two: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_two.round(with_other(AFTER), now_s=1.0, appointment=Soon(nothing, nothing))
+    monkeypatch.delattr("xenoovs.engine.engine.step")
+    for _ in range(2):
+        assert with_two.round(with_other(AFTER), now_s=2.0).difference.is_empty
+
+
 @pytest.mark.parametrize("when", ["before the plan", "before the time"])
 def test_a_flow_that_another_program_changed_in_a_service_that_changes_is_planned_for_again(
     switch: FakeSwitch, with_two: Engine, when: str
