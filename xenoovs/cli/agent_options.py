@@ -57,6 +57,13 @@ class Options:
             if self.fleet_state is not None or self.dpu is not None:
                 raise click.UsageError("--fleet-state and --dpu go with --fleet.")
             return
+        from xenoovs.store.view import is_name
+
+        if self.dpu is not None and not is_name(self.dpu):
+            raise click.UsageError(
+                f"--dpu {self.dpu!r}: `xenoovs fleet add-dpu` takes letters, digits, `.`, `-` and `_`, at most 63 "
+                "characters, such as rack7-dpu1."
+            )
         if len(self.configs) > 1:
             raise click.UsageError("An agent of a fleet has one bridge: give one FILE, and start an agent for each.")
         if self.once or self.confirm_s is not None:

@@ -387,16 +387,9 @@ class StoreClient(_Reading):
         return self._view
 
     def wait_changed(self, seen: FleetView | None, *, timeout_s: float) -> FleetView | None:
-        """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself.
-
-        The first view is waited for no longer once it is clear that rows cannot be read.
-        """
-
-        def is_over() -> bool:
-            return self._view is not seen or self._is_ending or (seen is None and self._connection.problem != "")
-
+        """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself."""
         with self._changed:
-            self._changed.wait_for(is_over, timeout_s)
+            self._changed.wait_for(lambda: self._view is not seen or self._is_ending, timeout_s)
             return self._view
 
     def commit(

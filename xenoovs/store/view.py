@@ -18,6 +18,14 @@ FORMAT = 1
 _BLOCK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,3})/([0-9]|1[0-6])")
 
 
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    """Return whether a DPU, a group or a rack may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def blocks_to_map(blocks: Blocks) -> dict[str, str]:
     """Return blocks as the map of a row: `0xVALUE/DEPTH` -> name of the backend.
 

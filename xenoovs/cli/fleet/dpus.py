@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,9 @@ from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
-from xenoovs.store.view import Changes, Dpu, FleetView
+from xenoovs.store.view import Changes, Dpu, FleetView, is_name
 
 _POLL_S = 0.2
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 _groups_option = click.option(
@@ -99,7 +97,7 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
 
 
 def _check(text: str, option: str) -> None:
-    if not _NAME.fullmatch(text):
+    if not is_name(text):
         raise click.UsageError(
             f"{option} {text!r}: use letters, digits, `.`, `-` and `_`, at most 63 characters, such as rack7-dpu1."
         )
