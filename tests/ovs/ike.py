@@ -40,15 +40,15 @@ basicConstraints = critical,CA:FALSE
 # A journal, /etc and /run of its own, as on a host of its own: see syslog(3) for /dev/log.
 _APART = """\
 mount -t tmpfs tmpfs /run
-mkdir -p /run/dev /run/systemd/journal /run/log/journal "$1/upper" "$1/work"
+mkdir -p /run/dev /run/systemd/journal /run/log/journal /run/upper /run/work
 for file in null urandom random; do touch /run/dev/$file; mount --bind /dev/$file /run/dev/$file; done
 ln -s /run/systemd/journal/dev-log /run/dev/log
 mount --rbind /run/dev /dev
-mount -t overlay overlay -o lowerdir=/etc,upperdir="$1/upper",workdir="$1/work" /etc
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc
 mkdir -p /etc/ipsec.d/cacerts
-cp "$2" /etc/ipsec.d/cacerts
+cp "$1" /etc/ipsec.d/cacerts
 /lib/systemd/systemd-journald &
-shift 2
+shift
 exec "$@"
 """
 
@@ -195,7 +195,7 @@ def _start(directory: Path, netns: str, address: str, authority: Path) -> IkeEnd
         ovs.vsctl("add-port", "ovsbr1", port, "--", "set", "interface", port, "type=dummy")
     # Not `ip netns exec`: its /sys has no cgroups, which the journal needs.
     inside = ["nsenter", f"--net=/run/netns/{netns}", "unshare", "--mount", "sh", "-ec", _APART, "sh"]
-    inside += [str(directory), str(authority)]
+    inside.append(str(authority))
     log = directory / "monitor.out"
     with log.open("wb") as output:
         monitor = subprocess.Popen(
