@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.verify.programs import two_services
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.openflow.flow import Masked
-from xenoovs.verify import foreign
+from xenoovs.verify import overlap
 from xenoovs.verify.expected import ExpectedBlock, ServiceEntry, expected_services, index_blocks
 from xenoovs.verify.overlap import OverlapIndex
 
@@ -56,7 +56,7 @@ def test_the_index_finds_what_a_search_by_address_finds(
     max_indexed: int, sources: list[MaskedValue], matches: list[MaskedValue]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign, "_MAX_INDEXED", max_indexed)
+        patch.setattr(overlap, "_MAX_INDEXED", max_indexed)
         index, entry = _indexed(tuple(map(_block, sources)))
         for match in matches:
             found = index.blocks(entry.blocks, match)
