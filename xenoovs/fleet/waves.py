@@ -112,10 +112,7 @@ def uncompared(view: FleetView) -> tuple[str, ...]:
     unknown = [name for name in begun if intent is not None and name not in intent.hw_before]
     if not unknown:
         return ()
-    return (
-        f"the roll-out does not compare megaflows in hardware on {first_names(unknown, most=3)}: the share before the "
-        "wave is not known, as without traffic",
-    )
+    return (f"share in hardware not compared, as unknown before the wave: {first_names(unknown, most=3)}",)
 
 
 def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:

@@ -278,8 +278,7 @@ def test_a_roll_out_names_the_dpus_whose_share_in_hardware_it_cannot_compare() -
     assert len(roll_out_lines(view, in_hardware(view, dpu1={"HW": 5}), now_s=0.0)) == 1
     unknown = watched(dpu1={"ABSENT": 5})
     assert roll_out_lines(unknown, in_hardware(unknown), now_s=0.0)[1:] == [
-        "the roll-out does not compare megaflows in hardware on dpu1: the share before the wave is not known, as "
-        "without traffic"
+        "share in hardware not compared, as unknown before the wave: dpu1"
     ]
     # Not before a wave, and not on a DPU that an operator took out of service.
     assert uncompared(settled(given(fleet(1, 3), MORE))) == ()
