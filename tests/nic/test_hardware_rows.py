@@ -8,7 +8,7 @@ import pytest
 
 ROWS = (
     "accepted",
-    "nothing_seen_before_traffic",
+    "no_traffic_yet",
     "widened_by_a_foreign_prefix",
     "action_that_stays_in_software[198.51.100.46-output(port={p1},max_len=64)]",
     "action_that_stays_in_software[198.51.100.47-LOCAL]",
