@@ -482,10 +482,10 @@ class Engine:
         The bridge is to be the same, the services that change have the flows that the plan knows, and none has come or
         gone since `counts`. What else differs, the change leaves alone, and the next comparison finds it.
         """
-        before = dict[int, dict[str, Flow]]()
+        bridge, texts = change.bridge, {i: dict[str, Flow]() for i in change.touched}
         for flow in change.observed:
-            before.setdefault(service_of(flow.cookie), {})[render_flow(flow)] = flow
-        bridge, texts = change.bridge, {i: before.get(i, {}) for i in change.touched}
+            if (service_id := service_of(flow.cookie)) in texts:
+                texts[service_id][render_flow(flow)] = flow
         if (
             self.switch.incarnation(bridge) == change.incarnation
             and self._counts(bridge) == counts
