@@ -121,13 +121,13 @@ class Notifier:
             decides: Returns whether this agent decides about the bridge; others run no commands.
         """
         self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
-        self._told: dict[Subject, str] = {}
+        self._notified: dict[Subject, str] = {}
         self._running: set[Subject] = set()
         self._changed = asyncio.Event()
 
     def begin(self) -> None:
         """Take the current states as known, because the bridge stores them: a restart of the agent runs no command."""
-        self._told = {each.subject: each.state for each in notifications(self._store.state)}
+        self._notified = {each.subject: each.state for each in notifications(self._store.state)}
 
     def wake(self) -> None:
         """Compare the states soon."""
@@ -149,18 +149,18 @@ class Notifier:
             self._start()
 
     def _start(self) -> None:
-        before, decides = self._told, self._decides()
+        before, decides = self._notified, self._decides()
         away = in_maintenance(self._store.state.runtime.overrides)
-        self._told = {subject: state for subject, state in before.items() if subject[1] in away.get(subject[0], ())}
+        self._notified = {subject: state for subject, state in before.items() if subject[1] in away.get(subject[0], ())}
         for each in notifications(self._store.state):
             subject = each.subject
             # A backend that is new and up is no news.
             was = before.get(subject, UP)
             is_news = each.state != was and decides
             if is_news and (subject in self._running or len(self._running) >= MAX_RUNNING):
-                self._told[subject] = was
+                self._notified[subject] = was
                 continue
-            self._told[subject] = each.state
+            self._notified[subject] = each.state
             if is_news:
                 self._running.add(subject)
                 self._tasks.start(self._run_command(each))
