@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-nic demo-fleet test machines test-nic test-systemd test-dist check bench soak journeys docs dist clean
+.PHONY: help setup demo demo-nic demo-fleet test machines test-nic test-systemd test-dist check bench soak journeys faults docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -63,6 +63,9 @@ soak: setup ## Run an agent for ten minutes with a change every second; check it
 
 journeys: setup ## Count the modules that run in an apply, for one dump line, and when a backend dies
 	$(AS_ROOT) $(BIN)/python scripts/journeys.py
+
+faults: setup ## Put small faults into the code, one at a time, and show which of them the tests find (half an hour)
+	$(AS_ROOT) $(BIN)/python scripts/seeded_faults.py
 
 docs: setup ## Generate docs/reference from the code
 	$(BIN)/python scripts/reference.py
