@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-
-from immutables import Map
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.snapshot import Override
@@ -39,7 +37,7 @@ class BackendChanges:
     """
 
     def __init__(self) -> None:
-        self.last: Map[BackendName, LastChange] = Map()
+        self.last: Mapping[BackendName, LastChange] = {}
 
     def handle(self, effect: Effect) -> None:
         """Record changes of health, and what servers advertise."""
@@ -59,11 +57,11 @@ class BackendChanges:
             self._record(_by_ports(after.balancer, before.ports_down, after.ports_down))
 
     def _record(self, changes: Iterable[tuple[BackendName, str]]) -> None:
-        with self.last.mutate() as last:
-            for name, reason in changes:
-                number = last[name].number if name in last else 0
-                last[name] = LastChange(time.time(), reason, number + 1)
-            self.last = last.finish()
+        last = dict(self.last)
+        for name, reason in changes:
+            number = last[name].number if name in last else 0
+            last[name] = LastChange(time.time(), reason, number + 1)
+        self.last = last
 
 
 def _by_operators(

@@ -9,8 +9,6 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from zlib import crc32
 
-from immutables import Map
-
 from xenoovs.agent.agent_check import UNADVERTISED, Advertised, parse_reply, with_reply
 from xenoovs.agent.probe.target import (
     AgentTarget,
@@ -357,9 +355,9 @@ class HealthTracker:
     """
 
     checks: Checks = field(default_factory=Checks)
-    health: Map[Check, BackendHealth] = field(default_factory=Map)
-    ejections: Map[str, Ejection] = field(default_factory=Map)
-    advertised: Map[Check, Advertised] = field(default_factory=Map)
+    health: Mapping[Check, BackendHealth] = field(default_factory=dict)
+    ejections: Mapping[str, Ejection] = field(default_factory=dict)
+    advertised: Mapping[Check, Advertised] = field(default_factory=dict)
 
     @property
     def is_settled(self) -> bool:
@@ -410,8 +408,8 @@ class HealthTracker:
         for check in checks.agents:
             first = initial_health(check.health, remembered_up=None, due_s=now_s, now_s=now_s)
             health[check] = self.health.get(check, first)
-        advertised = Map((check, each) for check, each in self.advertised.items() if check in checks.agents)
-        return HealthTracker(checks, Map(health), self._ejections(checks, health), advertised)
+        advertised = {check: each for check, each in self.advertised.items() if check in checks.agents}
+        return HealthTracker(checks, health, self._ejections(checks, health), advertised)
 
     def with_result(
         self, check: Check, result: ProbeResult, services: Iterable[Service], *, sent_s: float, now_s: float
@@ -421,7 +419,7 @@ class HealthTracker:
             return self._with_reply(check, check.min_change, result, sent_s=sent_s, now_s=now_s)
         before, names = self.health[check], self.checks.backends[check]
         health = with_result(before, check, result, sent_s=sent_s, now_s=now_s)
-        tracker = replace(self, health=self.health.set(check, health))
+        tracker = replace(self, health={**self.health, check: health})
         if health.is_up != before.is_up:
             tracker = replace(tracker, ejections=tracker._with_down(names, None if health.is_up else now_s))
             held = () if health.is_up else tuple(tracker._to_be_held(names, services))
@@ -443,7 +441,7 @@ class HealthTracker:
                 result = replace(result, ok=False, reason=f"the reply cannot be used: {error}")
         was, health = self.health[check], with_result(self.health[check], check, result, sent_s=sent_s, now_s=now_s)
         tracker = replace(
-            self, health=self.health.set(check, health), advertised=self.advertised.set(check, advertised)
+            self, health={**self.health, check: health}, advertised={**self.advertised, check: advertised}
         )
         is_new = (advertised.part, advertised.is_away) != (before.part, before.is_away)
         if not is_new and health.is_up == was.is_up:
@@ -457,7 +455,7 @@ class HealthTracker:
             return self
         named = {service.name: service for service in services if service.name in self.ejections}
         pairs = ((name, self._decide(named[name], now_s)) for name, each in self.ejections.items() if each.down)
-        return replace(self, ejections=Map(pairs))
+        return replace(self, ejections=dict(pairs))
 
     def _decide(self, service: Service, now_s: float) -> Ejection:
         before = self.ejections[service.name]
@@ -466,7 +464,7 @@ class HealthTracker:
         failing = {name: since_s for name, since_s in times if since_s is not None}
         return decide_ejections(before, service, failing, now_s=now_s)
 
-    def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Map[str, Ejection]:
+    def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Mapping[str, Ejection]:
         """Return the backends that are down by other checks. Decisions hold for backends whose check stays."""
         down = defaultdict[str, dict[str, float]](dict)
         for check, names in checks.backends.items():
@@ -479,16 +477,18 @@ class HealthTracker:
             decided = ((service, name) for name in before.ejected | before.held.keys())
             same = {n[1] for n in decided if checks.by_backend.get(n) == self.checks.by_backend.get(n)}
             held = {name: each for name, each in before.held.items() if name in same}
-            found[service] = Ejection(Map(down.get(service, {})), before.ejected & same, held)
-        return Map(found)
+            found[service] = Ejection(down.get(service, {}), before.ejected & same, held)
+        return found
 
-    def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Map[str, Ejection]:
+    def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Mapping[str, Ejection]:
         """Return the backends that are down after some went down, or came up (None)."""
-        found = self.ejections
+        found = dict(self.ejections)
         for service, backend in names:
             before = found.get(service, Ejection())
-            down = before.down.delete(backend) if since_s is None else before.down.set(backend, since_s)
-            found = found.set(service, Ejection(down, before.ejected, before.held))
+            down = {name: time_s for name, time_s in before.down.items() if name != backend}
+            if since_s is not None:
+                down[backend] = since_s
+            found[service] = Ejection(down, before.ejected, before.held)
         return found
 
     def _to_be_held(self, names: tuple[BackendName, ...], services: Iterable[Service]) -> Iterator[BackendName]:
@@ -505,7 +505,7 @@ class HealthTracker:
         for service, backend in () if failing_s is None else self.checks.backends[check]:
             if may_be_ejected(tracker.ejections[service], backend, failing_s):
                 ejection = tracker._decide(next(one for one in services if one.name == service), now_s)
-                tracker = replace(tracker, ejections=tracker.ejections.set(service, ejection))
+                tracker = replace(tracker, ejections={**tracker.ejections, service: ejection})
                 if backend in ejection.ejected:
                     late.append((service, backend))
         return tracker, tuple(late)

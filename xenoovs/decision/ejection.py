@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from immutables import Map
-
 from xenoovs.model.balancer import AllDown, Health, Service
 
 Ejected = Mapping[str, frozenset[str]]
@@ -43,7 +41,7 @@ class Ejection:
         held: Those that keep their clients, as decided last.
     """
 
-    down: Map[str, float] = field(default_factory=Map)
+    down: Mapping[str, float] = field(default_factory=dict)
     ejected: frozenset[str] = frozenset()
     held: Mapping[str, Held] = field(default_factory=dict)
 

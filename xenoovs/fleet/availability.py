@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from immutables import Map
-
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
@@ -104,7 +102,7 @@ def followed(
 def _ejection(before: Ejection, service: Service, down: Mapping[str, float], now_s: float) -> Ejection:
     # A backend that is still down by votes has failed its last probes, of which the first was sent so long ago.
     failing = {} if service.health is None else {name: now_s - fall_s(service.health) for name in before.held}
-    return decide_ejections(replace(before, down=Map(down)), service, failing, now_s=now_s)
+    return decide_ejections(replace(before, down=down), service, failing, now_s=now_s)
 
 
 def fall_s(health: Health) -> float:

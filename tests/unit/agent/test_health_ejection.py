@@ -10,7 +10,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 
 from tests.unit import balancer as small
 from xenoovs.decision.ejection import Ejection, decide_ejections, select_ejected, with_away, with_dead_ports
@@ -54,7 +53,7 @@ def step(
     failing: Mapping[str, float] | None = None,
 ) -> Ejection:
     """Decide with these backends down: since when each is down, and since when its probes fail."""
-    return decide_ejections(replace(before, down=Map(down)), one, failing or {}, now_s=now_s)
+    return decide_ejections(replace(before, down=down), one, failing or {}, now_s=now_s)
 
 
 def both_down(one: Service) -> Ejection:

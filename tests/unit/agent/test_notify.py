@@ -11,7 +11,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from immutables import Map
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
@@ -40,7 +39,7 @@ def balancer(*weights: int, backups: int = 0) -> Balancer:
 
 
 def state(one: Balancer, *down: str, ports_down: frozenset[str] = frozenset()) -> AgentState:
-    tracker = HealthTracker(ejections=Map({"s": Ejection(Map(dict.fromkeys(down, 0.0)))}))
+    tracker = HealthTracker(ejections={"s": Ejection(dict.fromkeys(down, 0.0))})
     return AgentState(one, one, tracker=tracker, ports_down=ports_down)
 
 
@@ -75,7 +74,7 @@ def test_a_server_whose_agent_stops_it_is_down_unless_none_would_be_left() -> No
     one = state(balancer(1, 1))
     asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
     checks = Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
-    tracker = HealthTracker(checks, advertised=Map({asked: Advertised(is_up=False)}))
+    tracker = HealthTracker(checks, advertised={asked: Advertised(is_up=False)})
     found = list(notifications(replace(one, tracker=tracker, ejected={"s": frozenset({"b0"})})))
     assert [(each.state, each.reason) for each in found] == [
         (DOWN, "the agent of its server says down"),
@@ -90,7 +89,7 @@ def test_an_advertised_state_without_effect_is_no_reason() -> None:
     one = state(balancer(1, 1), "b0")
     asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
     agents = replace(one.tracker.checks, agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
-    both = replace(one.tracker, checks=agents, advertised=Map({asked: Advertised(is_up=False)}))
+    both = replace(one.tracker, checks=agents, advertised={asked: Advertised(is_up=False)})
     plain = [(each.state, each.reason) for each in notifications(one)]
     for ejected in (frozenset[str](), frozenset({"b0"})):
         found = notifications(replace(one, tracker=both, ejected={"s": ejected}))
