@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-nic demo-fleet test machines test-nic test-systemd test-dist check bench soak journeys faults docs dist clean
+.PHONY: help setup demo demo-nic demo-fleet test test-long machines test-nic test-systemd test-dist check bench soak journeys faults docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -30,9 +30,15 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 	@scripts/setup-measure
 	@scripts/setup-ovn
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
+	$(AS_ROOT) $(BIN)/python -m pytest -n 6 -p tests.whole_run
+
+test-long: test ## The same, and what takes long: whole matrices, thousands of examples, kills, soak, slow processors (a night)
 	@status=0; \
-	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not nic and not systemd and not dist" || status=$$?; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-nic test-systemd test-dist || status=$$?; \
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m long || status=$$?; \
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile long tests/property || status=$$?; \
+	$(AS_ROOT) $(BIN)/python scripts/fleet_kills.py || status=$$?; \
+	$(AS_ROOT) $(BIN)/python scripts/soak.py || status=$$?; \
+	$(AS_ROOT) scripts/quarter-speed || status=$$?; \
 	exit $$status
 
 machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module

@@ -1,8 +1,9 @@
-"""Settings of all tests: hypothesis has no deadline, and --update-golden rewrites golden files."""
+"""Settings of all tests: hypothesis has no deadline, --update-golden rewrites golden files, long tests are named."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.command_line import CommandLine
 
 # `make bench` measures time, as ratios; tests do not.
 settings.register_profile("xenoovs", deadline=None, print_blob=True)
+settings.register_profile("long", settings.get_profile("xenoovs"), max_examples=5000)
 settings.load_profile("xenoovs")
 
 # A shell's background jobs ignore ctrl-c, and so would all processes that the tests start and interrupt.
@@ -28,6 +30,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Write the golden files of flows/ instead of comparing them; read the difference before you commit.",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect long tests unless `-m` names their marker."""
+    is_named = re.search(r"\blong\b", str(config.option.markexpr)) is not None
+    long = [] if is_named else [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture

@@ -1,0 +1,109 @@
+"""A run of all tests tries cases with daemons again, once and alone; what it prints at its end says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_SOUND = "def test_sound(): pass\n"
+_BROKEN = "def test_broken(): assert 1 == 2\n"
+_BESIDE = """
+from pathlib import Path
+
+def test_{name}():
+    tries = Path({directory!r}) / "{name}"
+    with tries.open("a") as file:
+        file.write("x")
+    assert tries.read_text() == "xx"
+"""
+
+
+class Suite:
+    """Tests in a directory of their own. `tries`: how often a case that fails the first time alone ran, by its name."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._counts = root, root / "counts"
+        self._counts.mkdir()
+
+    def add(self, part: str, name: str, text: str = _BESIDE) -> None:
+        path = self.root / "tests" / part / f"test_{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if text != _BESIDE else text.format(name=name, directory=str(self._counts)))
+
+    def run(self) -> tuple[int, list[str]]:
+        argv = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist",
+            "-n",
+            "1",
+            "-p",
+            "tests.whole_run",
+            "--import-mode=importlib",
+            "-ra",
+        ]
+        done = subprocess.run(
+            [*argv, "--rootdir", str(self.root), "tests"], cwd=self.root, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout.splitlines()
+
+    @property
+    def tries(self) -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in self._counts.iterdir()}
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setenv("PYTHONPATH", str(_ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    made = Suite(tmp_path)
+    made.add("unit", "sound", _SOUND)
+    return made
+
+
+def test_a_case_with_daemons_that_passes_alone_is_listed_and_the_run_passes(suite: Suite) -> None:
+    suite.add("ovs", "busy")
+    status, lines = suite.run()
+    (listed,) = (line for line in lines if line.startswith("passed alone, failed beside others: "))
+    assert "tests/ovs/test_busy.py::test_busy" in listed
+    assert "2 passed in" in lines[-1]
+    assert "failed" not in lines[-1]
+    assert (status, suite.tries) == (0, {"busy": 2})
+    kept = (suite.root / ".pytest_cache/passed-alone.txt").read_text()
+    assert kept.startswith("tests/ovs/test_busy.py::test_busy\n")
+    assert "assert 'x' == 'xx'" in kept
+
+
+def test_what_fails_twice_is_red_and_so_is_a_unit_test_that_fails_once(suite: Suite) -> None:
+    suite.add("ovs", "broken", _BROKEN)
+    suite.add("browser", "busy")
+    suite.add("unit", "chance")
+    status, lines = suite.run()
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "2 failed, 2 passed in" in lines[-1]
+    failed = {line.split()[1] for line in lines if line.startswith("FAILED ")}
+    assert failed == {"tests/ovs/test_broken.py::test_broken", "tests/unit/test_chance.py::test_chance"}
+    assert suite.tries == {"busy": 2, "chance": 1}
+
+
+def test_more_than_three_that_fail_beside_others_are_red(suite: Suite) -> None:
+    for number in range(4):
+        suite.add("ovs", f"busy{number}")
+    status, lines = suite.run()
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "4 failed, 1 passed in" in lines[-1]
+
+
+def test_the_end_shows_the_time_of_each_part_and_the_slowest_cases(suite: Suite) -> None:
+    suite.add("ovs", "slow", "def test_slow(): __import__('time').sleep(0.3)\n")
+    _, lines = suite.run()
+    start = next(number for number, line in enumerate(lines) if line.strip("= ") == "time")
+    times = [line.split(" s ", 1)[1] for line in lines[start + 1 : -1]]
+    assert sorted(line.partition(":")[0] for line in times[:2]) == ["tests/ovs", "tests/unit"]
+    assert times[2:] == ["tests/ovs/test_slow.py::test_slow", "tests/unit/test_sound.py::test_sound"]
