@@ -22,7 +22,7 @@ from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
-from xenoovs.agent.store import MonotonicClock
+from xenoovs.agent.store import Clock, MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
@@ -67,6 +67,7 @@ class Scene:
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
         config: ConfigFile | None = None,
         resync_s: float = 0.3,
+        clock: Clock | None = None,
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
 
@@ -74,7 +75,9 @@ class Scene:
         """
         settings = Settings(resync_s=resync_s, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
         engine = Engine(self.switch)
-        agent = Agent(config or ConfigFile(self.config), engine, probe=probe, clock=MonotonicClock(), settings=settings)
+        agent = Agent(
+            config or ConfigFile(self.config), engine, probe=probe, clock=clock or MonotonicClock(), settings=settings
+        )
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):
