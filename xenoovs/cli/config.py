@@ -52,7 +52,8 @@ def new_command(template: str | None) -> None:
 @output_option
 @click.pass_context
 def validate_command(context: click.Context, /, config: Path, output: OutputFormat) -> None:
-    """Check the config FILE, and report every mistake with file, line and column.
+    """Check the config FILE, and report mistakes with file, line and column: all wrong values at once, then
+    values that contradict each other.
 
     For a valid config, prints the blocks and hardware entries of each service, and whether a NIC behind the kernel's
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
@@ -12,9 +11,7 @@ from pydantic import BaseModel, ValidationError
 from xenoovs.config.schema import (
     TUNNEL_FORMS,
     AgentCheckConfig,
-    AnnounceConfig,
     BackendConfig,
-    DrainConfig,
     FileConfig,
     HealthConfig,
     HostTunnelConfig,
@@ -24,10 +21,9 @@ from xenoovs.config.schema import (
     ServiceDefaults,
     SwitchConfig,
     SwitchTunnelConfig,
-    TunnelConfig,
 )
 from xenoovs.config.switch_tunnels import Tunnels, switch_tunnel_of, tunneled
-from xenoovs.config.tunnels import AnyTunnel, tunnel_of
+from xenoovs.config.tunnels import tunnel_of
 from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
@@ -51,89 +47,6 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
 
-# The valid rest of a part with mistakes: wrong values are replaced and recorded, so that no check judges them.
-#
-# A check between values looks at `Lost` first: a mistake must not be reported a second time as what
-# follows from it.
-
-
-_LOST_MAC = 0x0200_5AFE_0000
-"""Locally administered (IEEE 802, 8.4); counted up, so that no two are alike."""
-
-Asked = tuple[str | int | None, ...]
-"""A path; None stands for any index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The wrong values of a part, by their paths in it."""
-
-    paths: frozenset[KeyPath] = frozenset()
-
-    def has(self, *asked: Asked) -> bool:
-        """Return whether any of these, anything inside of one or anything around it, is wrong."""
-        return any(_meet(lost, one) for lost in self.paths for one in asked)
-
-    def backends(self, *keys: str) -> frozenset[int]:
-        """Return the indices of the backends of which one of these keys is wrong."""
-        inside = (path for path in self.paths if path[0:1] == ("backends",) and len(path) > 1)
-        return frozenset(int(path[1]) for path in inside if len(path) == 2 or path[2] in keys)
-
-
-NOTHING_LOST = Lost()
-
-
-def _meet(lost: KeyPath, asked: Asked) -> bool:
-    return all(one in (None, there) for there, one in zip(lost, asked, strict=False))
-
-
-def salvage_service(tree: Value, wrong: Iterable[KeyPath]) -> tuple[Value, Lost]:
-    """Return a service without its wrong values. `wrong`: their paths in it."""
-    lost = Lost(frozenset(wrong))
-    if not isinstance(tree, dict):
-        return tree, lost
-    right: dict[str, Any] = {key: value for key, value in tree.items() if key == "backends" or (key,) not in lost.paths}
-    for path in lost.paths:
-        if len(path) > 1 and path[0] != "backends":
-            right[str(path[0])] = _without_key(right.get(str(path[0])), path[1:])
-    if lost.has(("name",)):
-        right["name"] = "unnamed"
-    right["backends"] = _backends(tree.get("backends"), lost)
-    return {key: value for key, value in right.items() if value is not None}, lost
-
-
-def _without_key(value: Any, path: KeyPath) -> Any:
-    """A mapping less one key; a list of which an item is wrong goes as a whole."""
-    if not isinstance(value, dict) or not isinstance(path[0], str):
-        return None
-    if len(path) == 1:
-        return {key: inner for key, inner in value.items() if key != path[0]}
-    return {key: (_without_key(inner, path[1:]) if key == path[0] else inner) for key, inner in value.items()}
-
-
-def _backends(value: Any, lost: Lost) -> list[Value]:
-    if not isinstance(value, list) or ("backends",) in lost.paths:
-        return [_salvaged_backend(None, 0, frozenset())]
-    wrong: dict[int, set[str | int]] = {}
-    for path in lost.paths:
-        if path[:1] == ("backends",) and len(path) > 1:
-            wrong.setdefault(int(path[1]), set()).update(path[2:3])
-    return [_salvaged_backend(one, index, wrong[index]) if index in wrong else one for index, one in enumerate(value)]
-
-
-def _salvaged_backend(value: Any, index: int, wrong: Set[str | int]) -> Value:
-    right = {key: inner for key, inner in value.items() if key not in wrong} if isinstance(value, dict) else {}
-    right.setdefault("name", f"unnamed-{index}")
-    right.setdefault("weight", 1)
-    if wrong & {"mac", "address", "egress"} or not isinstance(value, dict):
-        right["mac"] = _mac(index)
-    return right
-
-
-def _mac(index: int) -> str:
-    return (_LOST_MAC + index).to_bytes(6, "big").hex(":")
-
-
 # Checks a tree against the schema and words every mistake for people.
 
 
@@ -143,11 +56,8 @@ _NOT_HERE = {
     (SwitchConfig, "fleet_ports"): "`fleet_ports` is for an agent with --fleet; remove it here",
     (ServiceConfig, "groups"): "`groups` is for the config of a fleet (`xenoovs fleet apply`); remove it here",
     (ServiceDefaults, "groups"): "groups have no default; write `groups` in each service",
-    (ServiceConfig, "strategy"): "`strategy` is gone: remove this line; blocks are always prefix-free (one hardware "
-    "entry each)",
-    (DrainConfig, "rest"): "`rest` was renamed; write `idle_timeout:`",
 }
-"""Keys of fleets and of earlier versions, by the mapping that has them, and what to write instead."""
+"""Keys of fleets, by the mapping that has them, and what to write instead."""
 
 _FOR_ALL = (("health",), ("drain",), ("notify",), ("agent_check",))
 """Paths of the parts of a file that stand for all services."""
@@ -155,60 +65,30 @@ _FOR_ALL = (("health",), ("drain",), ("notify",), ("agent_check",))
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The parts of a config that have the right form, services and tunnels with their index, and what is wrong.
-
-    omitted: the number of mistakes beyond MAX_REMARKS.
-    lost:    of services with mistakes, by their index, and of the rest of the file, what they say is not to be judged.
-    """
-
-    switch: SwitchConfig | None
-    services: tuple[tuple[int, ServiceConfig], ...]
-    tunnels: tuple[AnyTunnel, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    omitted: int = 0
-    health: HealthConfig = field(default_factory=HealthConfig)
-    drain: DrainConfig = field(default_factory=DrainConfig)
-    notify: NotifyConfig = field(default_factory=NotifyConfig)
-    announce: AnnounceConfig | None = None
-    agent_check: AgentCheckConfig = field(default_factory=AgentCheckConfig)
-    lost: Mapping[int, Lost] = field(default_factory=dict)
-    lost_around: Lost = NOTHING_LOST
-
-    def lost_of(self, index: int) -> Lost:
-        """What is not to be judged of a service: its own wrong values, and those of the file that stand for all."""
-        own = self.lost.get(index, NOTHING_LOST).paths
-        return Lost(own | {path for path in self.lost_around.paths if path[:1] in _FOR_ALL})
-
-    @property
-    def switch_tunnels(self) -> Tunnels:
-        """The tunnels of Open vSwitch, by name."""
-        return {tunnel.name: tunnel for _, tunnel in self.tunnels if isinstance(tunnel, SwitchTunnelConfig)}
+def switch_tunnels_of(config: FileConfig) -> Tunnels:
+    """Return the tunnels of Open vSwitch, by name."""
+    return {tunnel.name: tunnel for tunnel in config.tunnels if isinstance(tunnel, SwitchTunnelConfig)}
 
 
-def check_structure(root: Value, is_default: Callable[[KeyPath], bool]) -> Checked:
-    """Check every key, type and range. Right values stay, so that they can be checked against each other.
+def check_structure(
+    root: Value, is_default: Callable[[KeyPath], bool]
+) -> tuple[FileConfig | None, tuple[Remark, ...], int]:
+    """Check every key, type and range.
 
     Args:
         root: The tree, with the defaults in it.
         is_default: Returns whether the value at a path is a default: its mistakes are found where it stands.
+
+    Returns:
+        The config, or None with the mistakes and the number of those beyond MAX_REMARKS.
     """
     try:
-        config = FileConfig.model_validate(root)
+        return FileConfig.model_validate(root), (), 0
     except ValidationError as error:
-        return _salvage(root, _errors_of(error), is_default)
-    services = tuple(enumerate(config.services))
-    return Checked(
-        config.switch,
-        services,
-        tuple(enumerate(config.tunnels)),
-        health=config.health,
-        drain=config.drain,
-        notify=config.notify,
-        announce=config.announce,
-        agent_check=config.agent_check,
-    )
+        errors = _errors_of(error)
+    own = [error for error in errors if error["type"] == "missing" or not is_default(error["loc"])]
+    remarks = tuple(_remark(error) for error in own[:MAX_REMARKS])
+    return None, remarks, len(own) - len(remarks)
 
 
 def check_included(root: Value) -> Iterator[Remark]:
@@ -241,88 +121,6 @@ def _errors_of(error: ValidationError) -> list[dict[str, Any]]:
 def _place_of(loc: KeyPath) -> KeyPath:
     is_tunnel = loc[:1] == ("tunnels",) and loc[2:3] and loc[2] in TUNNEL_FORMS
     return (*loc[:2], *loc[3:]) if is_tunnel else loc
-
-
-def _salvage(root: Value, errors: Sequence[Any], is_default: Callable[[KeyPath], bool]) -> Checked:
-    own = [error for error in errors if error["type"] == "missing" or not is_default(error["loc"])]
-    remarks = tuple(_remark(error) for error in own[:MAX_REMARKS])
-    omitted = len(own) - len(remarks)
-    # An unknown key changes nothing else: the rest of its part is checked as if it were not there.
-    unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
-    wrong = [error["loc"] for error in errors if error["loc"] not in unknown]
-    whole = _without_paths(root, unknown, ())
-    tree = whole if isinstance(whole, dict) else {}
-    around = Lost(frozenset(path for path in wrong if path[:1] != ("services",)))
-    health = _valid(HealthConfig, _right(tree.get("health", {}), "health", around)) or HealthConfig()
-    drain = _valid(DrainConfig, _right(tree.get("drain", {}), "drain", around)) or DrainConfig()
-    notify = _valid(NotifyConfig, _right(tree.get("notify", {}), "notify", around)) or NotifyConfig()
-    agent = _valid(AgentCheckConfig, _right(tree.get("agent_check", {}), "agent_check", around)) or AgentCheckConfig()
-    switch = _valid(SwitchConfig, _right(tree.get("switch"), "switch", around, egress="unnamed"))
-    services, lost = _services(tree.get("services"), [path for path in wrong if path[:1] == ("services",)])
-    tunnels = _tunnels(tree.get("tunnels"), {path[1] for path in wrong if path[:1] == ("tunnels",) and len(path) > 1})
-    return Checked(
-        switch,
-        services,
-        tunnels,
-        remarks,
-        omitted,
-        health,
-        drain,
-        notify,
-        agent_check=agent,
-        lost=lost,
-        lost_around=around,
-    )
-
-
-def _right(value: Value, name: str, lost: Lost, **instead: str) -> Value:
-    """What is right of a part around the services; `instead` of keys that have to be there."""
-    if not isinstance(value, dict):
-        return {}
-    return instead | {key: inner for key, inner in value.items() if not lost.has((name, key))}
-
-
-def _services(listed: Value, wrong: list[KeyPath]) -> tuple[tuple[tuple[int, ServiceConfig], ...], dict[int, Lost]]:
-    """The services of which something is right, and of each what is not."""
-    if not isinstance(listed, list) or ("services",) in wrong:
-        return (), {}
-    inside: dict[int, list[KeyPath]] = {}
-    for path in wrong:
-        inside.setdefault(int(path[1]), []).append(path[2:])
-    services, lost = list[tuple[int, ServiceConfig]](), dict[int, Lost]()
-    for i, tree in enumerate(listed):
-        right, lost_here = salvage_service(tree, inside[i]) if i in inside else (tree, NOTHING_LOST)
-        lost[i] = lost_here
-        service = _valid(ServiceConfig, right)
-        if service is not None:
-            services.append((i, service))
-    return tuple(services), lost
-
-
-def _tunnels(listed: Value, wrong: Set[str | int]) -> tuple[AnyTunnel, ...]:
-    """The tunnels without a mistake."""
-    from pydantic import TypeAdapter
-
-    trees = listed if isinstance(listed, list) else []
-    # Built here, so that a config without mistakes does not wait for it.
-    form: TypeAdapter[HostTunnelConfig | SwitchTunnelConfig] = TypeAdapter(TunnelConfig)
-    return tuple((i, form.validate_python(tree)) for i, tree in enumerate(trees) if i not in wrong)
-
-
-def _without_paths(value: Value, keys: Set[KeyPath], path: KeyPath) -> Value:
-    """The tree without the values at these paths."""
-    if isinstance(value, dict):
-        return {k: _without_paths(v, keys, (*path, k)) for k, v in value.items() if (*path, k) not in keys}
-    if isinstance(value, list):
-        return [_without_paths(item, keys, (*path, i)) for i, item in enumerate(value)]
-    return value
-
-
-def _valid(form: type[M], value: Value) -> M | None:
-    try:
-        return form.model_validate(value)
-    except ValidationError:
-        return None
 
 
 def check_form(root: Value, form: type[M]) -> tuple[M | None, tuple[Remark, ...]]:
@@ -390,7 +188,6 @@ def _form_at(path: KeyPath, root: type[BaseModel]) -> type[BaseModel]:
 # The health check of a service: its own keys over those of the file, defaults for the rest, and what must hold.
 
 
-_TIMES = ("interval", "fast_interval", "timeout", "ramp")
 # What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
 _FAST_PART, _TIMEOUT_PART = 4, 2
 
@@ -410,36 +207,28 @@ def health_of(service: ServiceConfig, defaults: HealthConfig) -> Health | None:
 
 
 def check_health(
-    service: ServiceConfig, path: KeyPath, *, defaults: HealthConfig, lost: Lost, for_lab: bool = False
+    service: ServiceConfig, path: KeyPath, *, defaults: HealthConfig, for_lab: bool = False
 ) -> Iterator[Remark]:
-    """Keys against each other, and backends that cannot be asked. `lost`: not to be judged."""
-    if lost.has(("health", "probe")):
-        return
+    """Keys against each other, and backends that cannot be asked."""
     health = health_of(service, defaults)
     here = (*path, "health")
     if health is None:
         if service.health.model_fields_set and "probe" not in _given(service.health, defaults, Health):
             yield Remark(here, "no probe is chosen; add `probe: tcp` or another one, or leave the keys out")
         return
-    if not lost.has(*(("health", name) for name in _TIMES)):
-        yield from _check_times(health, here)
+    yield from _check_times(health, here)
     has_port = health.port is not None or _first_port(service) is not None
-    if health.probe.has_port and not has_port and not lost.has(("health", "port"), ("ports",)):
+    if health.probe.has_port and not has_port:
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
-    if (
-        health.probe is ProbeKind.ARP
-        and health.interface is None
-        and not for_lab
-        and not lost.has(("health", "interface"))
-    ):
+    if health.probe is ProbeKind.ARP and health.interface is None and not for_lab:
         yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
-    if health.probe is ProbeKind.DNS and health.query == NO_QUERY and not lost.has(("health", "query")):
+    if health.probe is ProbeKind.DNS and health.query == NO_QUERY:
         yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
-    if health.probe is ProbeKind.EXEC and not health.command and not lost.has(("health", "command")):
+    if health.probe is ProbeKind.EXEC and not health.command:
         yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
     if health.insecure and health.ca_file is not None:
         yield Remark((*here, "insecure"), "any certificate will do, so ca_file has no use; leave out one of them")
-    yield from _check_addresses(service, path, health.probe, lost, for_lab=for_lab)
+    yield from _check_addresses(service, path, health.probe, for_lab=for_lab)
 
 
 def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
@@ -456,17 +245,12 @@ def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
         )
 
 
-def _check_addresses(
-    service: ServiceConfig, path: KeyPath, probe: ProbeKind, lost: Lost, *, for_lab: bool
-) -> Iterator[Remark]:
-    if probe is ProbeKind.EXEC or lost.has(("vip",)) or ("backends",) in lost.paths:
+def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, *, for_lab: bool) -> Iterator[Remark]:
+    if probe is ProbeKind.EXEC:
         return
-    unknown = lost.backends("mac", "address")
     needs_address = not for_lab and not (probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip))
     for index, backend in enumerate(service.backends):
         here = (*path, "backends", index)
-        if index in unknown:
-            continue
         if probe is ProbeKind.ARP and not isinstance(backend.mac, Mac):
             yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
         if backend.address is None and needs_address:
@@ -475,35 +259,31 @@ def _check_addresses(
             yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
 
 
-def check_notify(service: ServiceConfig, path: KeyPath, *, defaults: NotifyConfig, lost: Lost) -> Iterator[Remark]:
-    """A timeout needs a command. `lost`: not to be judged."""
-    is_written = service.notify.model_fields_set and not lost.has(("notify", "command"))
-    if is_written and not (service.notify.command or defaults.command):
+def check_notify(service: ServiceConfig, path: KeyPath, *, defaults: NotifyConfig) -> Iterator[Remark]:
+    """A timeout needs a command."""
+    if service.notify.model_fields_set and not (service.notify.command or defaults.command):
         yield Remark((*path, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
 
 
 def check_agent(
-    service: ServiceConfig, path: KeyPath, *, defaults: AgentCheckConfig, lost: Lost, for_lab: bool = False
+    service: ServiceConfig, path: KeyPath, *, defaults: AgentCheckConfig, for_lab: bool = False
 ) -> Iterator[Remark]:
     """An agent without a port, and servers without the address at which it listens."""
-    if lost.has(("agent_check", "port")):
-        return
     found = _agent_check(service, defaults)
     if found is None:
         if service.agent_check.model_fields_set:
             yield Remark((*path, "agent_check"), "the agent has no port; add `port: 9707`")
         return
-    if found.timeout_ms > found.interval_ms and not lost.has(("agent_check", "timeout"), ("agent_check", "interval")):
+    if found.timeout_ms > found.interval_ms:
         yield Remark(
             (*path, "agent_check"),
             f"the timeout of {found.timeout_ms} ms is longer than the interval of {found.interval_ms} ms; a request "
             "must end before the next one starts",
         )
-    if for_lab or ("backends",) in lost.paths:
+    if for_lab:
         return
-    unknown = lost.backends("address")
     for index, backend in enumerate(service.backends):
-        if index not in unknown and backend.address is None:
+        if backend.address is None:
             yield Remark((*path, "backends", index), "agent_check needs the server's own address; add `address:`")
 
 
@@ -547,38 +327,35 @@ def claim_of(service: ServiceConfig) -> Claim:
     return Claim(families_of(service), tuple(service.vip), service.protocol, tuple(service.ports))
 
 
-def build_balancer(switch: SwitchConfig, checked: Checked) -> Balancer:
+def build_balancer(config: FileConfig) -> Balancer:
     """Return the model of a config without mistakes."""
-    ports = tuple(switch.ingress), switch.egress
-    uplinks = Uplinks(switch.bridge, *ports, switch.other_traffic, switch.datapath_id)
-    services = tuple(_service(service, switch, checked) for _, service in checked.services)
-    announce = checked.announce
+    switch, tunnels, announce = config.switch, switch_tunnels_of(config), config.announce
     return Balancer(
-        uplinks,
-        services,
+        Uplinks(switch.bridge, tuple(switch.ingress), switch.egress, switch.other_traffic, switch.datapath_id),
+        tuple(_service(service, config, tunnels) for service in config.services),
         None if announce is None else Announce(announce.bgp, announce.on_agent_exit),
-        tuple(tunnel_of(tunnel) for _, tunnel in checked.tunnels if isinstance(tunnel, HostTunnelConfig)),
-        switch_tunnels=tuple(map(switch_tunnel_of, checked.switch_tunnels.values())),
+        tuple(tunnel_of(tunnel) for tunnel in config.tunnels if isinstance(tunnel, HostTunnelConfig)),
+        switch_tunnels=tuple(map(switch_tunnel_of, tunnels.values())),
     )
 
 
-def _service(service: ServiceConfig, switch: SwitchConfig, checked: Checked) -> Service:
-    tunnels = checked.switch_tunnels
+def _service(service: ServiceConfig, config: FileConfig, tunnels: Tunnels) -> Service:
+    egress = config.switch.egress
     return Service(
         name=service.name,
         claim=claim_of(service),
-        backends=tuple(_backend(backend, service.mode, switch.egress, tunnels) for backend in service.backends),
+        backends=tuple(_backend(backend, service.mode, egress, tunnels) for backend in service.backends),
         key=key_of(service),
         tolerance=service.tolerance,
         max_flows=service.max_flows,
         vip_mac=service.vip_mac,
         source_mac=_source_mac(service),
         churn=service.churn,
-        health=health_of(service, checked.health),
-        drain=Drain(**_given(service.drain, checked.drain, Drain)),
-        notify=_notify(service, checked.notify),
+        health=health_of(service, config.health),
+        drain=Drain(**_given(service.drain, config.drain, Drain)),
+        notify=_notify(service, config.notify),
         announced=service.announce,
-        agent_check=_agent_check(service, checked.agent_check),
+        agent_check=_agent_check(service, config.agent_check),
         nat=_nat(service),
         returns=service.returns,
     )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from xenoovs.config.build import (
-    NOTHING_LOST,
-    Checked,
-    Lost,
     check_agent,
     check_health,
     check_notify,
     claim_of,
     families_of,
     key_of,
+    switch_tunnels_of,
 )
 from xenoovs.config.claims import Claimant, answers_of, check_between, family_label
 from xenoovs.config.nat import check_nat, check_nat_ingress
-from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.config.schema import BackendConfig, FileConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.switch_tunnels import check_remotes, check_tunnelled_backends
 from xenoovs.config.tunnels import check_tunnels
 from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
@@ -32,31 +29,13 @@ from xenoovs.partition.solve import first_feasible_width, least_tolerance
 # What must hold between the values of one service.
 
 
-_Check = Callable[[ServiceConfig, KeyPath], Iterator[Remark]]
-
-
-def check_service(
-    service: ServiceConfig, path: KeyPath, *, default_egress: str | None, lost: Lost = NOTHING_LOST
-) -> Iterator[Remark]:
-    """`default_egress`: the port of backends that name none; None: not known, because `switch` is wrong itself.
-
-    lost: what is not to be judged, nor what stands and falls with it.
-    """
-    checks: tuple[tuple[_Check, tuple[str, ...]], ...] = (
-        (_check_vips, ("vip", "match")),
-        (_check_ports, ("ports", "protocol")),
-        (_check_key, ("match", "protocol")),
-        (_check_bits, ("match", "vip")),
-        (_check_vip_mac, ("vip_mac", "vip", "rewrite_source_mac")),
-        (_check_backend_names, ()),
-        (partial(_check_backend_macs, default_egress=default_egress), ()),
-        (partial(check_nat, lost=lost), ("mode", "vip", "ports", "protocol")),
-    )
-    for check, names in checks:
-        if not lost.has(*((name,) for name in names)):
-            yield from check(service, path)
-    if not lost.has(("backends", None, "weight")):
-        yield from _check_weights(service, path)
+def check_service(service: ServiceConfig, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
+    """Check one service. `default_egress`: the port of backends that name none."""
+    for check in (_check_vips, _check_ports, _check_key, _check_bits, _check_vip_mac, _check_backend_names):
+        yield from check(service, path)
+    yield from _check_backend_macs(service, path, default_egress=default_egress)
+    yield from check_nat(service, path)
+    yield from _check_weights(service, path)
 
 
 def _check_vips(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
@@ -129,7 +108,7 @@ def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Rema
             )
 
 
-def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str | None) -> Iterator[Remark]:
+def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
     first: dict[tuple[object, object], int] = {}
     for index, backend in enumerate(service.backends):
@@ -149,7 +128,7 @@ def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress
             name, what = service.backends[other].name, "address" if backend.mac is None else "mac"
             yield Remark(
                 (*path, "backends", index, what),
-                f"{key} is already backend {name}{f' on port {port}' if port else ''}; "
+                f"{key} is already backend {name} on port {port}; "
                 f"write the {what if backend.mac is None else 'MAC'} of this server, or one backend with both weights",
             )
 
@@ -178,22 +157,21 @@ def _pools(service: ServiceConfig) -> list[list[BackendConfig]]:
 Numbered = tuple[int, ServiceConfig]
 
 
-def check_switch(switch: SwitchConfig, lost: Lost) -> Iterator[Remark]:
-    """Check the bridge's own ports. `lost`: of the switch, what is not to be judged."""
+def check_switch(switch: SwitchConfig) -> Iterator[Remark]:
+    """Check the bridge's own ports."""
     named = [(("ingress", index), port) for index, port in enumerate(switch.ingress)] + [(("egress",), switch.egress)]
     for path, port in named:
-        if port == switch.bridge and not lost.has(path, ("bridge",)):
+        if port == switch.bridge:
             yield Remark(("switch", *path), _own_port(port))
     for index, port in enumerate(switch.ingress):
         if port in switch.ingress[:index]:
             yield Remark(("switch", "ingress", index), f"port {port} is listed twice; list each port once")
-    if switch.egress in switch.ingress and switch.egress != switch.bridge and not lost.has(("egress",)):
+    if switch.egress in switch.ingress and switch.egress != switch.bridge:
         yield Remark(
             ("switch", "egress"),
             f"{switch.egress} is an ingress port too; clients enter by one port and backends are behind another",
         )
-    is_passthrough = switch.other_traffic is OtherTraffic.PASSTHROUGH and not lost.has(("other_traffic",))
-    if is_passthrough and len(set(switch.ingress)) > 1:
+    if switch.other_traffic is OtherTraffic.PASSTHROUGH and len(set(switch.ingress)) > 1:
         yield Remark(
             ("switch", "other_traffic"),
             f"passthrough with {len(switch.ingress)} ingress ports does not say by which of them a reply leaves; "
@@ -234,15 +212,13 @@ def claimant_of(service: ServiceConfig) -> Claimant:
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
 
 
-def check_shares(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
-    """Check weights, bits, tolerance and budget against each other. `lost`: not to be judged."""
-    if lost.has(("backends", None, "weight"), ("backends", None, "backup"), ("match", "bits")):
-        return
+def check_shares(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    """Check weights, bits, tolerance and budget against each other."""
     for pool in _pools(service):
-        yield from _check_pool(service, pool, path, lost)
+        yield from _check_pool(service, pool, path)
 
 
-def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: KeyPath, lost: Lost) -> Iterator[Remark]:
+def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: KeyPath) -> Iterator[Remark]:
     weights, width = [backend.weight for backend in pool], key_of(service).max_width
     classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
     if len(weights) > 1 << width:
@@ -251,8 +227,6 @@ def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: Key
             f"{_bits(width)} of the {label} {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
             f"backends with a weight; use at least {_bits((len(weights) - 1).bit_length())}",
         )
-    elif lost.has(("tolerance",), ("max_flows",)):
-        return
     elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
         yield Remark((*path, "tolerance"), _out_of_reach(service, pool, width))
 
@@ -274,30 +248,20 @@ def _bits(number: int) -> str:
     return counted(number, "bit")
 
 
-def check_parts(checked: Checked, *, for_lab: bool = False) -> Iterator[Remark]:
+def check_parts(config: FileConfig, *, for_lab: bool = False) -> Iterator[Remark]:
     """Find every mistake that two or more right values make together. `for_lab`: as parse_config."""
-    lost_switch = Lost(frozenset(path[1:] for path in checked.lost_around.paths if path[:1] == ("switch",)))
-    is_egress_known = checked.switch is not None and not lost_switch.has(("egress",))
-    default_egress = checked.switch.egress if checked.switch is not None and is_egress_known else None
-    if checked.switch is not None:
-        yield from check_switch(checked.switch, lost_switch)
-        yield from check_backend_ports(checked.switch, checked.services)
-        if not lost_switch.has(("ingress",)):
-            yield from check_nat_ingress(checked.switch, checked.services)
-    for i, service in checked.services:
-        lost = checked.lost_of(i)
-        if checked.switch is not None and not lost.has(("return",)) and not checked.lost_around.has(("tunnels",)):
-            unknown = lost.backends("mac", "egress", "remote", "key")
-            here = ("services", i)
-            tunnels = checked.switch_tunnels
-            yield from check_tunnelled_backends(service, here, switch=checked.switch, tunnels=tunnels, unknown=unknown)
-        yield from check_service(service, ("services", i), default_egress=default_egress, lost=lost)
-        yield from check_shares(service, ("services", i), lost=lost)
-        yield from check_health(service, ("services", i), defaults=checked.health, lost=lost, for_lab=for_lab)
-        yield from check_notify(service, ("services", i), defaults=checked.notify, lost=lost)
-        yield from check_agent(service, ("services", i), defaults=checked.agent_check, lost=lost, for_lab=for_lab)
-    yield from check_between(((i, claimant_of(service)) for i, service in checked.services), checked.lost)
-    if not checked.lost_around.has(("tunnels",)):
-        yield from check_remotes(checked.services, checked.switch_tunnels)
-    if checked.switch is not None and not lost_switch.has(("ingress",)):
-        yield from check_tunnels(checked.switch, checked.tunnels)
+    switch, tunnels, services = config.switch, switch_tunnels_of(config), tuple(enumerate(config.services))
+    yield from check_switch(switch)
+    yield from check_backend_ports(switch, services)
+    yield from check_nat_ingress(switch, services)
+    for i, service in services:
+        here: KeyPath = ("services", i)
+        yield from check_tunnelled_backends(service, here, switch=switch, tunnels=tunnels)
+        yield from check_service(service, here, default_egress=switch.egress)
+        yield from check_shares(service, here)
+        yield from check_health(service, here, defaults=config.health, for_lab=for_lab)
+        yield from check_notify(service, here, defaults=config.notify)
+        yield from check_agent(service, here, defaults=config.agent_check, for_lab=for_lab)
+    yield from check_between((i, claimant_of(service)) for i, service in services)
+    yield from check_remotes(services, tunnels)
+    yield from check_tunnels(switch, enumerate(config.tunnels))

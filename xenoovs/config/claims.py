@@ -6,17 +6,13 @@ Claims are intervals of ports, which avoids comparing all pairs of services.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from xenoovs.config.values import OTHER, Remark
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
 from xenoovs.model.next_hop import l4_port_of
-
-if TYPE_CHECKING:
-    from xenoovs.config.build import Lost
 
 _ALL_PORTS = PortRange(0, 65_535)
 
@@ -126,19 +122,13 @@ def answers_of(claim: Claim, address: IPAddress, port: int | None) -> Claim:
 Numbered = tuple[int, Claimant]
 
 
-def check_between(services: Iterable[Numbered], lost: Mapping[int, Lost] | None = None) -> Iterator[Remark]:
-    """Find what more than one service claims. `lost`: by index, what is not to be judged."""
-    numbered, wrong = tuple(services), lost or {}
-
-    def sound(*names: str) -> tuple[Numbered, ...]:
-        paths = [(name,) for name in names]
-        return tuple((i, service) for i, service in numbered if i not in wrong or not wrong[i].has(*paths))
-
-    named = sound("name")
-    yield from _check_names(named)
-    yield from _check_claims(sound("vip", "protocol", "ports", "match"), {i: service.name for i, service in named})
-    yield from _check_vip_macs(sound("vip", "vip_mac"))
-    yield from _check_answers(sound("mode", "vip", "protocol", "ports", "backends"))
+def check_between(services: Iterable[Numbered]) -> Iterator[Remark]:
+    """Find what more than one service claims."""
+    numbered = tuple(services)
+    yield from _check_names(numbered)
+    yield from _check_claims(numbered)
+    yield from _check_vip_macs(numbered)
+    yield from _check_answers(numbered)
 
 
 def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
@@ -150,23 +140,19 @@ def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
             yield Remark(("services", i, "name"), message, other=("services", other))
 
 
-def _check_claims(services: tuple[Numbered, ...], names: Mapping[int, str]) -> Iterator[Remark]:
-    """Services without a VIP go first: they claim packets of every VIP. `names`: as far as they are right."""
-    occupancy = Occupancy()
+def _check_claims(services: tuple[Numbered, ...]) -> Iterator[Remark]:
+    """Services without a VIP go first: they claim packets of every VIP."""
+    occupancy, names = Occupancy(), {i: service.name for i, service in services}
     for i, service in sorted(services, key=lambda numbered: bool(numbered[1].claim.vips)):
         clash = occupancy.add(service.claim, owner=i)
         if clash is not None:
             one, other = sorted((i, clash.owner))
-            who, whose = names.get(other, "this service"), f"{OTHER}{_called(names, one)}"
             yield Remark(
                 ("services", other),
-                f"{who} claims packets that {whose} claims too ({clash}); change vip, protocol or ports of one",
+                f"{names[other]} claims packets that {OTHER} ({names[one]}) claims too ({clash}); change vip, protocol "
+                "or ports of one",
                 other=("services", one),
             )
-
-
-def _called(names: Mapping[int, str], index: int) -> str:
-    return f" ({names[index]})" if index in names else ""
 
 
 def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:

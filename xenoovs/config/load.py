@@ -564,19 +564,18 @@ def _balancer(joined: JoinedConfig, *, for_lab: bool) -> Balancer:
     from xenoovs.config.build import build_balancer, check_included, check_structure
     from xenoovs.config.check import check_parts
 
-    checked = check_structure(joined.root, joined.is_default)
-    findings = {*joined.findings, *_findings((*checked.remarks, *check_parts(checked, for_lab=for_lab)), joined)}
+    config, remarks, omitted = check_structure(joined.root, joined.is_default)
+    if config is not None:
+        remarks = tuple(check_parts(config, for_lab=for_lab))
+    findings = {*joined.findings, *_findings(remarks, joined)}
     if joined.stray is not None:
-        apart = check_structure(joined.stray.root, joined.stray.is_default)
-        # What contradicts another service may be on another bridge.
-        remarks = (*apart.remarks, *check_parts(apart, for_lab=for_lab))
-        own = (each for each in remarks if each.path[:1] == ("services",) and each.other is None)
-        findings.update(_findings(own, joined.stray))
+        _, apart, _ = check_structure(joined.stray.root, joined.stray.is_default)
+        findings.update(_findings((each for each in apart if each.path[:1] == ("services",)), joined.stray))
     for part in joined.included:
         findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in check_included(part.root))
-    if findings or checked.switch is None:
-        raise ConfigError(_capped(findings, omitted=checked.omitted))
-    return build_balancer(checked.switch, checked)
+    if findings or config is None:
+        raise ConfigError(_capped(findings, omitted=omitted))
+    return build_balancer(config)
 
 
 def _findings(remarks: Iterable[Remark], joined: JoinedConfig) -> Iterable[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.config.build import Lost
 from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.values import KeyPath, Remark
 from xenoovs.errors import counted
@@ -14,18 +13,14 @@ from xenoovs.model.balancer import ServiceMode
 Numbered = tuple[int, ServiceConfig]
 
 
-def check_nat(service: ServiceConfig, path: KeyPath, *, lost: Lost) -> Iterator[Remark]:
-    """Check one service. `lost`: what is not to be judged."""
+def check_nat(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+    """Check one service."""
     if service.mode is ServiceMode.DSR:
         yield from _check_dsr(service, path)
         return
     yield from _check_vip(service, path)
-    if ("backends",) in lost.paths:
-        return
-    unknown, first = lost.backends("address", "port", "mac"), dict[tuple[IPAddress, int | None], int]()
+    first = dict[tuple[IPAddress, int | None], int]()
     for index, backend in enumerate(service.backends):
-        if index in unknown:
-            continue
         here = (*path, "backends", index)
         yield from _check_backend(service, backend, here)
         if backend.address is None:

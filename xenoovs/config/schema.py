@@ -132,7 +132,7 @@ class HealthConfig(_Mapping):
         "once.",
         "30s",
     )
-    initial: Annotated[Initial | None, values.initial] = _key(
+    initial: Annotated[Initial | None, values.choice(Initial)] = _key(
         "State of a new backend: up (the first result decides) or down (ejected until `rise` good results)."
     )
     max_down: Annotated[Fraction | None, values.part] = _key(

@@ -144,17 +144,14 @@ def _check_ipsec(tunnel: SwitchTunnelConfig, ipsec: IpsecConfig, here: KeyPath) 
 
 
 def check_tunnelled_backends(
-    service: ServiceConfig, path: KeyPath, *, switch: SwitchConfig, tunnels: Tunnels, unknown: frozenset[int]
+    service: ServiceConfig, path: KeyPath, *, switch: SwitchConfig, tunnels: Tunnels
 ) -> Iterator[Remark]:
     """Find backends that do not fit their tunnel, and returns by the switch that cannot be.
 
     Args:
         tunnels: Those of Open vSwitch on this bridge, by name.
-        unknown: Indices of backends that are not to be judged.
     """
     for index, backend in enumerate(service.backends):
-        if index in unknown:
-            continue
         here, tunnel = (*path, "backends", index), tunnels.get(backend.egress or "")
         if tunnel is None:
             yield from _check_without_tunnel(backend, tunnels, here)

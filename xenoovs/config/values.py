@@ -12,7 +12,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.balancer import MAX_KEY_BITS, Initial, KeyField, PortRange
+from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, PortRange
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
@@ -280,13 +280,11 @@ class MatchField(Enum):
         return KeyField.SOURCE_ADDRESS if of_one_version else KeyField(self.value)
 
 
-def choice(kinds: type[E], renamed: Mapping[str, str] | None = None) -> Parser[E]:
-    """Return a parser of the words of an enumeration. `renamed`: words of earlier versions, with the new ones."""
+def choice(kinds: type[E]) -> Parser[E]:
+    """Return a parser of the words of an enumeration."""
     words = [member.value for member in kinds]
 
     def parse(value: object) -> E:
-        if isinstance(value, str) and renamed and value in renamed:
-            raise ValueError(f"{show(value)} was renamed; write `{renamed[value]}`")
         for member in kinds:
             if member.value == value:
                 return member
@@ -295,7 +293,6 @@ def choice(kinds: type[E], renamed: Mapping[str, str] | None = None) -> Parser[E
     return Parser(parse, {"enum": words})
 
 
-initial = choice(Initial, renamed={"trusted": "up", "closed": "down"})
 path = _pattern(r"^/[!-~]{0,1023}$", "a path", "write one such as /health")
 # A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
 host = _pattern(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")

@@ -161,14 +161,12 @@ def test_names_defaults_cannot_have(load: Load) -> None:
 def test_mistakes_point_into_their_files_and_name_the_other_one(load: Load) -> None:
     files = {
         "my.yaml": f"{HEAD}include: [a.yaml]\nservices:\n{service('dns', 9)}{service('web', 1)}",
-        "a.yaml": "services:\n" + service("web", 1, "tolerance: 0%"),
+        "a.yaml": "services:\n" + service("web", 1),
     }
     assert mistakes(load, files) == [
         "a.yaml:2:5: services[0]: web claims packets that services[1] of my.yaml:9 (web) claims too (10.3.10.1, tcp); "
         "change vip, protocol or ports of one",
         "a.yaml:2:11: services[0].name: 'web' is already services[1] of my.yaml:9; name each once",
-        "a.yaml:4:16: services[0].tolerance: '0%' is outside the range; write a percentage such as 5%, above 0% and "
-        "at most 100%",
     ]
 
 

@@ -1,4 +1,4 @@
-"""One wrong value gives one message: its consequences are not reported, all other mistakes are."""
+"""Mistakes of form are reported all at once, and one wrong value as one message; rules between values come after."""
 
 from __future__ import annotations
 
@@ -102,51 +102,15 @@ def test_one_wrong_value_is_one_message(path: KeyPath) -> None:
     assert _name(path).startswith(found)
 
 
-SERVICE: KeyPath = ("services", 0)
-BACKENDS: KeyPath = (*SERVICE, "backends")
-BESIDE: list[tuple[KeyPath, Any, str, list[KeyPath]]] = [
-    ((*BACKENDS, 1, "name"), "a", "services[0].backends[1].name", [(*BACKENDS, 0, "name"), (*BACKENDS, 1, "name")]),
-    ((*BACKENDS, 2, "address"), "198.51.100.4", "services[0].backends[2].mac", [(*BACKENDS, 1), (*BACKENDS, 2)]),
-    ((*SERVICE, "ports", 1), "80-90", "services[0].ports[1]", [(*SERVICE, "ports"), (*SERVICE, "protocol")]),
-    ((*SERVICE, "vip", 1), "192.0.2.10", "services[0].vip[1]", [(*SERVICE, "vip"), (*SERVICE, "match")]),
-    ((*SERVICE, "match", "bits"), 1, "services[0].match.bits", [(*SERVICE, "match"), BACKENDS]),
-    ((*SERVICE, "health", "timeout"), "3s", "services[0].health.timeout", [(*SERVICE, "health"), ("health",)]),
-    ((*SERVICE, "max_flows"), 2, "services[0].max_flows", [BACKENDS]),
-]
-"""A mistake between values: where it is made, by which value, where it is reported, which values it depends on."""
+def test_all_wrong_values_are_reported_at_once() -> None:
+    wrong, listed = copy.deepcopy(GOOD), ("tolerance", "health", "churn")
+    for service in wrong["services"]:
+        service |= dict.fromkeys(listed, 7)
+    assert sorted(_findings(wrong)) == sorted(f"services[{i}].{key}" for i in range(3) for key in listed)
 
 
-@pytest.mark.parametrize(
-    ("where", "value", "message", "hangs_on"), BESIDE, ids=[message for _, _, message, _ in BESIDE]
-)
-def test_other_mistakes_are_reported_too(where: KeyPath, value: Any, message: str, hangs_on: list[KeyPath]) -> None:
-    config = _with(GOOD, where, value)
-    if message.endswith("mac"):
-        config = _with(config, (*BACKENDS, 2, "mac"), "02:00:00:00:00:02")
-    assert _findings(config) == [message]
-    for path in LEAVES:
-        if path[:2] == SERVICE and not any(path[: len(one)] == one for one in hangs_on):
-            assert message in _findings(_with(config, path, WRONG)), _name(path)
-
-
-def test_a_wrong_backend_hides_nothing_of_the_others() -> None:
-    config = _with(GOOD, ("services", 0, "backends", 0), "a")
-    config = _with(config, ("services", 0, "backends", 2, "name"), "b")
-    assert _findings(config) == ["services[0].backends[0]", "services[0].backends[2].name"]
-
-
-@pytest.mark.parametrize("missing", ["name", "weight"])
-def test_nor_does_a_backend_without_a_key(missing: str) -> None:
-    config = _with(GOOD, ("services", 0, "backends", 2, "mac"), "02:00:00:00:00:02")
-    del config["services"][0]["backends"][0][missing]
-    assert _findings(config) == ["services[0].backends[0]." + missing, "services[0].backends[2].mac"]
-
-
-def test_a_wrong_switch_hides_only_what_hangs_on_it() -> None:
-    config = _with(_with(GOOD, ("switch", "egress"), ""), ("switch", "ingress"), ["p0", "p0"])
-    assert _findings(config) == ["switch.ingress[1]", "switch.egress"]
-
-
-def test_services_that_claim_the_same_are_reported_beside_other_mistakes() -> None:
-    config = _with(_with(GOOD, ("services", 1, "vip"), "192.0.2.30"), ("services", 1, "name"), "!")
-    assert _findings(config) == ["services[1].name", "services[2]"]
+def test_rules_between_values_are_checked_when_every_form_is_right() -> None:
+    clash = _with(GOOD, ("services", 1, "vip"), "192.0.2.30")
+    clash = _with(clash, ("switch", "ingress"), ["p0", "p0"])
+    assert _findings(clash) == ["switch.ingress[1]", "services[2]"]
+    assert _findings(_with(clash, ("services", 0, "name"), WRONG)) == ["services[0].name"]
