@@ -295,6 +295,10 @@ def test_tagged(story: Story) -> None:
     assert story.refused == dict.fromkeys(_ufids(look, Verdict.TC_SW), "eswitch: unsupported match key")
 
 
+def test_tagged_twice(story: Story) -> None:
+    test_tagged(story)
+
+
 def test_select_group(story: Story) -> None:
     [look] = story.looks
     assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}

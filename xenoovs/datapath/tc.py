@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from xenoovs.datapath.outer import Encapsulation, OuterHeader
@@ -79,13 +80,70 @@ class DriverAnswer:
         error: errno(3), e.g. 28 for ENOSPC; None: the rule was accepted.
         text: strerror(3) of the error.
         message: the driver's message from the extended acknowledgement; None: it gave none.
-        is_about_trial: the message is about the preference of the trial, so it does not explain the rule.
+        is_about_trial: it says nothing about the rule: the message is about the preference of the trial, or the kernel
+            accepted the trial as another rule.
+        further: messages of further trials, at other preferences.
     """
 
     error: int | None
     text: str = ""
     message: str | None = None
     is_about_trial: bool = False
+    further: tuple[str, ...] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the driver takes this very rule."""
+        return self.error is None and not self.is_about_trial
+
+
+class Objection(Enum):
+    """What a driver has against a rule, by its words."""
+
+    PREFERENCE = "preference"
+    CHAIN = "chain"
+    TABLE_FULL = "table full"
+    COLLISION = "collision"
+    PREFIX_MASK = "prefix mask"
+    INLINE_MODE = "inline mode"
+    UPLINK = "uplink"
+    OFFLOAD_OFF = "offload off"
+    OTHER = "other"
+
+
+_ENOSPC = 28
+"""errno(3) of Linux, all architectures that have eSwitches."""
+_OUT_OF_RANGE = r"(?:.{0,20}\b(?:not|un)[- ]?supported\b|.{0,20}\bout of (?:\w+ )?range\b)"
+_OBJECTIONS = tuple(
+    (objection, re.compile(pattern, re.IGNORECASE))
+    for objection, pattern in (
+        # tc_can_offload_extack of include/net/pkt_cls.h.
+        (Objection.OFFLOAD_OFF, r"TC offload is disabled on net device"),
+        # The priority in a VLAN tag, and the chain that an action goes to, are parts of the rule.
+        (Objection.OTHER, r"\bvlan\b|\bpcp\b|\bgoto\b|\bdestination chain\b"),
+        (
+            Objection.PREFERENCE,
+            rf"\b(?:prio(?:s|rity|rities)?|pref(?:erence)?s?)\b{_OUT_OF_RANGE}|\bunsupported (?:prio|pref)",
+        ),
+        (Objection.CHAIN, rf"\bchains?\b{_OUT_OF_RANGE}|\bunsupported chain"),
+        (Objection.PREFIX_MASK, r"\bprefix\b.*\bmasks?\b|\bmasks?\b.*\bprefix\b|(?:non-?)?contiguous"),
+        # The next two are of mlx5: en_tc.c of Linux.
+        (Objection.INLINE_MODE, r"\binline (?:mode|setting)\b"),
+        (Objection.UPLINK, r"same uplink|merged eswitch|same switch"),
+    )
+)
+_FULL = re.compile(r"\btable\b.*\bfull\b", re.IGNORECASE)
+_BY_VALUE = re.compile(r"collision|bucket|hash", re.IGNORECASE)
+"""In a message with ENOSPC: there is room, but not for this value."""
+
+
+def objection_of(error: int | None, message: str | None) -> Objection:
+    """Return what a driver objects to. `error`: errno(3). `message`: its extended acknowledgement."""
+    words = message or ""
+    if error == _ENOSPC:
+        is_by_value = _BY_VALUE.search(words) and not _FULL.search(words)
+        return Objection.COLLISION if is_by_value else Objection.TABLE_FULL
+    return next((objection for objection, pattern in _OBJECTIONS if pattern.search(words)), Objection.OTHER)
 
 
 def cookie_of_ufid(ufid: str) -> str | None:

@@ -8,14 +8,13 @@ that a killed run leaves nothing that the next one does not delete.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.datapath.tc import DriverAnswer, Objection, objection_of
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
@@ -44,9 +43,11 @@ BLOCK_IFINDEX = -1
 """TCM_IFINDEX_MAGIC_BLOCK: parent is the number of a shared block (as of a bond)."""
 
 TCA_KIND, TCA_OPTIONS, TCA_CHAIN, TCA_INGRESS_BLOCK = 1, 2, 11, 13
-_CLASSID, _ACTIONS, _FLAGS, _IN_HW_COUNT = 1, 3, 22, 86
+_CLASSID, _ACTIONS, _ETH_TYPE, _FLAGS, _VLAN_ETH_TYPE, _IN_HW_COUNT = 1, 3, 8, 22, 25, 86
 _SKIP_HW, _SKIP_SW, _IN_HW = 1, 2, 4
-_ACT_KIND, _ACT_OPTIONS, _ACT_COOKIE = 1, 2, 6
+_ACT_KIND, _ACT_OPTIONS, _ACT_COOKIE, _ACT_HW_STATS = 1, 2, 6, 8
+_VLAN_PROTOCOLS = (0x8100, 0x88A8)
+"""ETH_P_8021Q and ETH_P_8021AD of uapi/linux/if_ether.h."""
 
 _PARAMETERS = {"pedit": 4, "csum": 1, "ct": 1}
 """The attribute with the parameters of an action kind where it is not 2."""
@@ -64,6 +65,8 @@ _DROPPED = {
 """Times and padding that the kernel dumps but does not accept."""
 _SHARED = "police"
 """Refers by its index to a meter that flows share; without the index it would be a new meter."""
+_POLICE = 1
+"""TCA_POLICE_TBF: struct tc_police, which begins with that index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,31 +139,64 @@ def info_of(preference: int, protocol: int) -> int:
 
 def trial_options(rule: FlowerRule) -> bytes:
     """The attributes of the same rule for hardware alone (skip_sw), without what ties it to its megaflow."""
-    rest = [
-        (kind, _trial_actions(payload) if kind_of((kind, payload)) == _ACTIONS else payload)
-        for kind, payload in rule.options
-        if kind_of((kind, payload)) not in (_CLASSID, _FLAGS, _IN_HW_COUNT)
-    ]
-    return encode_attributes((*rest, (_FLAGS, struct.pack("=I", _SKIP_SW))))
+    return encode_attributes((*_as_requested(rule), (_FLAGS, struct.pack("=I", _SKIP_SW))))
 
 
-def _trial_actions(payload: bytes) -> bytes:
-    return encode_attributes((order, _trial_action(action)) for order, action in decode_attributes(payload))
+def is_same_rule(rule: FlowerRule, other: FlowerRule) -> bool:
+    """Whether two rules of a dump match the same packets and do the same with them, at whatever preference."""
+    return _essence(rule) == _essence(other)
 
 
-def _trial_action(payload: bytes) -> bytes:
-    """Kind and options alone: Open vSwitch takes a rule with its cookie for a megaflow of its own."""
+def _essence(rule: FlowerRule) -> tuple[object, ...]:
+    return rule.protocol, rule.chain or 0, sorted(_lasting(rule, is_compared=True))
+
+
+def _as_requested(rule: FlowerRule) -> Iterator[Attribute]:
+    """The attributes as a request has them.
+
+    TCA_FLOWER_KEY_ETH_TYPE is the outer type there, and the innermost one in a dump (fl_set_key, fl_dump_key of
+    net/sched/cls_flower.c): a copy of the dump of a rule for tagged packets is a rule for untagged ones.
+    """
+    lasting = tuple(_lasting(rule))
+    if rule.protocol not in _VLAN_PROTOCOLS:
+        yield from lasting
+        return
+    inner = find_attribute(lasting, _ETH_TYPE)
+    yield _ETH_TYPE, struct.pack("!H", rule.protocol)
+    if inner is not None and find_attribute(lasting, _VLAN_ETH_TYPE) is None:
+        yield _VLAN_ETH_TYPE, inner
+    yield from (attribute for attribute in lasting if kind_of(attribute) != _ETH_TYPE)
+
+
+def _lasting(rule: FlowerRule, *, is_compared: bool = False) -> Iterator[Attribute]:
+    """What a rule matches and does. `is_compared`: without what differs between two rules that share a meter."""
+    for kind, payload in rule.options:
+        if kind_of((kind, payload)) == _ACTIONS:
+            yield kind, _lasting_actions(payload, is_compared=is_compared)
+        elif kind_of((kind, payload)) not in (_CLASSID, _FLAGS, _IN_HW_COUNT):
+            yield kind, payload
+
+
+def _lasting_actions(payload: bytes, *, is_compared: bool) -> bytes:
+    actions = decode_attributes(payload)
+    return encode_attributes((order, _lasting_action(action, is_compared=is_compared)) for order, action in actions)
+
+
+def _lasting_action(payload: bytes, *, is_compared: bool) -> bytes:
+    """Without cookie: Open vSwitch takes a rule with its cookie for a megaflow of its own."""
     attributes = decode_attributes(payload)
     name = (find_attribute(attributes, _ACT_KIND) or b"").rstrip(b"\0").decode("ascii", "replace")
-    rest = [attribute for attribute in attributes if kind_of(attribute) in (_ACT_KIND, _ACT_OPTIONS)]
+    kept = (_ACT_KIND, _ACT_OPTIONS, _ACT_HW_STATS)
+    rest = [attribute for attribute in attributes if kind_of(attribute) in kept]
     return encode_attributes(
-        (kind, _trial_parameters(name, data) if kind_of((kind, data)) == _ACT_OPTIONS else data) for kind, data in rest
+        (kind, _parameters(name, data, is_compared=is_compared) if kind_of((kind, data)) == _ACT_OPTIONS else data)
+        for kind, data in rest
     )
 
 
-def _trial_parameters(name: str, payload: bytes) -> bytes:
+def _parameters(name: str, payload: bytes, *, is_compared: bool) -> bytes:
     if name == _SHARED:
-        return payload
+        return (find_attribute(decode_attributes(payload), _POLICE) or b"")[:4] if is_compared else payload
     dropped, parameters = _DROPPED.get(name, frozenset()), _PARAMETERS.get(name, 2)
     return encode_attributes(
         (kind, _as_new(data) if kind_of((kind, data)) == parameters else data)
@@ -198,10 +234,6 @@ _LAST_NEAR = 16
 """NICs such as mlx5 without ignore_flow_level take preferences 1 to 16 only (mlx5_chains_get_prio_range)."""
 _FIRST_PREFERENCE, _LAST_PREFERENCE = 0xC001, 0xFFFE
 """Above all that the kernel gives to rules without one (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
-_ABOUT_PREFERENCE = re.compile(r"\bprio(?:s|rity|rities)?\b|\bpref(?:erence)?s?\b", re.IGNORECASE)
-_ABOUT_CHAIN = re.compile(r"\bchain\b", re.IGNORECASE)
-_TAG = re.compile(r"\bvlan\b|\bpcp\b", re.IGNORECASE)
-"""A message about the priority in a VLAN tag is about the rule."""
 _HANDLE = 0x786F7072
 """Of the trial rule, "xopr": no other rule is ever deleted, not even at the same preference."""
 
@@ -231,9 +263,10 @@ class _Trial:
         head = self.place.pack(handle=_HANDLE, info=info_of(self.preference, self.protocol))
         return head + encode_attributes(((TCA_KIND, b"flower\0"), *chain, *attributes))
 
-    def is_in(self, bodies: Iterable[bytes]) -> bool:
-        """Whether it is among the rules of a dump."""
-        return any(TCMSG.unpack_from(b)[2] == _HANDLE and preference_of(b) == self.preference for b in bodies)
+    def find(self, bodies: Iterable[bytes]) -> bytes | None:
+        """Return it as it is among the rules of a dump; None: it is not there."""
+        mine = (b for b in bodies if TCMSG.unpack_from(b)[2] == _HANDLE and preference_of(b) == self.preference)
+        return next(mine, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,33 +310,39 @@ class SkipSwProber:
         }
 
     def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, free: _FreePreferences) -> DriverAnswer:
-        """Try the rule at one preference after the other, until the answer is not about the preference.
+        """Try the rule at one preference after the other, until the answer is not about the trial.
 
         A rule that is accepted there may have been refused for its own preference, which is higher: a refusal of one
         above all others is about that.
         """
-        answer, tried = DriverAnswer(None), 0
+        answers = list[DriverAnswer]()
         for tried in free.near:
-            answer = self._try(_trial_of(rule, device, ifindex, preference=tried), rule)
-            if not answer.is_about_trial:
+            answers.append(self._try(_trial_of(rule, device, ifindex, preference=tried), rule))
+            if not answers[-1].is_about_trial:
                 break
-        if answer.error is not None or free.above is None or rule.preference <= tried:
-            return answer
-        as_high = self._try(_trial_of(rule, device, ifindex, preference=free.above), rule)
-        return replace(as_high, is_about_trial=False) if as_high.is_about_trial else answer
+        # The first preference is the nearest one to that of the rule.
+        answer = answers[0] if answers[-1].is_about_trial else answers[-1]
+        if answer.is_accepted and free.above is not None and rule.preference > tried:
+            as_high = self._try(_trial_of(rule, device, ifindex, preference=free.above), rule)
+            if as_high.error is not None and as_high.is_about_trial:
+                answer = replace(as_high, is_about_trial=False)
+        words = dict.fromkeys(each.message for each in answers if each.message not in (None, answer.message))
+        return replace(answer, further=tuple(filter(None, words)))
 
     def _try(self, trial: _Trial, rule: FlowerRule) -> DriverAnswer:
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
         self._journal.write(asdict(trial))
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
+            held = trial.find(self._dump(RTM_GETTFILTER, trial.place.pack()))
+            accepted = None if held is None else parse_rule(held)
+            return DriverAnswer(None, is_about_trial=accepted is None or not is_same_rule(rule, accepted))
         except Refused as refused:
-            text = refused.text or ""
-            is_about_trial = _is_about_trial(text, chain=rule.chain or 0)
-            return DriverAnswer(refused.error, os.strerror(refused.error), text or None, is_about_trial)
+            objection = objection_of(refused.error, refused.text)
+            is_about_trial = objection is Objection.PREFERENCE or (objection is Objection.CHAIN and not rule.chain)
+            return DriverAnswer(refused.error, os.strerror(refused.error), refused.text or None, is_about_trial)
         finally:
             self._clean_up()
-        return DriverAnswer(None)
 
     def _clean_up(self) -> bool:
         facts = self._journal.read()
@@ -325,7 +364,7 @@ class SkipSwProber:
             self.netlink.request(RTM_DELTFILTER, 0, body)
         except Refused as refused:
             # Most often it was never there: the driver refused it. What counts is that it is not there now.
-            if trial.is_in(self._dump(RTM_GETTFILTER, trial.place.pack())):
+            if trial.find(self._dump(RTM_GETTFILTER, trial.place.pack())) is not None:
                 raise SwitchError(
                     f"cannot delete the trial rule at preference {trial.preference} of {trial.device}: {refused}"
                 ) from None
@@ -379,13 +418,6 @@ def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
     if not found:
         raise SwitchError("no preference is free for a trial rule")
     return _FreePreferences(found, above if above <= _LAST_PREFERENCE else None)
-
-
-def _is_about_trial(message: str, *, chain: int) -> bool:
-    """Return whether a driver refuses the preference of a trial, or chains although the rule is in none."""
-    if _TAG.search(message):
-        return False
-    return bool(_ABOUT_PREFERENCE.search(message) or (not chain and _ABOUT_CHAIN.search(message)))
 
 
 def _ifindex(device: str) -> int | None:

@@ -142,7 +142,14 @@ def set_tcp_flags(state: str) -> None:
     (_PARAMETERS / "tcp_flags").write_text(f"{state}\n")
 
 
-_LIMITS = {"max_prio": "65535", "buckets": "0", "prefix_masks": "N", "ip_key": "Y", "xfrm_aware": "Y"}
+_LIMITS = {
+    "max_prio": "65535",
+    "buckets": "0",
+    "chained": "N",
+    "prefix_masks": "N",
+    "ip_key": "Y",
+    "xfrm_aware": "Y",
+}
 
 
 def limit(**limits: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.unit.switch.fake_kernel import FakeKernel
 from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
 from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.errors import SwitchError
-from xenoovs.switch.netlink import Refused
+from xenoovs.switch.netlink import Refused, decode_attributes, encode_attributes, kind_of
 from xenoovs.switch.skip_sw_probe import TCMSG, FilterParent, SkipSwProber, parse_rule, preference_of
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
@@ -142,6 +143,98 @@ def test_a_nic_with_16_preferences_answers_about_the_rule(tmp_path: Path) -> Non
     }
 
 
+class _TwoMessages(FakeKernel):
+    """A NIC that refuses preferences in other words below 0xC001 than above it."""
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        if kind == 44:
+            near = preference_of(body) < 0xC001
+            raise Refused(95, f"Requested {'chain' if near else 'priority'} is out of supported range")
+        FakeKernel.request(self, kind, flags, body)
+
+
+def test_the_words_at_the_nearest_preference_come_first_and_none_are_lost(tmp_path: Path) -> None:
+    """Only those of the last trial, above 49152, were kept."""
+    kernel = _TwoMessages(tmp_path / "kernel")
+    kernel.put(RULES)
+    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+    assert answer.message == "Requested chain is out of supported range"
+    assert (answer.further, answer.is_about_trial) == (("Requested priority is out of supported range",), True)
+
+
+_PUT_RULE = 44
+_ETH_TYPE, _VLAN_ETH_TYPE, _CVLAN_ETH_TYPE = 8, 25, 79
+"""Of uapi/linux/pkt_cls.h."""
+_IPV4, _TAG, _OUTER_TAG = b"\x08\x00", b"\x81\x00", b"\x88\xa8"
+
+
+class _RefusesTags(FakeKernel):
+    """A kernel that reads tags as fl_set_key() and dumps them as fl_dump_key() of net/sched/cls_flower.c does."""
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        if kind == _PUT_RULE and _requested(body).get(_ETH_TYPE) in (_TAG, _OUTER_TAG):
+            raise Refused(95, WORDS)
+        FakeKernel.request(self, kind, flags, body)
+
+
+def _requested(body: bytes) -> dict[int, bytes]:
+    rule = parse_rule(body)
+    assert rule is not None
+    return {kind_of(attribute): attribute[1] for attribute in rule.options}
+
+
+def _tagged(body: bytes, *tags: tuple[int, bytes]) -> bytes:
+    """A dumped rule as it is for tagged packets: its protocol is the outer tag, its EtherType the inner one."""
+    family, ifindex, handle, parent, info = TCMSG.unpack_from(body)
+    protocol = struct.unpack("=H", _OUTER_TAG if len(tags) == 2 else _TAG)[0]
+    attributes = decode_attributes(body[TCMSG.size :])
+    with_tags = [
+        (kind, payload + encode_attributes(tags) if kind_of((kind, payload)) == 2 else payload)
+        for kind, payload in attributes
+    ]
+    head = TCMSG.pack(family, ifindex, handle, parent, info & ~0xFFFF | protocol)
+    return head + encode_attributes(with_tags)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        (),
+        ((_VLAN_ETH_TYPE, _IPV4),),
+        ((_VLAN_ETH_TYPE, _TAG), (_CVLAN_ETH_TYPE, _IPV4)),
+    ],
+    ids=["any VLAN", "one tag", "two tags"],
+)
+def test_a_rule_for_tagged_packets_is_tried_with_its_tags(tags: tuple[tuple[int, bytes], ...], tmp_path: Path) -> None:
+    """The trial was a copy of the dump, so a rule for untagged packets: accepted, and the reason was `not-retried`."""
+    kernel = _RefusesTags(tmp_path / "kernel")
+    kernel.put([_tagged(UNSUPPORTED_KEY, *tags)])
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
+        REFUSED_COOKIE: DriverAnswer(95, "Operation not supported", WORDS)
+    }
+
+
+class _Forgetful(FakeKernel):
+    """A kernel that does not know an attribute, and holds the rule without it."""
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        if kind == _PUT_RULE:
+            rule = parse_rule(body)
+            assert rule is not None
+            options = [attribute for attribute in rule.options if kind_of(attribute) != _ETH_TYPE]
+            body = body[: TCMSG.size] + encode_attributes(((1, b"flower\0"), (2, encode_attributes(options))))
+        FakeKernel.request(self, kind, flags, body)
+
+
+def test_a_trial_that_the_kernel_holds_as_another_rule_is_no_answer(tmp_path: Path) -> None:
+    kernel = _Forgetful(tmp_path / "kernel")
+    kernel.put(RULES)
+    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
+        REFUSED_COOKIE: DriverAnswer(None, is_about_trial=True)
+    }
+    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+
+
 def _at_preference(body: bytes, preference: int) -> bytes:
     family, ifindex, handle, parent, info = TCMSG.unpack_from(body)
     return TCMSG.pack(family, ifindex, handle, parent, preference << 16 | info & 0xFFFF) + body[TCMSG.size :]
@@ -174,7 +267,11 @@ def test_an_answer_about_every_preference_is_a_failed_trial(tmp_path: Path) -> N
     [
         ("mlx5_core: Requested priority value is not supported", True),
         ("mlx5_core: Requested chain is out of supported range", True),
-        ("nfp: only a few prios", True),
+        ("mlx5_core: Requested priority is out of supported range", True),
+        ("unsupported chain", True),
+        ("bucket chain too long", False),
+        ("mlx5_core: Requested destination chain is out of supported range", False),
+        ("rules of this prio collide", False),
         ("mlx5_core: Setting VLAN prio is not supported", False),
         ("eswitch: unsupported match key", False),
     ],

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, KernelFacts
-from xenoovs.datapath.tc import DriverAnswer, TcFilter
+from xenoovs.datapath.tc import DriverAnswer, Objection, TcFilter, objection_of
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.why.case import Evidence, shape_of
 from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
@@ -51,7 +51,24 @@ def test_megaflows_of_this_shape_in_hardware_mean_a_full_table_or_a_refusal_by_v
 def test_an_answer_about_the_preference_of_the_trial_is_no_reason() -> None:
     answer = DriverAnswer(95, "Operation not supported", "requested priority is not supported", is_about_trial=True)
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.likelihood, "the trial failed" in reason.text) == (Likelihood.POSSIBLE, True)
+    assert (reason.likelihood, "refuses preference or chain of the trial" in reason.text) == (Likelihood.POSSIBLE, True)
+
+
+def test_a_trial_that_was_held_as_another_rule_is_no_reason() -> None:
+    """The reason was `not-retried`, confirmed: "the NIC accepts the rule now"."""
+    answer = DriverAnswer(None, is_about_trial=True)
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
+    assert "proves nothing" in reason.text
+
+
+def test_the_words_of_all_trials_are_shown() -> None:
+    answer = DriverAnswer(95, "Operation not supported", "unsupported match key", further=("unsupported priority",))
+    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
+    assert reason.evidence == (
+        "the driver reports: unsupported match key",
+        "the driver reports: unsupported priority",
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +85,27 @@ def test_a_refusal_that_has_a_remedy_names_it(words: str, command: str) -> None:
     assert any(command in line for line in reason.fix), reason.fix
 
 
+@pytest.mark.parametrize(
+    ("error", "words", "objection"),
+    [
+        (28, "eswitch: hash collision", Objection.COLLISION),
+        (28, "eswitch: hash table is full", Objection.TABLE_FULL),
+        (17, "bucket chain too long", Objection.OTHER),
+        (95, "mlx5_core: Setting VLAN prio is not supported", Objection.OTHER),
+        (95, "inline crypto is not possible", Objection.OTHER),
+        (95, "mlx5_core: Requested priority is out of supported range", Objection.PREFERENCE),
+        (95, None, Objection.OTHER),
+    ],
+)
+def test_what_a_driver_objects_to(error: int, words: str | None, objection: Objection) -> None:
+    """A restart of Open vSwitch was the fix for a refused VLAN tag, and a full hash table was called a collision."""
+    assert objection_of(error, words) is objection
+
+
 def test_no_room_for_a_value_is_no_full_table() -> None:
     answer = DriverAnswer(28, "No space left on device", "eswitch: hash collision")
     (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED)
+    assert (reason.cause, reason.likelihood, reason.fix) == (Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED, ())
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from xenoovs.compile.offloadable.table import (
     parse_version,
 )
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.datapath.tc import Objection, objection_of
 from xenoovs.errors import counted
 from xenoovs.openflow.flow import Field, Flow, Match
 from xenoovs.openflow.text import render_bits, render_flow, render_key_to_send, render_match_to_send
@@ -185,8 +186,8 @@ def _internal_ports(case: Case) -> tuple[str, ...]:
 
 
 _SHOWN = 3
-_ENOSPC = 28
-"""errno(3) of Linux, all architectures that have eSwitches."""
+_FOR_ROOM = (Objection.TABLE_FULL, Objection.COLLISION)
+"""Objections that no key explains."""
 
 _OWNER = "# ask the {owner} first; then give {it} a lower priority than the flows of xenoovs, or delete it:"
 
@@ -211,7 +212,7 @@ def override_reasons(case: Case) -> Iterator[Reason]:
 def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
     """Yield which bits foreign flows un-wildcard. Nothing if the driver accepts such a rule."""
     bits, answer = case.unwildcarded, case.driver_answer
-    if bits is None or (answer is not None and answer.error is None):
+    if bits is None or (answer is not None and answer.is_accepted):
         return
     is_netflow = not bits.flows and case.bridge is not None and "netflow" in case.bridge.exporters
     unsupported = next(_unsupported(case, bits), None)
@@ -239,7 +240,7 @@ def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
     if case.verdict is not Verdict.TC_SW or not bits.added or shape_of(case.megaflow) in case.evidence.in_hardware:
         return False
     answer = case.driver_answer
-    return answer is None or answer.error != _ENOSPC
+    return answer is None or objection_of(answer.error, answer.message) not in _FOR_ROOM
 
 
 def _unsupported(case: Case, bits: UnwildcardedBits) -> Iterator[Offloadability]:

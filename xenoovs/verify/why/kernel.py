@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.datapath.tc import DriverAnswer, Objection, objection_of
 from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.verify.chains import is_hop
 from xenoovs.verify.why.case import Case, shape_of
 from xenoovs.verify.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
-
-_ENOSPC = 28
-"""errno(3) of Linux, all architectures that have eSwitches."""
-_OFFLOAD_OFF = "TC offload is disabled on net device"
-"""tc_can_offload_extack (include/net/pkt_cls.h of Linux)."""
 
 _SKIP_HW = "skip_hw"
 """With this tc-policy Open vSwitch offers no rule to the driver, so an accepted trial explains nothing."""
@@ -34,37 +28,27 @@ _FEWER_ENTRIES = (
 """For a full table: how many entries are needed, and how to need fewer or have a larger table (devlink-dev(8))."""
 
 
-_COLLISION = re.compile(r"collision|bucket|hash", re.IGNORECASE)
-"""In a message with ENOSPC: there is room, but not for this value."""
-
-_REMEDIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
-    (
-        re.compile(r"\bprefix\b.*\bmasks?\b|\bmasks?\b.*\bprefix\b|(?:non-?)?contiguous", re.IGNORECASE),
-        (
-            "# the NIC matches prefixes only, and low bits are none: let the highest bits that differ choose backends,",
-            "# by `match: {{bits: [31, 30, ...]}}` of the service in the config (`xenoovs explain match.bits`), then:",
-            "xenoovs plan FILE",
-            "xenoovs apply FILE",
-        ),
+_REMEDIES: Mapping[Objection, tuple[str, ...]] = {
+    Objection.TABLE_FULL: _FEWER_ENTRIES,
+    Objection.PREFIX_MASK: (
+        "# the NIC matches prefixes only, and low bits are none: let the highest bits that differ choose backends,",
+        "# by `match: {{bits: [31, 30, ...]}}` of the service in the config (`xenoovs explain match.bits`), then:",
+        "xenoovs plan FILE",
+        "xenoovs apply FILE",
     ),
-    (
-        re.compile(r"\bprio(?:s|rity|rities)?\b|\bpref(?:erence)?s?\b", re.IGNORECASE),
-        (
-            "# Open vSwitch gives each new mask the next preference, and begins at 1 again only when it restarts:",
-            "systemctl restart openvswitch-switch",
-            "xenoovs apply FILE",
-        ),
+    Objection.PREFERENCE: (
+        "# Open vSwitch gives each new mask the next preference, and begins at 1 again only when it restarts:",
+        "systemctl restart openvswitch-switch",
+        "xenoovs apply FILE",
     ),
-    (
-        re.compile(r"inline", re.IGNORECASE),
-        ("devlink dev eswitch set pci/{pci} inline-mode transport", REVALIDATOR_PURGE),
+    Objection.INLINE_MODE: ("devlink dev eswitch set pci/{pci} inline-mode transport", REVALIDATOR_PURGE),
+    Objection.UPLINK: (
+        "devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime",
+        REVALIDATOR_PURGE,
     ),
-    (
-        re.compile(r"same uplink|merged eswitch|same switch", re.IGNORECASE),
-        ("devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime", REVALIDATOR_PURGE),
-    ),
-)
-"""Message of a driver -> commands. The later ones are of mlx5: en_tc.c, and networking/devlink/mlx5.rst of Linux."""
+    Objection.OFFLOAD_OFF: ("ethtool -K {port} hw-tc-offload on", REVALIDATOR_PURGE),
+}
+"""Commands; those with the PCI address are of mlx5 (networking/devlink/mlx5.rst of Linux)."""
 
 
 def chain_reasons(case: Case) -> Iterator[Reason]:
@@ -90,13 +74,11 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
         return
     answer = case.driver_answer
     if answer is not None and not answer.is_about_trial:
-        if answer.error is not None or case.evidence.tc_policy != _SKIP_HW:
+        if not answer.is_accepted or case.evidence.tc_policy != _SKIP_HW:
             yield _answered(answer, case)
         return
     if answer is not None:
-        text = "the trial failed: the driver refuses its preference, and does not say what it has against the rule"
-        evidence = (f"the driver reports: {answer.message}", *_rule(case))
-        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, evidence)
+        yield _unanswered(answer, case)
     if shape_of(case.megaflow) in case.evidence.in_hardware:
         held = "the NIC holds other megaflows of this shape"
         ask: tuple[str, ...] = ()
@@ -133,22 +115,34 @@ def _answered(answer: DriverAnswer, case: Case) -> Reason:
         return Reason(Cause.NOT_RETRIED, Likelihood.CONFIRMED, text, ("a trial was accepted",), (REVALIDATOR_PURGE,))
     if answer.message is None:
         return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, f"the driver refuses the rule: {answer.text}")
-    evidence = (f"the driver reports: {answer.message}",)
-    if answer.error == _ENOSPC and not _COLLISION.search(answer.message):
+    objection, evidence = objection_of(answer.error, answer.message), _reports(answer)
+    fix = tuple(command.format(pci=_pci(case), port=case.in_port) for command in _REMEDIES.get(objection, ()))
+    if objection is Objection.TABLE_FULL:
         text = (
             "the table of the NIC is full: remove entries of other programs, or allow a larger tolerance (fewer blocks)"
         )
-        return Reason(Cause.TABLE_FULL, Likelihood.CONFIRMED, text, evidence, _FEWER_ENTRIES)
-    if _OFFLOAD_OFF in answer.message and _cannot_offload(case):
+        return Reason(Cause.TABLE_FULL, Likelihood.CONFIRMED, text, evidence, fix)
+    if objection is Objection.OFFLOAD_OFF and _cannot_offload(case):
         return Reason(Cause.NOT_ON_ESWITCH, Likelihood.CONFIRMED, f"{case.in_port} is no port of an eSwitch", evidence)
-    if _OFFLOAD_OFF in answer.message:
-        on = (f"ethtool -K {case.in_port} hw-tc-offload on", REVALIDATOR_PURGE)
-        return Reason(
-            Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, f"the device {case.in_port} accepts no rules", evidence, on
-        )
-    remedy: tuple[str, ...] = next((fix for pattern, fix in _REMEDIES if pattern.search(answer.message)), ())
-    fix = tuple(command.format(pci=_pci(case)) for command in remedy)
+    if objection is Objection.OFFLOAD_OFF:
+        text = f"the device {case.in_port} accepts no rules"
+        return Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, text, evidence, fix)
     return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED, "the driver refuses the rule", evidence, fix)
+
+
+def _unanswered(answer: DriverAnswer, case: Case) -> Reason:
+    """Return the reason for a rule of which no trial says anything."""
+    if answer.error is None:
+        text = "the trial proves nothing: the kernel took it as another rule than the one of this megaflow"
+    else:
+        text = "the driver refuses preference or chain of the trial, and does not say what it has against the rule"
+    return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, (*_reports(answer), *_rule(case)))
+
+
+def _reports(answer: DriverAnswer) -> tuple[str, ...]:
+    """Return the words of the driver; first those that explain the rule."""
+    words = (answer.message, *answer.further)
+    return tuple(f"the driver reports: {message}" for message in words if message is not None)
 
 
 def _pci(case: Case) -> str:

@@ -18,7 +18,7 @@ table=9,priority=1,ct_state=-new+trk,ip actions=output:pf0hpf
 """
 _ADDRESSES_BYTES = 12
 """Of Ethernet, before the tag."""
-_ETH_P_8021Q = 0x8100
+_ETH_P_8021Q, _ETH_P_8021AD = 0x8100, 0x88A8
 _GROUP = "group_id=1,type=select,bucket=output:p1,bucket=output:pf0hpf"
 
 
@@ -88,14 +88,16 @@ def overriding(bench: Bench) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Kind):
-    """Packets in the VLAN `vlan`, with priority 0."""
+    """Packets in the VLAN `vlan`, with priority 0, and in the provider's VLAN `outer` if it is not 0."""
 
     vlan: int = 5
+    outer: int = 0
 
     def frame(self, source: str) -> bytes:
         plain = Kind.frame(self, source)
-        tag = struct.pack("!HH", _ETH_P_8021Q, self.vlan)
-        return plain[:_ADDRESSES_BYTES] + tag + plain[_ADDRESSES_BYTES:]
+        tags = struct.pack("!HH", _ETH_P_8021AD, self.outer) if self.outer else b""
+        tags += struct.pack("!HH", _ETH_P_8021Q, self.vlan)
+        return plain[:_ADDRESSES_BYTES] + tags + plain[_ADDRESSES_BYTES:]
 
 
 def tagged(bench: Bench) -> None:
@@ -107,6 +109,17 @@ def tagged(bench: Bench) -> None:
         bench.prime(CLIENTS[:1], kind=Tagged(vlan=vlan))
         bench.send(CLIENTS[:1], packets_each=3, kind=Tagged(vlan=vlan))
     bench.look("after 5 packets of each client, and 3 of one in each of two VLANs")
+    bench.judge("dns")
+
+
+def tagged_twice(bench: Bench) -> None:
+    """A client has two tags, and Open vSwitch looks behind both."""
+    bench.begin("dns", settings=["vlan-limit=2"])
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.prime(CLIENTS[:1], kind=Tagged(outer=7))
+    bench.send(CLIENTS[:1], packets_each=3, kind=Tagged(outer=7))
+    bench.look("after 5 packets of each client, and 3 of one with two tags")
     bench.judge("dns")
 
 

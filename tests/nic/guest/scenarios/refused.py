@@ -106,6 +106,16 @@ def hash_collisions(bench: Bench) -> None:
     bench.xenoovs("why", "dns", "--listen", "0", "--output", "json")
 
 
+def bucket_chains(bench: Bench) -> None:
+    """The NIC refuses by value, in words that are about neither the chain nor the preference of a trial."""
+    limit(buckets=5, chained="Y")
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("after 5 packets of each client")
+    bench.judge("dns")
+
+
 def prefix_masks(bench: Bench) -> None:
     """The NIC matches prefixes only, so it refuses every block by low bits."""
     limit(prefix_masks="Y")
