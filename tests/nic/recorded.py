@@ -114,6 +114,12 @@ def tc_counters(look: Seen) -> dict[str, TcCounters]:
     return {_cookie(rule): _counters(rule["actions"][-1]["stats"]) for rule in rules if rule.get("in_hw")}
 
 
+def tc_age_s(look: Seen) -> dict[str, int]:
+    """How long the rules that `tc` shows as `in_hw` have been there, by ufid."""
+    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
+    return {_cookie(rule): rule["actions"][-1].get("installed", 0) for rule in rules if rule.get("in_hw")}
+
+
 def filter_counters(tc: dict[str, list[dict[str, Any]]]) -> dict[str, TcCounters]:
     """The counters of all rules of traffic control, in hardware or not, by ufid."""
     rules = [row["options"] for rows in tc.values() for row in rows if "options" in row]

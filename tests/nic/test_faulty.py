@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, PHASES
+from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, COARSE_CLIENTS, PHASES
 from tests.nic.recorded import Story
 from tests.nic.truth import parse_ports
 
@@ -77,3 +77,34 @@ def test_faulty__hardware_packets_beyond_32_bits_are_counted(story: Story) -> No
     _, document = _verified(story)["beyond 32 bits"]
     assert all(block["hw_packets"] > BEYOND_32_BITS for block in document["blocks"])
     assert document["hw_share"] > 0.999
+
+
+def _verified_coarsely(story: Story) -> tuple[dict[str, Any], ...]:
+    """What `verify-offload` as JSON and as text, and `why`, say after the fault."""
+    document, text, why = story.record["said"][-3:]
+    return document, text, why
+
+
+def test_coarse__the_blocks_without_a_packet_are_unconfirmed(story: Story) -> None:
+    """One block took all 1,984 packets: "every block that has had traffic is forwarded by the NIC", exit status 0."""
+    document, text, why = _verified_coarsely(story)
+    blocks = json.loads(document["stdout"])["blocks"]
+    packets = sorted(block["packets"] for block in blocks)
+    assert (packets, document["exit_code"], text["exit_code"], why["exit_code"]) == (
+        [0] * 6 + [COARSE_CLIENTS],
+        3,
+        3,
+        3,
+    )
+    assert {block["verdict"] for block in blocks if not block["packets"]} == {"UNCONFIRMED"}
+
+
+def test_coarse__their_weights_let_expect_the_packets_that_were_sent(story: Story) -> None:
+    document, text, _ = _verified_coarsely(story)
+    unproven = json.loads(document["stdout"])["unproven"]
+    assert sorted(each["expected_packets"] for each in unproven) == [
+        COARSE_CLIENTS // 64,
+        *(COARSE_CLIENTS // 2**bits for bits in (6, 5, 4, 3, 2)),
+    ]
+    assert f"about {COARSE_CLIENTS // 4} of {COARSE_CLIENTS} expected" in text["stdout"]
+    assert "xenoovs measure rate" in text["stdout"]

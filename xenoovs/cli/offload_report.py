@@ -52,7 +52,7 @@ _COLOUR = {
 }
 _MEANING = {
     Verdict.UNCONFIRMED: "the NIC holds the rules, but no counter proves that it forwards by them; send some traffic "
-    "and run this again meanwhile",
+    "and run this again meanwhile. `xenoovs measure rate` proves which backend receives what",
     Verdict.PARTIAL: "the NIC matches, the CPU forwards",
     Verdict.TC_SW: "in the kernel's traffic control: the driver or its settings kept it out of the NIC",
     Verdict.IDLE_HW: "the NIC holds the rules and does not use them: the CPU forwards their packets. The NIC was "
@@ -270,11 +270,22 @@ def _show_meanings(findings: OffloadFindings, say: Callable[[str], str]) -> None
             is_either = verdict is Verdict.ABSENT and findings.overrides
             text = _ABSENT_OR_OVERRIDDEN if is_either else meaning
             print_text(f"{verdict.value}: {say(text)}", indent="  ", fg=_COLOUR[verdict])
+            if verdict is Verdict.UNCONFIRMED:
+                _show_unproven(findings)
     for row in outside:
         service, name = _names(row)
         for reason in row.reasons:
             colour = "bright_black" if row.sums.count(Verdict.ABSENT) else "yellow"
             print_text(f"{service} {name}: {reason}", indent="  ", fg=colour)
+
+
+def _show_unproven(findings: OffloadFindings) -> None:
+    """Print the blocks without a packet, those first of which most were expected."""
+    unproven = sorted(findings.unproven, key=lambda each: -each.expected)
+    for each in unproven[:_MAX_FLOWS]:
+        echo(f"  {each}")
+    if len(unproven) > _MAX_FLOWS:
+        echo(f"  and {counted(len(unproven) - _MAX_FLOWS, 'more block')} without a packet")
 
 
 def _show_cleartext(findings: OffloadFindings | BridgeFindings) -> None:

@@ -54,6 +54,7 @@ class TcFilter:
         foreign: what a filter without a cookie matches and does; None: it is of Open vSwitch.
         has_hw_stats: whether tc printed something of hardware statistics, so that kernel and iproute2 know them.
         active_s: seconds from its installation to its last packet; None: tc does not print it in seconds.
+        age_s: seconds since its installation; likewise.
         outer: the outer header that it matches; None: none.
         encapsulations: the tunnels by which its packets leave.
     """
@@ -68,6 +69,7 @@ class TcFilter:
     foreign: ForeignRule | None = field(default=None, compare=False)
     has_hw_stats: bool = False
     active_s: int | None = None
+    age_s: int | None = None
     outer: OuterHeader | None = None
     encapsulations: tuple[Encapsulation, ...] = ()
 
@@ -221,6 +223,7 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
         has_hw_stats=has_used or any("hw_packets" in action.get("stats", {}) for action in actions),
         # tc omits times of 0.
         active_s=int(counted.get("installed", 0)) - int(counted.get("last_used", 0)) if has_used else None,
+        age_s=int(counted.get("installed", 0)) if has_used else None,
         outer=outer_of(options.get("keys") or {}),
         encapsulations=encapsulations_of(actions),
     )

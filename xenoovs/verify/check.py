@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -92,6 +92,7 @@ class MegaflowState:
         growth: since the sample before; of a megaflow that is new since then, all its packets. None: one sample.
         is_counted: False if the tc filter has no counter of hardware; `hw_packets` is then by the dump.
         reason: why it is not in hardware, where the megaflow itself does not show it.
+        is_new: whether its tc filter was installed a moment ago, so that packets may not be counted yet.
     """
 
     verdict: Verdict
@@ -103,6 +104,7 @@ class MegaflowState:
     growth: Growth | None = None
     is_counted: bool = True
     reason: str = ""
+    is_new: bool = False
 
     def in_chain(self, hop: Hop) -> MegaflowState:
         """Return the state as its chains of recirculation make it."""
@@ -164,7 +166,9 @@ def _state_by_filter(
         earlier = None if before is None else before.megaflows.get(id_of(megaflow))
         growth = sampled(megaflow, counters).since(earlier)
         verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
-    return MegaflowState(verdict, counters.packets, counters.bytes, counters.hw_packets or 0, counters.hw_bytes)
+    is_new = found.age_s is not None and found.age_s < _SETTLED_S
+    hardware = counters.hw_packets or 0, counters.hw_bytes
+    return MegaflowState(verdict, counters.packets, counters.bytes, *hardware, is_new=is_new)
 
 
 _SETTLED_S = 3
@@ -192,6 +196,26 @@ def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) ->
     if verdict is Verdict.HW:
         return MegaflowState(verdict, packets, size, packets, size, anomalies)
     return MegaflowState(verdict, packets, size, 0, 0, anomalies)
+
+
+@dataclass(slots=True)
+class ProofCounter:
+    """Finds the groups of megaflows that the NIC holds for some seconds, and of which no packet was counted.
+
+    Rules of several blocks that a NIC does not distinguish look like this: the first one takes the packets of all.
+    """
+
+    packets: Counter[Hashable] = field(default_factory=Counter)
+    settled: Counter[Hashable] = field(default_factory=Counter)
+
+    def add(self, key: Hashable, verdict: Verdict, packets: int, *, is_new: bool = False) -> None:
+        """Count a megaflow."""
+        self.packets[key] += packets
+        self.settled[key] += verdict is Verdict.HW and not is_new
+
+    def unproven(self) -> int:
+        """Return the number of megaflows in these groups."""
+        return sum(number for key, number in self.settled.items() if not self.packets[key])
 
 
 def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
@@ -321,9 +345,11 @@ class BlockCounters:
     anomalies: Counter[Anomaly] = field(default_factory=Counter)
     entries: set[int] = field(default_factory=set)
     growth: Growth = NO_GROWTH
+    proof: ProofCounter = field(default_factory=ProofCounter)
 
-    def add(self, state: MegaflowState, entry: int) -> None:
+    def add(self, state: MegaflowState, entry: int, in_port: str | None) -> None:
         """Count a megaflow whose packets came by this entry of the service."""
+        self.proof.add(in_port, state.verdict, state.packets, is_new=state.is_new)
         self.verdicts[state.verdict] += 1
         self.packets += state.packets
         self.bytes += state.bytes
@@ -332,8 +358,9 @@ class BlockCounters:
         self.growth += state.growth or NO_GROWTH
         self.entries.add(entry)
 
-    def add_equal(self, verdict: Verdict, packets: int, size: int) -> None:
+    def add_equal(self, verdict: Verdict, packets: int, size: int, in_port: str | None) -> None:
         """Count a megaflow with a verdict and an entry that were counted before."""
+        self.proof.add(in_port, verdict, packets)
         self.verdicts[verdict] += 1
         self.packets += packets
         self.bytes += size
@@ -344,6 +371,8 @@ class BlockCounters:
     def result(self) -> BlockOffload:
         """Return the finding for the block."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
+        if worst is Verdict.HW and self.proof.unproven():
+            worst = Verdict.UNCONFIRMED
         return BlockOffload(
             self.block,
             worst,
@@ -396,6 +425,7 @@ class SharedVerdict:
 
     counters: BlockCounters
     entry: int
+    in_port: str | None
     verdict: Verdict
     anomalies: tuple[Anomaly, ...]
     unwildcarding: UnwildcardKey | None
@@ -475,7 +505,7 @@ class OffloadCheck:
             return self._add_outside(megaflow, state, fields)
         shared = self._judge(megaflow, state, fields, *found)
         anomalies = self._anomalies(shared, state.packets, megaflow.used_s)
-        shared.counters.add(state, shared.entry)
+        shared.counters.add(state, shared.entry, shared.in_port)
         if self.context.is_listing:
             self._list(megaflow, state, found[1], None)
         self._count_anomalies(shared, anomalies)
@@ -550,7 +580,7 @@ class OffloadCheck:
             if any(len(self._examples[anomaly]) < _MAX_EXAMPLES for anomaly in anomalies):
                 return False
             self._count_anomalies(shared, anomalies)
-        shared.counters.add_equal(shared.verdict, packets, size)
+        shared.counters.add_equal(shared.verdict, packets, size, shared.in_port)
         return True
 
     def _anomalies(self, shared: SharedVerdict, packets: int, used_s: float | None) -> tuple[Anomaly, ...]:
@@ -580,7 +610,8 @@ class OffloadCheck:
         unwildcarding = self.unwildcarded.key_of(megaflow, fields, entry, block)
         if unwildcarding is not None:
             anomalies.append(Anomaly.UNWILDCARDED)
-        return SharedVerdict(self.counters[id(block)], entry.number, state.verdict, tuple(anomalies), unwildcarding)
+        counters, in_port = self.counters[id(block)], megaflow.in_port
+        return SharedVerdict(counters, entry.number, in_port, state.verdict, tuple(anomalies), unwildcarding)
 
     def _add_hops(self) -> None:
         """Count the megaflows that recirculate packets, each by the worst hop of its chains."""

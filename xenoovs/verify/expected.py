@@ -58,6 +58,11 @@ class ExpectedBlock:
     megaflows: int = 1
     locals: Mapping[str, int] = field(default_factory=dict, hash=False)
 
+    @property
+    def share(self) -> float:
+        """Share of the clients that it has (0-1)."""
+        return 0.5 ** self.key.mask.bit_count()
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedService:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
@@ -12,9 +13,11 @@ from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, read_masked
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.display import percent
 from xenoovs.errors import ParseError
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
+from xenoovs.openflow.text import render_match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
 from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
 
@@ -201,7 +204,8 @@ class BlockOffload:
     """One block as the datapath shows it.
 
     Attributes:
-        verdict: the worst of its megaflows; ABSENT: it has none.
+        verdict: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED also if the NIC has held those of one port
+            for some seconds, and no packet of them was counted.
         verdicts: number of megaflows by verdict.
         packets: packets of all its megaflows.
         hw_packets: packets that the NIC forwarded.
@@ -238,6 +242,29 @@ class BlockOffload:
     def misdelivered(self) -> int:
         """Number of megaflows whose packets leave with another MAC or port than the block's flow says."""
         return self.count(Anomaly.MISDELIVERED)
+
+
+@dataclass(frozen=True, slots=True)
+class UnprovenBlock:
+    """A block that the NIC holds and of which no packet was counted.
+
+    Attributes:
+        share: of the clients of its service and IP family (0-1).
+        of_packets: packets that were counted for these.
+    """
+
+    block: ExpectedBlock
+    share: float
+    of_packets: int
+
+    @property
+    def expected(self) -> int:
+        """Number of packets that its share of the clients lets expect."""
+        return round(self.share * self.of_packets)
+
+    def __str__(self) -> str:
+        expected = f"about {self.expected} of {self.of_packets} expected for {percent(self.share)} of the clients"
+        return f"{self.block.service} {self.block.backend} {render_match(self.block.flow.match)}: no packet; {expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +422,32 @@ class OffloadFindings:
             return conclusion
         if share is None or self.is_filtered or not any(block.packets for block in self.blocks):
             return Conclusion.NOTHING_SEEN
-        if share >= required and self.uncounted:
+        if share >= required and (self.uncounted or share - self._unproven_share < required):
             return Conclusion.NOTHING_SEEN
         return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
+
+    @property
+    def unproven(self) -> tuple[UnprovenBlock, ...]:
+        """The blocks that the NIC holds for some seconds, and of which no packet was counted."""
+        packets = Counter[tuple[str, int]]()
+        for each in self.blocks:
+            packets[each.block.service, each.block.eth_type] += each.packets
+        return tuple(
+            UnprovenBlock(each.block, each.block.share, packets[each.block.service, each.block.eth_type])
+            for each in self.nic_blocks
+            if each.verdict is Verdict.UNCONFIRMED and not each.packets
+        )
+
+    @property
+    def _unproven_share(self) -> float:
+        """The part of all packets that may have been of unproven blocks, whatever counted them (0-1)."""
+        packets = sum(each.packets for each in self._counted)
+        return sum(each.expected for each in self.unproven) / packets if packets else 0.0
+
+    @property
+    def _counted(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
+        """Blocks and answers that the NIC should forward."""
+        return (*self.nic_blocks, *self.nic_answers)
 
     @property
     def nic_answers(self) -> tuple[OutsideTraffic, ...]:
@@ -420,9 +470,8 @@ class OffloadFindings:
     @property
     def hw_share(self) -> float | None:
         """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self.nic_answers)
-        packets = sum(each.packets for each in counted)
-        return sum(each.hw_packets for each in counted) / packets if packets else None
+        packets = sum(each.packets for each in self._counted)
+        return sum(each.hw_packets for each in self._counted) / packets if packets else None
 
     @property
     def is_preempted(self) -> bool:
@@ -432,8 +481,7 @@ class OffloadFindings:
     @property
     def growth(self) -> Growth:
         """Packets of blocks and answers that came between two samples."""
-        counted: tuple[BlockOffload | OutsideTraffic, ...] = (*self.nic_blocks, *self.nic_answers)
-        return sum((each.growth for each in counted), NO_GROWTH)
+        return sum((each.growth for each in self._counted), NO_GROWTH)
 
     @property
     def judged_share(self) -> float | None:

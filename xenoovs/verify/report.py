@@ -279,6 +279,16 @@ def to_json(
         "answers": [_outside(row) for row in outside if row.kind is OutsideKind.ANSWERS],
         "other": [_outside(row) for row in outside if row.kind is not OutsideKind.ANSWERS],
         "blocks": [block_to_json(block) for block in shown.blocks],
+        "unproven": [
+            {
+                "service": each.block.service,
+                "backend": each.block.backend,
+                "flow": render_flow(each.block.flow),
+                "expected_packets": each.expected,
+                "of_packets": each.of_packets,
+            }
+            for each in shown.unproven
+        ],
         "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],
         "overrides": [_override(override) for override in shown.overrides],
         "preempting_rules": [_preempting(rule) for rule in shown.preempting],

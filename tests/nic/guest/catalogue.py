@@ -64,6 +64,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "exporting": beside.exporting,
     "mirrored": beside.mirrored,
     "overriding": beside.overriding,
+    "coarse": faulty.coarse,
     "tagged": beside.tagged,
     "tagged_twice": beside.tagged_twice,
     "select_group": beside.select_group,

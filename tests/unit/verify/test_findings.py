@@ -36,7 +36,29 @@ def test_a_required_share_needs_packets() -> None:
 def test_offloaded_without_one_packet_is_no_success_yet() -> None:
     idle = megaflow_of(BLOCKS[0], packets=0)
     assert _check(idle).conclusion is Conclusion.NOTHING_SEEN
-    assert _check(idle, megaflow_of(BLOCKS[1])).conclusion is Conclusion.IN_HARDWARE
+    assert _check(idle, megaflow_of(BLOCKS[1])).conclusion is Conclusion.NOTHING_SEEN
+
+
+def test_a_held_block_without_a_packet_is_unconfirmed_with_what_its_share_lets_expect() -> None:
+    """A NIC that ignored two bits of masks sent the packets of four blocks by the rule of a fifth: exit status 0."""
+    findings = _check(megaflow_of(BLOCKS[0], packets=1984), *(megaflow_of(each, packets=0) for each in BLOCKS[1:2]))
+    assert [block.verdict for block in findings.blocks[:2]] == [Verdict.HW, Verdict.UNCONFIRMED]
+    (unproven,) = findings.unproven
+    assert (unproven.block, unproven.of_packets) == (BLOCKS[1], 1984)
+    assert unproven.expected == 1984 // 2 ** BLOCKS[1].key.mask.bit_count()
+    assert f"no packet; about {unproven.expected} of 1984 expected for" in str(unproven)
+
+
+def test_a_second_megaflow_of_a_proven_block_needs_no_packet() -> None:
+    """A client's first packet goes by the CPU, so one that sent no second one has a megaflow without a packet."""
+    findings = _check(megaflow_of(BLOCKS[0]), megaflow_of(BLOCKS[0], packets=0))
+    assert (findings.blocks[0].verdict, findings.conclusion) == (Verdict.HW, Conclusion.IN_HARDWARE)
+
+
+@pytest.mark.parametrize(("required", "conclusion"), [(0.9, Conclusion.NOTHING_SEEN), (0.01, Conclusion.IN_HARDWARE)])
+def test_a_required_share_counts_what_was_expected_of_unproven_blocks(required: float, conclusion: Conclusion) -> None:
+    findings = _check(megaflow_of(BLOCKS[0], packets=100), megaflow_of(BLOCKS[1], packets=0))
+    assert findings.conclusion_for(required) is conclusion
 
 
 def test_misdelivered_packets_in_hardware_meet_no_requirement() -> None:

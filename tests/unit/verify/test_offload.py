@@ -24,8 +24,8 @@ def test_no_megaflow_is_neither_success_nor_failure() -> None:
 
 
 def test_every_megaflow_is_counted_at_its_own_block() -> None:
-    findings = check_offload(SERVICES, [megaflow_of(block, packets=i) for i, block in enumerate(BLOCKS)])
-    assert [found.packets for found in findings.blocks] == list(range(len(BLOCKS)))
+    findings = check_offload(SERVICES, [megaflow_of(block, packets=i) for i, block in enumerate(BLOCKS, start=1)])
+    assert [found.packets for found in findings.blocks] == list(range(1, len(BLOCKS) + 1))
     assert findings.conclusion is Conclusion.IN_HARDWARE
     assert findings.outside == ()
 

@@ -11,7 +11,7 @@ from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
 from xenoovs.verify.chains import is_hop, link_chains
-from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, hop_of, state_of
+from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, ProofCounter, hop_of, state_of
 from xenoovs.verify.expected import (
     BlockIndex,
     ExpectedBlock,
@@ -191,6 +191,7 @@ class _Selector:
         self._candidates, self._shapes, self._layers = list[Candidate](), set[Shape](), set[str]()
         self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
         self._growth = NO_GROWTH
+        self._proof = ProofCounter()
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
         """Add megaflows that recirculate packets."""
@@ -222,6 +223,9 @@ class _Selector:
             self._unconfirmed += 1
         elif verdict is Verdict.HW:
             self._in_hardware += 1
+            if state is not None and candidate.block is not None:
+                key = id(candidate.block), megaflow.in_port
+                self._proof.add(key, verdict, state.packets, is_new=state.is_new)
         elif len(self._candidates) < _MAX_CANDIDATES:
             self._candidates.append(candidate)
         else:
@@ -229,14 +233,15 @@ class _Selector:
 
     def selection(self) -> Selection:
         """Return what was added."""
+        unproven = self._proof.unproven()
         return Selection(
             tuple(self._candidates),
-            self._in_hardware,
+            self._in_hardware - unproven,
             self._unjudged,
             frozenset(self._shapes),
             self._left_out,
             frozenset(self._layers),
-            self._unconfirmed,
+            self._unconfirmed + unproven,
             self._uncounted,
             self._growth,
             self._context.port_checks,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address
+from typing import Any
 
 from tests.nic.guest import nic
-from tests.nic.guest.bench import Bench
+from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.frames import Kind
 
 BEYOND_32_BITS = 5_760_767_000
 """Packets of each rule: 43 s at 100 million a second are more than 32 bits hold."""
@@ -42,6 +46,37 @@ def faulty(bench: Bench) -> None:
             stream.mark(f"{label}: end")
             bench.dump(f"{label}: end")
     nic.set_faults({})
+
+
+COARSE_CLIENTS = 31 * 64
+"""Packets in all, of the 64 clients equally often."""
+
+
+def coarse(bench: Bench) -> None:
+    """The NIC ignores the lowest two bits of masks: the first rule takes the packets of all blocks."""
+    bench.begin("dns")
+    for block in re.findall(r"nw_src=([0-9.]+)/([0-9.]+)", bench.record.program):
+        value, mask = (int(IPv4Address(text)) for text in block)
+        bench.prime([next(client for client in CLIENTS if int(IPv4Address(client)) & mask == value)])
+    bench.look("one packet of each block")
+    bench.wait_until(lambda: _youngest_s(bench.filters()["p0"]) > _OLD_S, "no rule is new")
+    bench.judge("dns")
+    nic.set_faults({"coarse": "2"})
+    bench.send_frames([Kind().frame(client) for client in CLIENTS] * (COARSE_CLIENTS // len(CLIENTS)))
+    bench.appctl("revalidator/wait", timeout_s=900.0)
+    bench.dump("coarse")
+    for output in ("json", "text"):
+        bench.xenoovs("verify-offload", "dns", "--interval", "0s", "--output", output)
+    bench.xenoovs("why", "dns", "--interval", "0s", "--listen", "0", "--output", "json")
+    nic.set_faults({})
+
+
+_OLD_S = 3
+
+
+def _youngest_s(filters: list[dict[str, Any]]) -> int:
+    rules = (row["options"]["actions"] for row in filters if "actions" in row.get("options", {}))
+    return min((int(action.get("installed", 0)) for actions in rules for action in actions[-1:]), default=0)
 
 
 BLOCKS = 7

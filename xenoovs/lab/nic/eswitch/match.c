@@ -13,6 +13,10 @@ static bool tcp_flags = true;
 module_param(tcp_flags, bool, 0644);
 MODULE_PARM_DESC(tcp_flags, "Whether rules may match the flags of TCP");
 
+static unsigned int coarse;
+module_param(coarse, uint, 0644);
+MODULE_PARM_DESC(coarse, "Fault: so many of the lowest bits of IPv4 sources are not compared, whatever the mask of the rule");
+
 static struct flow_dissector dissector;
 
 #define HEADER(id, member) { FLOW_DISSECTOR_KEY_##id, offsetof(struct headers, member) }
@@ -57,17 +61,35 @@ void parse_frame(const struct sk_buff *skb, unsigned int at, struct headers *hea
 	headers->basic.n_proto = eth->h_proto;
 }
 
-bool matches(const struct rule *rule, const struct headers *headers)
+static bool compares_equal(const struct rule *rule, const struct headers *headers)
 {
 	const long *key = (const long *)&rule->key, *mask = (const long *)&rule->mask, *seen = (const long *)headers;
 	unsigned int i;
 
-	if (eth_type_vlan(headers->basic.n_proto))
-		return false;
 	for (i = 0; i < sizeof(*headers) / sizeof(long); i++)
 		if ((seen[i] & mask[i]) != key[i])
 			return false;
 	return true;
+}
+
+/* As the NIC looks it up: `headers` without the bits of its source that it does not compare. */
+static bool matches_coarsely(const struct rule *rule, const struct headers *headers, __be32 compared)
+{
+	struct headers seen = *headers;
+
+	seen.ipv4.src = (seen.ipv4.src & compared) | (rule->key.ipv4.src & ~compared);
+	return compares_equal(rule, &seen);
+}
+
+bool matches(const struct rule *rule, const struct headers *headers)
+{
+	unsigned int ignored = READ_ONCE(coarse);
+
+	if (eth_type_vlan(headers->basic.n_proto))
+		return false;
+	if (ignored && rule->mask.ipv4.src && ignored < 32)
+		return matches_coarsely(rule, headers, htonl(~0U << ignored));
+	return compares_equal(rule, headers);
 }
 
 static void copy_masked(void *key, void *mask, const struct flow_match *match, enum flow_dissector_key_id id,
