@@ -1,17 +1,19 @@
-"""Generate docs/reference/metrics.md from the table that declares the metrics."""
+"""Generate docs/reference/metrics.md from the tables whose columns have metrics."""
 
 from __future__ import annotations
 
-from xenoovs.agent.metrics.fleet import FLEET_METRICS
-from xenoovs.agent.metrics.metric import Detail, Metric
-from xenoovs.agent.metrics.table import METRICS
+from collections.abc import Iterable
 
-_WORDS = {"s": "seconds", "B": "bytes", "": ""}
+from xenoovs.fleet.tables import FLEET_TABLES
+from xenoovs.show.agent import HISTOGRAMS, TABLES
+from xenoovs.show.column import Table
+from xenoovs.show.metrics import markdown
+
+_HEAD = ("| metric | type | labels | meaning | from |", "|---|---|---|---|---|")
 
 
 def metrics_page(generated: str) -> str:
-    """Return the page with every metric, in the order of the table; `generated` is its first line."""
-    rows = [_row(metric) for metric in METRICS]
+    """Return the page with every metric, in the order of the tables; `generated` is its first line."""
     return "\n".join(
         (
             generated,
@@ -19,23 +21,20 @@ def metrics_page(generated: str) -> str:
             "The agent answers `GET /metrics` with these, in the text format of Prometheus "
             "([how to](../how-to/metrics.md)). Metrics of services and backends have their names as labels. Counters "
             "start at 0 when the agent starts.\n",
-            "| metric | type | labels | meaning | from |",
-            "|---|---|---|---|---|",
-            *rows,
+            *_HEAD,
+            *_rows(TABLES),
+            *markdown(HISTOGRAMS),
             "",
             "## Of a fleet\n",
             "`xenoovs fleet serve --web` answers `GET /metrics` with these "
             "([how to](../how-to/fleet.md#status-page-and-alerts)).\n",
-            "| metric | type | labels | meaning | from |",
-            "|---|---|---|---|---|",
-            *(_row(metric) for metric, _ in FLEET_METRICS),
+            *_HEAD,
+            *_rows(FLEET_TABLES),
             "",
         )
     )
 
 
-def _row(metric: Metric) -> str:
-    labels = ", ".join(f"`{label}`" for label in metric.labels)
-    unit = f" ({_WORDS[metric.unit]})" if metric.unit else ""
-    only = "" if metric.detail is Detail.ALWAYS else f" Only {metric.detail.value}."
-    return f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{unit}{only} | {metric.origin} |"
+def _rows(tables: Iterable[Table]) -> list[str]:
+    only = "Only with `--metrics-blocks`."
+    return [line for each in tables for line in markdown(each.metrics(), only=only if each.is_optional else "")]

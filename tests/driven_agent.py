@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from xenoovs.agent.health import Check, HealthChange
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
-from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import Override
 
 
 class DrivenAgent:

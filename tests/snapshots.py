@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from xenoovs.agent.snapshot import (
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.show.agent import (
     AgentView,
     BackendState,
     BackendView,
@@ -13,16 +14,13 @@ from xenoovs.agent.snapshot import (
     Event,
     LazySnapshot,
     Override,
-    PathState,
-    PathView,
     PortView,
     Rate,
-    RemoteView,
     ServiceView,
     Snapshot,
     Traffic,
 )
-from xenoovs.datapath.megaflow import Verdict
+from xenoovs.show.paths import PathState, PathView, RemoteView
 
 NOW_S = 1_790_000_000.0
 """2026-09-21 14:13:20 UTC."""

@@ -13,8 +13,8 @@ from aiohttp import web
 from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
 from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, snapshot
 from tests.snapshots import web as web_service
-from xenoovs.agent.snapshot import BackendState, LazySnapshot
 from xenoovs.agent.web.page import mount_page
+from xenoovs.show.agent import BackendState, LazySnapshot
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
 

@@ -23,10 +23,10 @@ import pytest
 from tests.golden.worlds import StillClock, running_agent, served
 from tests.unit.agent.test_metrics import fed
 from xenoovs import __version__
-from xenoovs.agent.metrics.exposition import exposition
-from xenoovs.agent.metrics.metric import Detail
-from xenoovs.agent.snapshot import BlockView, LazySnapshot, parse_snapshot
 from xenoovs.cli.main import run
+from xenoovs.show.agent import TABLES, BlockView, LazySnapshot, parse_snapshot
+from xenoovs.show.codec import parse
+from xenoovs.show.metrics import exposition
 
 HERE = Path(__file__).parent / "outputs"
 AGENT = ("--control", "agent.sock")
@@ -156,16 +156,14 @@ def test_a_recorded_agent(
         ):
             recording.command(f"describe {name}", *AGENT)
         lazy = LazySnapshot(lambda: parse_snapshot(snapshot), lambda service: blocks_of(answers, service))
-        text = exposition(lazy, fed(), detail=Detail.BLOCKS).decode()
+        text = (exposition(TABLES, lazy) + fed().text()).decode()
         recording.add("metrics", "GET /metrics  # samples", re.sub("^#.*\n", "", without_times(text), flags=re.M))
     recording.compare(world, update=update_golden)
 
 
 def blocks_of(answers: dict[str, object], service: str) -> tuple[BlockView, ...]:
-    from pydantic import TypeAdapter
-
     found: Any = answers[f"/v1/blocks?service={service}"]
-    return TypeAdapter(tuple[BlockView, ...]).validate_python(found["blocks"])
+    return tuple(parse(BlockView, block, "a block") for block in found["blocks"])
 
 
 def fetched(path: str) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.snapshot import (
+from xenoovs.cli.status import show_snapshot
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.show.agent import (
     BackendState,
     BackendView,
     Override,
@@ -19,10 +21,8 @@ from xenoovs.agent.snapshot import (
     Snapshot,
     Traffic,
     parse_snapshot,
-    to_json,
 )
-from xenoovs.cli.status import show_snapshot
-from xenoovs.datapath.megaflow import Verdict
+from xenoovs.show.codec import to_json
 
 HERE = Path(__file__).parent / "status"
 NOW_S = 1_800_000_000.0
@@ -52,7 +52,7 @@ WEB = ServiceView(
     service_id=0x43D4C2FE,
     vips=("192.0.2.80",),
     backends=(
-        backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000, 1.5e6)),
+        backend("one", BackendState.UP, traffic=Traffic(900, 90_000, 100, 10_000), rate=Rate(1234.5, 1000.0, 1.5e6)),
         backend("two", BackendState.DOWN, share=0.0, flows=0, blocks={}, reason="connection refused"),
         backend("kept", BackendState.DOWN, is_ejected=False, share=0.25, reason="no answer within 500ms"),
         backend("away", BackendState.DRAINED, weight_in_use=0.0, target_share=0.0, share=0.0, since_s=NOW_S - 60),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.snapshots import NOW_S, snapshot
-from xenoovs.agent.snapshot import PortView, Snapshot
 from xenoovs.cli.top_screen import Order, Size, Sort, Task, View, frame, text_of
+from xenoovs.show.agent import PortView, Snapshot
 
 HERE = Path(__file__).parent / "top"
 

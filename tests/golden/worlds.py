@@ -22,7 +22,6 @@ from tests.patience import eventually
 from tests.snapshots import NOW_S
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.metrics.metric import Detail
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.telemetry import Telemetry
@@ -86,7 +85,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def mounts(agent: Agent) -> tuple[Mount, ...]:
         switch.program = lambda: agent.engine.program
-        return Telemetry(agent, pace=_PACE, detail=Detail.BLOCKS, is_always=True).mounts()
+        return Telemetry(agent, pace=_PACE, with_blocks=True, is_always=True).mounts()
 
     with scene.agent(probe=_all_but_one, mounts=mounts, resync_s=10_000, clock=clock) as (agent, client):
         reset = {"service": "web", "backend": "web1"}

@@ -13,9 +13,9 @@ from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_agent_faults import FLOWS, flows
 from tests.patience import eventually
-from xenoovs.agent.conditions import is_as_desired, troubles
 from xenoovs.agent.daemon import Agent
 from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
+from xenoovs.show.conditions import is_as_desired, troubles
 
 pytestmark = pytest.mark.ovs
 

@@ -14,9 +14,9 @@ from tests.command_line import CommandLine
 from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
-from xenoovs.agent.conditions import is_as_desired
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult, Target
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
+from xenoovs.show.conditions import is_as_desired
 
 pytestmark = pytest.mark.ovs
 

@@ -15,8 +15,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.servers import find_backend
-from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.state import RuntimeChanged, with_overrides
+from xenoovs.agent.state import Runtime, RuntimeChanged, with_overrides
 from xenoovs.compile.read import is_of_drain
 from xenoovs.decision.ejection import Ejected
 from xenoovs.decision.slow_start import Ramps
@@ -26,6 +25,7 @@ from xenoovs.errors import CompileError, RequestRefused, XenoovsError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, ProbeKind, Protocol
 from xenoovs.openflow.flow import Command, Flow
 from xenoovs.openflow.text import parse_dump
+from xenoovs.show.agent import Override
 
 RESYNC_S, RETRY_S = 10.0, 0.5
 FOREIGN = [

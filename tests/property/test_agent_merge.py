@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge
-from xenoovs.agent.snapshot import Override
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import Override
 
 BACKENDS = 4
 Weights = st.lists(st.integers(0, 3), min_size=BACKENDS, max_size=BACKENDS)

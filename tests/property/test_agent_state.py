@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.unit import balancer as small
 from xenoovs.agent.health import Check, in_maintenance
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
-from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
     Event,
     PortsChanged,
     Probed,
+    Runtime,
     RuntimeChanged,
     Tick,
     after,
@@ -29,6 +29,7 @@ from xenoovs.agent.state import (
 from xenoovs.decision.ejection import max_ejected
 from xenoovs.errors import CompileError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
+from xenoovs.show.agent import Override
 
 FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
 PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))

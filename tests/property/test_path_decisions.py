@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.path_rounds import Sender
 from xenoovs.agent.paths.decide import HOLD_S, MoveReason
-from xenoovs.agent.snapshot import PathState
+from xenoovs.show.paths import PathState
 
 _ANSWER = st.none() | st.floats(min_value=100.0, max_value=50_000.0)
 _SEED = st.integers(0, 1 << 16)

@@ -1,4 +1,4 @@
-"""One class name in one place, over the whole package."""
+"""One class name in one place of a room."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "xenoovs"
 
 
-def test_every_class_name_is_unique() -> None:
+def test_every_class_name_of_a_room_is_unique() -> None:
     files = defaultdict(list)
     for file in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef):
-                files[node.name].append(str(file.relative_to(PACKAGE)))
-    assert {name: found for name, found in files.items() if len(found) > 1} == {}
+                path = file.relative_to(PACKAGE)
+                files[path.parts[0], node.name].append(str(path))
+    assert {names: found for names, found in files.items() if len(found) > 1} == {}

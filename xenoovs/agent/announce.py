@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.ready import GRACE_S
-from xenoovs.agent.snapshot import AnnouncementView
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
+from xenoovs.show.agent import AnnouncementView
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

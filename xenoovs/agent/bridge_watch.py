@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.snapshot import PortView
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import PortView
 from xenoovs.switch.ovsdb import Ports, follow_ports
 
 _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, Effect
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import Override
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,6 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot import (
-    AnnouncementView,
-    FleetMembership,
-    LazySnapshot,
-    PortView,
-    RemoteView,
-    Runtime,
-    Snapshot,
-)
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import (
     AdvertisedRefused,
@@ -47,6 +38,7 @@ from xenoovs.agent.state import (
     Effect,
     OverrideExpired,
     PortsChanged,
+    Runtime,
     SaveRuntime,
     Tick,
     desired_state,
@@ -68,6 +60,8 @@ from xenoovs.errors import (
     ToleranceUnreachable,
     XenoovsError,
 )
+from xenoovs.show.agent import AnnouncementView, FleetMembership, LazySnapshot, PortView, Snapshot
+from xenoovs.show.paths import RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.paths.mover import Mover

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xenoovs.agent.log import LOGGER, RepeatFilter, current_bridge, facts_of
-from xenoovs.agent.snapshot import Event
+from xenoovs.show.agent import Event
 
 _MAX_EVENTS = 1_000
 

@@ -19,11 +19,11 @@ from xenoovs.agent.fleet_votes import FleetVoter
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.snapshot import FleetMembership
 from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
 from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
 from xenoovs.fleet.services import digest
 from xenoovs.model.balancer import service_ids
+from xenoovs.show.agent import FleetMembership
 from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from aiohttp import web
 from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, serve_app
-from xenoovs.agent.metrics.fleet import mount_fleet_metrics
+from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
@@ -23,7 +23,9 @@ from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.fleet.targets import target_problems, target_rows
+from xenoovs.show.metrics import exposition
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
@@ -116,8 +118,8 @@ class FleetWatch:
 def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) -> web.Application:
     """Return the application with `/`, `/now` and `/metrics`."""
     app = bare_app(listener.auth, limit=limit)
-    for mount in (mount_fleet_page(watch.snapshot), mount_fleet_metrics(watch.snapshot)):
-        mount(app)
+    mount_fleet_page(watch.snapshot)(app)
+    mount_metrics(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot()))(app)
     return app
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from threading import Lock
 
-from xenoovs.agent.snapshot import as_plain
+from xenoovs.show.codec import as_plain
 
 LOGGER = "xenoovs.agent"
 _SYSLOG_WARNING, _SYSLOG_INFO = 4, 6

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from random import uniform
 
 from xenoovs.agent.rule_use import RuleUse
-from xenoovs.agent.snapshot import Counted, Rate, Traffic
 from xenoovs.agent.store import Clock
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import NotInOpenFlow, SwitchError
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
+from xenoovs.show.agent import Counted, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import ExpectedService, expected_services

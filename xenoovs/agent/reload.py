@@ -26,11 +26,12 @@ from xenoovs.agent.overrides import (
 from xenoovs.agent.report import Report
 from xenoovs.agent.rollback import Checkpoint, changed_services, roll_back, take_checkpoint
 from xenoovs.agent.runtime_file import RuntimeFile
-from xenoovs.agent.snapshot import Override, PathPin, Runtime
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
+    PathPin,
     PortsChanged,
+    Runtime,
     RuntimeChanged,
     Tick,
     after,
@@ -53,6 +54,7 @@ from xenoovs.errors import (
     SwitchError,
     XenoovsError,
 )
+from xenoovs.show.agent import Override
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xenoovs.agent.snapshot import BackendState, BackendView, PathState, Rate, RemoteView, ServiceView, Snapshot
 from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
+from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, hw_share
+from xenoovs.show.paths import PathState, RemoteView
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +218,3 @@ def totals_of(snapshot: Snapshot) -> Totals:
         up=f"{up}/{up + down}" if up + down else "-",
         sampled=duration(None if snapshot.sampled_s is None else snapshot.now_s - snapshot.sampled_s),
     )
-
-
-def hw_share(rates: Iterable[Rate]) -> float | None:
-    """Return the share of the packets of these rates in hardware; None: there were none, or it is unknown."""
-    known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
-    packets = sum(pps for pps, _ in known)
-    return sum(hw_pps for _, hw_pps in known) / packets if packets else None

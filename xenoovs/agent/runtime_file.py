@@ -18,9 +18,10 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from xenoovs.agent.snapshot import Override, PathPin, Runtime
+from xenoovs.agent.state import PathPin, Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
+from xenoovs.show.agent import Override
 
 MAX_WEIGHT = 10**9
 MAX_SIZE_BYTES = 1 << 20

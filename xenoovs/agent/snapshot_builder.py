@@ -11,9 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xenoovs.agent.changes import LastChange
-from xenoovs.agent.health import BackendHealth, HealthTracker
+from xenoovs.agent.health import BackendHealth
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.snapshot import (
+from xenoovs.agent.state import AgentState
+from xenoovs.compile.encoding import block_of, key_match
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.decision.decision import BackendName
+from xenoovs.decision.slow_start import Ramps
+from xenoovs.model.balancer import Backend, Service
+from xenoovs.model.next_hop import mac_and_port
+from xenoovs.show.agent import (
     AgentView,
     BackendState,
     BackendView,
@@ -23,15 +32,7 @@ from xenoovs.agent.snapshot import (
     ServiceView,
     Snapshot,
 )
-from xenoovs.agent.state import AgentState
-from xenoovs.compile.encoding import block_of, key_match
-from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
-from xenoovs.datapath.megaflow import Verdict
-from xenoovs.decision.decision import BackendName
-from xenoovs.decision.slow_start import Ramps
-from xenoovs.model.balancer import Backend, Service
-from xenoovs.model.next_hop import l4_port_of, mac_and_port
+from xenoovs.show.column import build
 from xenoovs.verify.findings import BlockOffload, OffloadFindings
 
 if TYPE_CHECKING:
@@ -162,39 +163,9 @@ class SnapshotBuilder:
 
 
 def _without_services(agent: Agent) -> Snapshot:
-    config, report, reloader = agent.config, agent.report, agent.reloader
-    return Snapshot(
-        bridge=config.balancer.uplinks.label,
-        config_path=str(config.path),
-        config_digest=config.digest,
-        started_s=agent.started_s,
-        now_s=time.time(),
-        services=(),
-        is_paused=agent.state.runtime.is_paused,
-        config_problem=str(config.problem or ""),
-        last_error=report.last_error,
-        problems=tuple(problem.text for problem in report.problems),
-        rounds=report.rounds,
-        flow_mods=report.flow_mods,
-        reverted=report.foreign,
-        reloads=reloader.reloads,
-        last_round_s=report.last_round_s,
-        confirm_by_s=reloader.confirm_by_s,
-        sampled_s=None if agent.offload is None else agent.offload.sampled_s,
-        overrides=tuple(_with_utc(one, time.time() - agent.clock.now_s()) for one in agent.state.runtime.overrides),
-        events=agent.events.since(0),
-        pending_flow_mods=report.held,
-        ports=agent.ports(),
-        ports_problem=agent.ports_problem(),
-        candidate=config.newer,
-        rolls_back_to=reloader.goes_back_to,
-        probes_late_s=agent.scheduler.late_s,
-        announcements=agent.announcements(),
-        remotes=agent.remotes(),
-        are_moves_paused=agent.state.runtime.are_moves_paused,
-        fleet=agent.fleet(),
-        not_ready=agent.ready.reason(),
-    )
+    offset_s = time.time() - agent.clock.now_s()
+    overrides = tuple(_with_utc(one, offset_s) for one in agent.state.runtime.overrides)
+    return build(Snapshot, agent, now_s=time.time(), services=(), overrides=overrides)
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:
@@ -248,25 +219,38 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceMoment:
+    """One service at one moment: what the columns of `ServiceView` read.
+
+    Attributes:
+        moment: Of the agent.
+        configured: By the config.
+        in_use: With the weights in use.
+    """
+
+    moment: Moment
+    configured: Service
+    in_use: Service
+
+    @property
+    def installed(self) -> Installed:
+        return self.moment.installed.get(self.configured.name, _NOT_INSTALLED)
+
+
+_NOT_INSTALLED = Installed()
+
+
 def _service(
     moment: Moment, configured: Service, in_use: Service, overrides: Mapping[BackendName, Override]
 ) -> ServiceView:
-    name, installed = configured.name, moment.installed.get(configured.name, Installed())
-    targets = target_shares(in_use, moment.ramps)
-    return ServiceView(
-        name=name,
-        service_id=installed.service_id,
-        vips=tuple(str(vip) for vip in configured.claim.vips),
-        backends=tuple(
-            _backend(moment, (name, used.name), used, installed, target, overrides.get((name, used.name)), one.weight)
-            for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
-        ),
-        megaflows_predicted=installed.megaflows,
-        megaflows_seen=moment.counts.megaflows.get(name),
-        clients_moved=moment.moved.get(name, 0.0),
-        draining=installed.draining,
-        agents_refused=moment.state.refused.get(name, ""),
+    service = ServiceMoment(moment, configured, in_use)
+    targets, name, installed = target_shares(in_use, moment.ramps), configured.name, service.installed
+    backends = (
+        BackendMoment(moment, (name, used.name), one, used, installed, target, overrides.get((name, used.name)))
+        for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
     )
+    return build(ServiceView, service, backends=tuple(build(BackendView, each) for each in backends))
 
 
 def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
@@ -288,76 +272,86 @@ def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
     )
 
 
-def _backend(
-    moment: Moment,
-    name: BackendName,
-    used: Backend,
-    installed: Installed,
-    target: float,
-    override: Override | None,
-    configured_weight: Fraction,
-) -> BackendView:
-    health, sample, ramp = _health(moment.state.tracker, name), moment.sample, moment.ramps.get(name)
-    last = None if health is None else health.last
-    since_s = None if health is None else health.since_s + moment.utc_offset_s
-    if override is not None and (override.is_maintenance or not override.weight):
-        since_s = override.since_s
-    mac, port = mac_and_port(used.next_hop)
-    changed = moment.changes.get(name, LastChange(0.0, "", 0))
-    return BackendView(
-        name=used.name,
-        mac=installed.macs.get(used.name) or mac,
-        egress=port,
-        address=None if used.address is None else str(used.address),
-        l4_port=l4_port_of(used.next_hop),
-        state=_state(health, override),
-        is_backup=used.is_backup,
-        is_ejected=used.name in moment.state.ejected.get(name[0], ()) or name in moment.unreachable,
-        weight=float(configured_weight),
-        weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
-        target_share=target,
-        share=installed.shares.get(used.name, 0.0),
-        flows=installed.flows.get(used.name, 0),
-        blocks=moment.counts.verdicts.get(name, {}),
-        traffic=sample.traffic.get(name),
-        counted=sample.counted.get(name),
-        rate=sample.rates.get(name),
-        ramp=None if ramp is None else float(ramp),
-        since_s=since_s,
-        reason=moment.unreachable.get(name, "" if last is None else last.reason),
-        probe_latency_s=None if last is None else last.latency_s,
-        transitions=0 if health is None else health.transitions,
-        changes=changed.number,
-        last_change=changed.reason,
-        last_change_s=changed.time_s or None,
-        agent=_agent(moment.state.tracker, name),
-    )
+@dataclass(frozen=True, slots=True)
+class BackendMoment:
+    """One backend at one moment: what the columns of `BackendView` read.
 
+    Attributes:
+        moment: Of the agent.
+        name: Names of its service and its own.
+        configured: By the config.
+        used: With the weight in use.
+        installed: Its service on the bridge.
+        target: Share of the clients that it should have, 0..1.
+        override: What an operator has set for it.
+    """
 
-def _agent(tracker: HealthTracker, name: BackendName) -> AgentView | None:
-    advertised = tracker.advertised_by(name)
-    if advertised is None:
-        return None
-    health = tracker.health[tracker.checks.agent_of[name]]
-    problem = "" if health.is_up or health.last is None else health.last.reason
-    return AgentView(advertised.state, float(advertised.part), advertised.is_away, advertised.reply, problem)
+    moment: Moment
+    name: BackendName
+    configured: Backend
+    used: Backend
+    installed: Installed
+    target: float
+    override: Override | None
 
+    @property
+    def health(self) -> BackendHealth | None:
+        """Its health by its probes; None before their first result."""
+        tracker = self.moment.state.tracker
+        check = tracker.checks.by_backend.get(self.name)
+        health = None if check is None else tracker.health[check]
+        return None if health is None or health.last is None else health
 
-def _health(tracker: HealthTracker, name: BackendName) -> BackendHealth | None:
-    """Return the health of a backend from its probes; None before their first result."""
-    check = tracker.checks.by_backend.get(name)
-    health = None if check is None else tracker.health[check]
-    return None if health is None or health.last is None else health
+    @property
+    def state(self) -> BackendState:
+        """Its health, or what an operator has set."""
+        override, health = self.override, self.health
+        if override is not None and override.is_maintenance:
+            return BackendState.MAINTENANCE
+        if override is not None and not override.weight:
+            return BackendState.DRAINED
+        if health is None:
+            return BackendState.UNCHECKED
+        return BackendState.UP if health.is_up else BackendState.DOWN
 
+    @property
+    def since_s(self) -> float | None:
+        """When `state` last changed, UTC."""
+        if self.override is not None and (self.override.is_maintenance or not self.override.weight):
+            return self.override.since_s
+        health = self.health
+        return None if health is None else health.since_s + self.moment.utc_offset_s
 
-def _state(health: BackendHealth | None, override: Override | None) -> BackendState:
-    if override is not None and override.is_maintenance:
-        return BackendState.MAINTENANCE
-    if override is not None and not override.weight:
-        return BackendState.DRAINED
-    if health is None:
-        return BackendState.UNCHECKED
-    return BackendState.UP if health.is_up else BackendState.DOWN
+    @property
+    def reason(self) -> str:
+        """Why it is without clients that could have some; otherwise the result of its last probe."""
+        health = self.health
+        last = "" if health is None or health.last is None else health.last.reason
+        return self.moment.unreachable.get(self.name, last)
+
+    @property
+    def is_ejected(self) -> bool:
+        ejected = self.moment.state.ejected.get(self.name[0], ())
+        return self.used.name in ejected or self.name in self.moment.unreachable
+
+    @property
+    def ramp(self) -> Fraction | None:
+        return self.moment.ramps.get(self.name)
+
+    @property
+    def changed(self) -> LastChange | None:
+        return self.moment.changes.get(self.name)
+
+    @property
+    def agent(self) -> AgentView | None:
+        """What the agent of its server advertises."""
+        tracker = self.moment.state.tracker
+        advertised = tracker.advertised_by(self.name)
+        if advertised is None:
+            return None
+        health = tracker.health[tracker.checks.agent_of[self.name]]
+        problem = "" if health.is_up or health.last is None else health.last.reason
+        return AgentView(advertised.state, float(advertised.part), advertised.is_away, advertised.reply, problem)
 
 
 # Blocks.

@@ -22,13 +22,13 @@ from xenoovs.agent.health import (
     raised_by_operators,
 )
 from xenoovs.agent.probe.target import ProbeResult
-from xenoovs.agent.snapshot import Override, Runtime
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import Blocks, DesiredState, Stored, with_weights
 from xenoovs.decision.ejection import Ejected, with_away, with_dead_ports
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
+from xenoovs.show.agent import Override
 
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
 """Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
@@ -60,6 +60,38 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
                 reason="every backend with a weight is drained at run time; undrain one (`xenoovs undrain`) "
                 "or give another one a weight",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PathPin:
+    """All blocks of a remote stay on one path, whatever its state is.
+
+    Attributes:
+        remote: Name of the tunnel and of the remote: `rack7/b`.
+        path: Name of the path.
+    """
+
+    remote: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What operators set at run time.
+
+    Attributes:
+        overrides: At most one for each backend.
+        is_paused: Whether the bridge is left as it is.
+        is_withdrawn: Whether no VIP is announced during the pause.
+        pins: At most one for each remote.
+        are_moves_paused: Whether blocks of remotes stay on their paths.
+    """
+
+    overrides: tuple[Override, ...] = ()
+    is_paused: bool = False
+    is_withdrawn: bool = False
+    pins: tuple[PathPin, ...] = ()
+    are_moves_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

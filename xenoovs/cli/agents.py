@@ -27,7 +27,6 @@ from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.ipsec_watch import IpsecWatch, open_ipsec_events
 from xenoovs.agent.log import LogForm, start_logging
-from xenoovs.agent.metrics.metric import Detail
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.paths.mover import Mover
@@ -36,7 +35,6 @@ from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile
-from xenoovs.agent.snapshot import PortView
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import TaskFactory
 from xenoovs.agent.telemetry import Telemetry
@@ -53,6 +51,7 @@ from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
+from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
@@ -343,10 +342,10 @@ def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -
 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
     """Return what is served beside the API: metrics, page, offload."""
-    detail = Detail.BLOCKS if options.metrics_blocks else Detail.ALWAYS
     # The fleet compares the megaflows in hardware during roll-outs.
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
-    telemetry = Telemetry(agent, pace=SamplePace(options.offload_interval_s), detail=detail, is_always=is_read)
+    pace = SamplePace(options.offload_interval_s)
+    telemetry = Telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read)
     more = () if options.xenoflow_api is None else (mount_xenoflow(agent),)
     return (*telemetry.mounts(), *more)
 

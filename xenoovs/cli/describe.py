@@ -26,8 +26,8 @@ from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.snapshot import BackendView, BlockView, Event, Override, ServiceView, Snapshot
     from xenoovs.model.balancer import Backend, Balancer
+    from xenoovs.show.agent import BackendView, BlockView, Event, Override, ServiceView, Snapshot
     from xenoovs.switch.management import ManagementSwitch
     from xenoovs.verify.commands import CommandTarget
 
@@ -152,7 +152,7 @@ def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
 
 
 def _from_agent(client: Client, request: dict[str, object]) -> Iterator[Described]:
-    from xenoovs.agent.snapshot import Event, parse_snapshot
+    from xenoovs.show.agent import Event, parse_snapshot
 
     snapshot = parse_snapshot(client.ask("status")["snapshot"])
     chosen = _chosen(_backends_of(snapshot), request)
@@ -175,8 +175,8 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
 
 
 def _blocks(client: Client, service: str) -> Iterator[BlockView]:
-    from xenoovs.agent.snapshot import BlockView
     from xenoovs.datapath.megaflow import Verdict
+    from xenoovs.show.agent import BlockView
 
     after: int | None = 0
     while after is not None:
@@ -232,7 +232,7 @@ def _from_bridge(
 
 
 def _document(each: Described) -> dict[str, Any]:
-    from xenoovs.agent.snapshot import to_json
+    from xenoovs.show.codec import to_json
 
     def plain(value: object) -> Any:
         return None if value is None else json.loads(to_json(value))

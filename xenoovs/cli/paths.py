@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from xenoovs.agent.conditions import addressed
-from xenoovs.agent.snapshot import PathState
 from xenoovs.cli.agent_client import Where, agent_command, ask, change, find_client, options_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import OutputFormat, duration
@@ -17,6 +15,8 @@ from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, pr
 from xenoovs.display import duration as shown_duration
 from xenoovs.display import percent, printable, quantity, span
 from xenoovs.errors import counted
+from xenoovs.show.conditions import addressed
+from xenoovs.show.paths import PathState
 
 _HEADERS = ["REMOTE", "PATH", "STATE", "BLOCKS", "EXCESS", "WORST", "LOST", "BPS", "PORT", "HOPS"]
 _SPARE = tuple(_HEADERS.index(name) for name in ("HOPS", "WORST", "BPS", "PORT"))

@@ -12,7 +12,7 @@ from socket import gethostname
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import warn
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
-from xenoovs.agent.snapshot import Runtime
+from xenoovs.agent.state import Runtime
 from xenoovs.controller.mastership import Mastership
 from xenoovs.errors import RequestRefused, StandingBy, StateUnusable
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.conditions import addressed, notices
 from xenoovs.agent.rows import REMOTE_HEADERS, BackendRow, backend_rows, remote_rows
-from xenoovs.agent.snapshot import BackendState, Snapshot
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.each_bridge import answer_each, for_each_bridge
@@ -24,6 +22,8 @@ from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
+from xenoovs.show.agent import BackendState, Snapshot
+from xenoovs.show.conditions import addressed, notices
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -219,9 +219,9 @@ def agent_document(status: Mapping[str, object]) -> dict[str, object]:
 
 
 def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
-    from xenoovs.agent.conditions import is_as_desired
-    from xenoovs.agent.snapshot import parse_snapshot
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.show.agent import parse_snapshot
+    from xenoovs.show.conditions import is_as_desired
 
     while True:
         document = client.ask("status")

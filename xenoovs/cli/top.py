@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.snapshot import parse_snapshot
 from xenoovs.cli.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.cli.options import OutputFormat, duration, output_option
 from xenoovs.cli.output import echo, is_terminal, print_json
 from xenoovs.cli.status import agent_document
 from xenoovs.cli.top_screen import Line, Order, Quit, Size, View, frame, pressed, text_of
 from xenoovs.errors import XenoovsError
+from xenoovs.show.agent import parse_snapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.snapshot import Snapshot
+    from xenoovs.show.agent import Snapshot
 
 
 # Requests to the agent, in threads: the loop that reads keys must not wait for the status of thousands of backends.

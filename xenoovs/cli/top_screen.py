@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unicodedata import east_asian_width
 
-from xenoovs.agent.conditions import addressed, headline, troubles
 from xenoovs.agent.rows import BackendRow, backend_rows, remote_rows, service_facts, totals_of
-from xenoovs.agent.snapshot import BackendState, PathState, ServiceView, Snapshot
 from xenoovs.display import duration, printable
 from xenoovs.errors import counted
+from xenoovs.show.agent import BackendState, ServiceView, Snapshot
+from xenoovs.show.conditions import addressed, headline, troubles
+from xenoovs.show.paths import PathState
 
 # Lines: text with the names of styles.
 

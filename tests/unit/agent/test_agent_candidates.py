@@ -8,8 +8,8 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.conditions import is_as_desired, troubles
 from xenoovs.errors import SwitchUnreachable
+from xenoovs.show.conditions import is_as_desired, troubles
 
 
 @pytest.fixture

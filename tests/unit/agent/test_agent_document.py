@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.snapshots import snapshot
-from xenoovs.agent.snapshot import Snapshot, parse_snapshot, to_json
 from xenoovs.errors import ParseError
+from xenoovs.show.agent import Snapshot, parse_snapshot
+from xenoovs.show.codec import to_json
 
 
 def document() -> dict[str, Any]:

@@ -9,8 +9,9 @@ import pytest
 
 from xenoovs.agent import runtime_file
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
-from xenoovs.agent.snapshot import Override, Runtime
+from xenoovs.agent.state import Runtime
 from xenoovs.errors import StateUnusable
+from xenoovs.show.agent import Override
 
 SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), is_paused=True)
 

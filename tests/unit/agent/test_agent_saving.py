@@ -13,8 +13,8 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.snapshot import Snapshot, parse_snapshot
 from xenoovs.errors import AgentRefused
+from xenoovs.show.agent import Snapshot, parse_snapshot
 from xenoovs.switch.process import run
 
 FIPS2 = {"service": "dns", "backend": "fips2"}

@@ -18,18 +18,19 @@ from tests.snapshots import snapshot
 from tests.unit import balancer as small
 from xenoovs.agent import announce, daemon
 from xenoovs.agent.announce import Announcer, BridgeFacts, VipAction, decide_vips
-from xenoovs.agent.conditions import headline, is_as_desired, notices, troubles
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
-from xenoovs.agent.snapshot import AnnouncementView, Runtime, Snapshot
+from xenoovs.agent.state import Runtime
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Announce, Balancer, Protocol
 from xenoovs.openflow.flow import OURS, Cookies
+from xenoovs.show.agent import AnnouncementView, Snapshot
+from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
 from xenoovs.switch.frr import BgpRoute
 
 ONE, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshots import NOW_S, snapshot, web
-from xenoovs.agent.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles, unanswered
-from xenoovs.agent.snapshot import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
+from xenoovs.show.agent import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
+from xenoovs.show.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles
 
 
 def texts(shown: Snapshot) -> list[str]:
@@ -46,7 +46,7 @@ def test_all_is_well() -> None:
     ],
 )
 def test_clients_without_a_working_backend_are_a_difference(service: ServiceView, share: float, words: str) -> None:
-    assert unanswered(service) == share
+    assert service.unanswered == share
     assert (is_as_desired(of(service)), texts(of(service))) == (False, [words])
     assert headline(of(service)) == ("clients without a working backend", "bad")
 
@@ -99,7 +99,7 @@ THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
 
 @pytest.mark.parametrize("service", [MOVED, THIRDS, with_backends((UNCHECKED, 1.0, False))])
 def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(service: ServiceView) -> None:
-    assert (is_as_desired(of(service)), texts(of(service)), unanswered(service)) == (True, [], 0)
+    assert (is_as_desired(of(service)), texts(of(service)), service.unanswered) == (True, [], 0)
 
 
 def test_a_host_that_is_not_ready_shows_the_reason_and_this_is_no_difference() -> None:

@@ -14,8 +14,8 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.overrides import require_possible
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
-from xenoovs.agent.snapshot import Override
 from xenoovs.errors import AgentRefused, CompileError
+from xenoovs.show.agent import Override
 
 DEAD = "198.51.100.3"
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from xenoovs.agent.control import handlers
-from xenoovs.agent.snapshot import LazySnapshot, ServiceView
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.errors import AgentRefused
+from xenoovs.show.agent import LazySnapshot, ServiceView
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.agent.snapshot import BackendState, Snapshot, parse_snapshot
 from xenoovs.errors import AgentRefused
+from xenoovs.show.agent import BackendState, Snapshot, parse_snapshot
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.snapshot import BackendState, BackendView, parse_snapshot
 from xenoovs.decision.decision import with_weights
 from xenoovs.errors import AgentRefused, MacUnknown
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import BackendState, BackendView, parse_snapshot
 
 CONFIG = """\
 version: 1

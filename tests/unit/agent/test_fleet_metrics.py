@@ -5,11 +5,12 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.store.test_cluster import LEADER, facts
-from xenoovs.agent.metrics.fleet import FLEET_METRICS, fleet_exposition
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.fleet.votes import Votes
+from xenoovs.show.metrics import exposition
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
@@ -42,7 +43,7 @@ SNAPSHOT = FleetSnapshot(
 def samples(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(fleet_exposition(snapshot).decode())
+        for family in text_string_to_metric_families(exposition(FLEET_TABLES, snapshot).decode())
         for sample in family.samples
     }
 
@@ -72,7 +73,7 @@ def test_a_fleet_has_numbers_of_all_kinds() -> None:
     assert found[("xenoovs_store_elections_total", "xenoovs")] == 2
     assert found[("xenoovs_store_member_lag", "xenoovs", "tcp:127.0.0.1:26642")] == 2
     assert found[("xenoovs_store_member_silent", "xenoovs", "tcp:127.0.0.1:26643")] == 1
-    assert {name for name, *_ in found} == {metric.name for metric, _ in FLEET_METRICS}
+    assert {name for name, *_ in found} == {metric.name for table in FLEET_TABLES for metric in table.metrics()}
 
 
 def test_a_store_that_never_answered_has_no_generation() -> None:

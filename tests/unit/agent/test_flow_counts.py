@@ -7,10 +7,9 @@ from dataclasses import replace
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.agent.offload import FlowTotals
-from xenoovs.agent.rows import hw_share
-from xenoovs.agent.snapshot import Counted, Rate
 from xenoovs.compile.program import Program
 from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.show.agent import Counted, Rate, hw_share
 
 _PROGRAM = compiled(balancer(service(claim())))
 

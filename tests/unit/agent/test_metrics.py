@@ -12,11 +12,11 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.snapshots import lazy_snapshot, remote, snapshot
-from xenoovs.agent.metrics.exposition import Timings, exposition
-from xenoovs.agent.metrics.metric import Detail, Kind, Metric
-from xenoovs.agent.metrics.table import METRICS
-from xenoovs.agent.snapshot import AnnouncementView, Snapshot
+from xenoovs.show.agent import HISTOGRAMS, TABLES, AnnouncementView, Snapshot
+from xenoovs.show.column import Kind, Metric
+from xenoovs.show.metrics import Timings, exposition
 
+METRICS = [*(metric for table in TABLES for metric in table.metrics()), *HISTOGRAMS]
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -34,15 +34,16 @@ def in_trouble() -> Snapshot:
 
 
 def fed() -> Timings:
-    timings = Timings()
+    timings = Timings(HISTOGRAMS)
     timings.probe("http", ok=True, seconds=0.002)
     timings.plan(0.01)
     timings.apply(0.2)
     return timings
 
 
-def families(shown: Snapshot, detail: Detail = Detail.ALWAYS) -> dict[str, Family]:
-    text = exposition(lazy_snapshot(shown), fed(), detail=detail).decode()
+def families(shown: Snapshot, *, with_blocks: bool = False) -> dict[str, Family]:
+    tables = [table for table in TABLES if with_blocks or not table.is_optional]
+    text = (exposition(tables, lazy_snapshot(shown)) + fed().text()).decode()
     return {
         family.name + ("_total" if family.type == "counter" else ""): family
         for family in text_string_to_metric_families(text)
@@ -56,7 +57,7 @@ def values(name: str, shown: Snapshot) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric) -> None:
-    family = families(in_trouble(), Detail.BLOCKS)[metric.name]
+    family = families(in_trouble(), with_blocks=True)[metric.name]
     assert family.type == metric.kind.value
     assert family.documentation == metric.help
     assert family.samples
@@ -65,7 +66,7 @@ def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric
 
 
 def test_nothing_is_there_that_is_not_declared() -> None:
-    assert {name for name in families(in_trouble(), Detail.BLOCKS) if not name.endswith("_created")} == set(BY_NAME)
+    assert {name for name in families(in_trouble(), with_blocks=True) if not name.endswith("_created")} == set(BY_NAME)
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -73,10 +74,9 @@ def test_names_contain_kind_and_unit(metric: Metric) -> None:
     assert re.fullmatch(r"xenoovs_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     if metric.unit:
-        assert {"s": "_seconds", "B": "_bytes"}[metric.unit] in metric.name
+        assert f"_{metric.unit}" in metric.name
     assert metric.help.endswith(".")
-    is_fed = metric.read is None and metric.read_blocks is None
-    assert is_fed == (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
+    assert (metric.of is None) == (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
 
 
 def test_names_are_given_once() -> None:
@@ -85,7 +85,7 @@ def test_names_are_given_once() -> None:
 
 def test_blocks_are_shown_only_on_request() -> None:
     assert "xenoovs_block_verdict" not in families(snapshot())
-    assert len(families(snapshot(), Detail.BLOCKS)["xenoovs_block_verdict"].samples) == 15
+    assert len(families(snapshot(), with_blocks=True)["xenoovs_block_verdict"].samples) == 15
 
 
 def test_names_of_users_are_escaped() -> None:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 from tests.agent_support import make_scene
 from tests.patience import PATIENCE_S
-from xenoovs.agent.metrics.exposition import Timings, mount_metrics
+from xenoovs.agent.control.app import Mount
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.telemetry import mount_metrics
+from xenoovs.show.agent import TABLES
+from xenoovs.show.metrics import exposition
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
@@ -23,7 +27,10 @@ def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
 
 
 def test_a_scrape_is_compressed_if_the_client_accepts_it(tmp_path: Path) -> None:
-    with make_scene(tmp_path).agent(mounts=lambda agent: (mount_metrics(agent.lazy_snapshot, Timings()),)) as (
+    def mounts(agent: Agent) -> tuple[Mount, ...]:
+        return (mount_metrics(lambda: lambda: exposition(TABLES, agent.lazy_snapshot())),)
+
+    with make_scene(tmp_path).agent(mounts=mounts) as (
         _,
         client,
     ):

@@ -12,17 +12,17 @@ import pytest
 import yaml
 
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
-from xenoovs.agent.metrics.fleet import FLEET_METRICS
-from xenoovs.agent.metrics.metric import Detail, Kind
-from xenoovs.agent.metrics.table import METRICS
+from xenoovs.fleet.tables import FLEET_TABLES
+from xenoovs.show.agent import HISTOGRAMS, TABLES
+from xenoovs.show.column import Kind
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 ALERTS = yaml.safe_load((TEMPLATES / "prometheus-alerts.yaml").read_text())
 DASHBOARD = json.loads((TEMPLATES / "grafana-dashboard.json").read_text())
 RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
-ALL = (*METRICS, *(metric for metric, _ in FLEET_METRICS))
-BY_NAME = {metric.name: metric for metric in ALL if metric.detail is Detail.ALWAYS}
+ALWAYS = [metric for table in (*TABLES, *FLEET_TABLES) if not table.is_optional for metric in table.metrics()]
+BY_NAME = {metric.name: metric for metric in (*ALWAYS, *HISTOGRAMS)}
 OF_PROMETHEUS = {"instance", "job", "le"}
 
 

@@ -20,12 +20,12 @@ from xenoovs.agent.health import Check, Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
-from xenoovs.agent.snapshot import Override, Runtime
-from xenoovs.agent.state import AgentState, RuntimeChanged, step
+from xenoovs.agent.state import AgentState, Runtime, RuntimeChanged, step
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Balancer, Health, Notify, ProbeKind
+from xenoovs.show.agent import Override
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import NOW_S, blocks, lazy_snapshot, snapshot
-from xenoovs.agent.snapshot import BlockView, Event, Override
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.page import MAX_SERVICES, asset, body, headers, page
 from xenoovs.agent.web.service import COLUMNS, cells
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.show.agent import BlockView, Event, Override
 
 
 class Elements(HTMLParser):

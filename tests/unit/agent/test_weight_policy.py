@@ -10,10 +10,10 @@ from ipaddress import IPv4Address
 from tests.unit import balancer as small
 from xenoovs.agent.health import Signal
 from xenoovs.agent.probe.target import ProbeResult
-from xenoovs.agent.snapshot import Override
 from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, advertised_weights, after, desired_state
 from xenoovs.compile.program import compile_config
 from xenoovs.model.balancer import Health, ProbeKind, Service
+from xenoovs.show.agent import Override
 
 PLAIN = small.service(small.claim(), 2, 1, 1, name="web")
 BACKENDS = tuple(replace(b, address=IPv4Address(i + 1)) for i, b in enumerate(PLAIN.backends))

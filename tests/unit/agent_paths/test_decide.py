@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.path_rounds import Sender, always
 from xenoovs.agent.paths.decide import HOLD_S, MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
 from xenoovs.agent.paths.score import FAILED_AFTER, UNKNOWN_AFTER, Record
-from xenoovs.agent.snapshot import PathState
+from xenoovs.show.paths import PathState
 
 CLEAR, FULL = 400.0, 20_400.0
 

@@ -19,7 +19,7 @@ from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.port import Frame
 from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of
-from xenoovs.agent.snapshot import Runtime
+from xenoovs.agent.state import Runtime
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac

@@ -15,7 +15,7 @@ from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.runtime_file import render_runtime
-from xenoovs.agent.snapshot import Runtime
+from xenoovs.agent.state import Runtime
 from xenoovs.cli import apply_rollback, shared_runtime, status
 from xenoovs.cli.apply_rollback import require_offload
 from xenoovs.cli.offload import DatapathCheck, check_recorded_dump

@@ -26,7 +26,8 @@ from aiohttp import web
 
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
-from xenoovs.agent.snapshot import Snapshot, to_json
+from xenoovs.show.agent import Snapshot
+from xenoovs.show.codec import to_json
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _TOP = (*_MAIN, "100ms", "--control")

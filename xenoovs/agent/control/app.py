@@ -23,8 +23,8 @@ from xenoovs.agent.control.schemas import (
     parse_request,
 )
 from xenoovs.agent.log import warn
-from xenoovs.agent.snapshot import to_json
 from xenoovs.errors import RequestRefused, XenoovsError
+from xenoovs.show.codec import to_json
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

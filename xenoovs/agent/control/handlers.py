@@ -36,10 +36,10 @@ from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
 from xenoovs.agent.paths.reasons import block_reason, path_reasons
 from xenoovs.agent.paths.views import planned_moves
 from xenoovs.agent.servers import find_backend, find_service, unknown
-from xenoovs.agent.snapshot import RemoteView
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError, counted
+from xenoovs.show.paths import RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

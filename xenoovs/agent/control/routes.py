@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic import BaseModel
 
 from xenoovs import __version__
 from xenoovs.agent.control.schemas import (
@@ -33,7 +32,8 @@ from xenoovs.agent.control.schemas import (
     WeightRequest,
     WhyQuery,
 )
-from xenoovs.agent.snapshot import Event
+from xenoovs.show.agent import Event
+from xenoovs.show.codec import schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,25 +230,11 @@ def _content(kind: type, media: str = "application/json") -> dict[str, Any]:
     return {"content": {media: {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
 
 
-class _AllKeysRequired(GenerateJsonSchema):
-    """Makes the schemas of answers, which always have all keys."""
-
-    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: FBT001 - the library calls it so
-        return self.mode == "serialization" or super().field_is_required(field, total)
-
-
 def _schemas() -> dict[str, Any]:
     requests = {route.request for route in ROUTES if route.request is not None}
-    answers = {ErrorAnswer, ReadyAnswer, *(route.answer for route in ROUTES)}
-    _, document = TypeAdapter.json_schemas(
-        [
-            *((kind, "validation", TypeAdapter(kind)) for kind in requests),
-            *((kind, "serialization", TypeAdapter(kind)) for kind in answers),
-        ],
-        ref_template=_REFERENCE,
-        schema_generator=_AllKeysRequired,
-    )
-    return {name: _tidy(schema) for name, schema in sorted(document["$defs"].items())}
+    found = {each.__name__: _tidy(each.model_json_schema(ref_template=_REFERENCE)) for each in requests}
+    found |= schemas(_REFERENCE, ErrorAnswer, ReadyAnswer, *(route.answer for route in ROUTES))
+    return dict(sorted(found.items()))
 
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 
-from xenoovs.agent.snapshot import BlockReason, BlockView, Event, PathReason, PlannedMove, RemoteView, Snapshot
 from xenoovs.config import values
 from xenoovs.config.values import Number, show
 from xenoovs.errors import RequestRefused
+from xenoovs.show.agent import BlockView, Event, Snapshot
+from xenoovs.show.column import column, record
+from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
 
 API_VERSION = 1
 MAX_BODY_BYTES = 64 * 1024
@@ -163,153 +164,105 @@ class BlocksQuery(_Request):
     after: WholeNumber = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChangedBackend:
-    """A backend that a request was for.
+    """A backend that a request was for."""
 
-    Attributes:
-        service: Name of its service.
-        backend: Its name.
-    """
-
-    service: str
-    backend: str
+    service: str = column("Name of its service.")
+    backend: str = column("Its name.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadyAnswer:
-    """Whether this host should get clients, for the check of a BGP speaker.
+    """Whether this host should get clients, for the check of a BGP speaker."""
 
-    Attributes:
-        ready: Whether it should; the status is 200, otherwise 503.
-        reason: Why it should not; empty if it should.
-    """
-
-    ready: bool
-    reason: str
+    ready: bool = column("Whether it should; the status is 200, otherwise 503.")
+    reason: str = column("Why it should not; empty if it should.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Done:
-    """The result of a change.
+    """The result of a change."""
 
-    Attributes:
-        message: For people.
-        is_applied: Whether the bridge has the change. If not, the agent retries, or is paused.
-        flow_mods: Flows added, changed and deleted for it.
-        clients_moved: By service, the share of its clients that have another backend now, 0..1.
-        backends: Those that the request was for.
-    """
-
-    message: str
-    is_applied: bool = True
-    flow_mods: int = 0
-    clients_moved: dict[str, float] = field(default_factory=dict)
-    backends: tuple[ChangedBackend, ...] = ()
+    message: str = column("For people.")
+    is_applied: bool = column(
+        "Whether the bridge has the change. If not, the agent retries, or is paused.", default=True
+    )
+    flow_mods: int = column("Flows added, changed and deleted for it.", default=0)
+    clients_moved: dict[str, float] = column(
+        "By service, the share of its clients that have another backend now, 0..1.", factory=dict
+    )
+    backends: tuple[ChangedBackend, ...] = column("Those that the request was for.", default=())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Status:
-    """All that the agent knows, except blocks and events.
+    """All that the agent knows, except blocks and events."""
 
-    Attributes:
-        api_version: Of the form of this document; raised when the form changes.
-        version: Of xenoovs.
-        snapshot: Services, backends, and what is wrong.
-    """
-
-    api_version: int
-    version: str
-    snapshot: Snapshot
+    api_version: int = column("Of the form of this document; raised when the form changes.")
+    version: str = column("Of xenoovs.")
+    snapshot: Snapshot = column("Services, backends, and what is wrong.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlockList:
-    """Blocks of one service on the bridge, in the order of the address space.
+    """Blocks of one service on the bridge, in the order of the address space."""
 
-    Attributes:
-        service: Its name in the config.
-        blocks: At most 1,000.
-        total: How many blocks the service has.
-        next: The value of `after` for the next blocks; null at the end.
-    """
-
-    service: str
-    blocks: tuple[BlockView, ...]
-    total: int
-    next: int | None
+    service: str = column("Its name in the config.")
+    blocks: tuple[BlockView, ...] = column("At most 1,000.")
+    total: int = column("How many blocks the service has.")
+    next: int | None = column("The value of `after` for the next blocks; null at the end.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RemoteList:
-    """The remotes of tunnels, and their paths.
+    """The remotes of tunnels, and their paths."""
 
-    Attributes:
-        remotes: In the order of the config; those without probes are left out.
-        are_moves_paused: Whether their blocks stay on their paths.
-        now_s: When this was read, UTC.
-    """
-
-    remotes: tuple[RemoteView, ...]
-    are_moves_paused: bool
-    now_s: float
+    remotes: tuple[RemoteView, ...] = column("In the order of the config; those without probes are left out.")
+    are_moves_paused: bool = column("Whether their blocks stay on their paths.")
+    now_s: float = column("When this was read, UTC.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RemoteReasons:
-    """Why the blocks of a remote are on their paths.
+    """Why the blocks of a remote are on their paths."""
 
-    Attributes:
-        paths: In their order.
-        block: That of the source port that was asked for; null: of none, or the bridge has no blocks yet.
-        now_s: When this was read, UTC.
-    """
-
-    paths: tuple[PathReason, ...]
-    block: BlockReason | None
-    now_s: float
+    paths: tuple[PathReason, ...] = column("In their order.")
+    block: BlockReason | None = column(
+        "That of the source port that was asked for; null: of none, or the bridge has no blocks yet."
+    )
+    now_s: float = column("When this was read, UTC.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MovePlan:
     """The blocks that the next decision would move."""
 
-    moves: tuple[PlannedMove, ...]
+    moves: tuple[PlannedMove, ...] = column("")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventList:
-    """Events, oldest first.
+    """Events, oldest first."""
 
-    Attributes:
-        events: At most 1,000.
-        last: The number of the newest event, for the next `since`.
-        started_s: When the agent started, UTC. Another agent counts its events from 1 again.
-    """
-
-    events: tuple[Event, ...]
-    last: int
-    started_s: float
+    events: tuple[Event, ...] = column("At most 1,000.")
+    last: int = column("The number of the newest event, for the next `since`.")
+    started_s: float = column("When the agent started, UTC. Another agent counts its events from 1 again.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ErrorDetail:
-    """Why a request was refused.
+    """Why a request was refused."""
 
-    Attributes:
-        code: For programs, such as `unknown_backend`.
-        message: What happened, with which value, and what to do.
-    """
-
-    code: str
-    message: str
+    code: str = column("For programs, such as `unknown_backend`.")
+    message: str = column("What happened, with which value, and what to do.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ErrorAnswer:
     """The answer to every request that was refused or has failed."""
 
-    error: ErrorDetail
+    error: ErrorDetail = column("")
 
 
 def parse_request(data: bytes, kind: type[R]) -> R:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from xenoovs.agent.paths.score import Record
-from xenoovs.agent.snapshot import PathState
+from xenoovs.show.paths import PathState
 
 DECIDE_S = 0.05
 """Between two decisions: five rounds at 10 ms, half of a window."""

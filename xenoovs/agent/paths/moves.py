@@ -12,9 +12,9 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict
 from xenoovs.agent.paths.reasons import departure_text
 from xenoovs.agent.paths.remote import LastMove, ProbedRemote
-from xenoovs.agent.snapshot import PathState
 from xenoovs.display import span
 from xenoovs.errors import counted
+from xenoovs.show.paths import PathState
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

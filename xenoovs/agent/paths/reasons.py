@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from xenoovs.agent.paths.decide import MoveReason, Placement, limit_us
 from xenoovs.agent.paths.remote import ProbedRemote
 from xenoovs.agent.paths.views import problem_of
-from xenoovs.agent.snapshot import BlockReason, PathReason, PathState
 from xenoovs.display import span
 from xenoovs.errors import counted
+from xenoovs.show.paths import BlockReason, PathReason, PathState
 
 if TYPE_CHECKING:
     from xenoovs.agent.paths.mover import Mover

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.paths.remote import ProbedRemote
-from xenoovs.agent.snapshot import PathState, PathView, PlannedMove, RemoteView
+from xenoovs.show.paths import PathState, PathView, PlannedMove, RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.paths.mover import Mover

@@ -12,15 +12,15 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from xenoovs.agent.conditions import addressed, hardware_share, headline, notices, unanswered
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
 from xenoovs.agent.rows import REMOTE_HEADERS, remote_rows, totals_of
-from xenoovs.agent.snapshot import BackendState, Event, LazySnapshot, ServiceView, Snapshot
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
 from xenoovs.display import duration
 from xenoovs.errors import worded
+from xenoovs.show.agent import BackendState, Event, LazySnapshot, ServiceView, Snapshot
+from xenoovs.show.conditions import addressed, hardware_share, headline, notices
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
 
 
 def _is_in_trouble(service: ServiceView) -> bool:
-    return bool(unanswered(service)) or any(
+    return bool(service.unanswered) or any(
         backend.state is BackendState.DOWN or backend.is_ejected for backend in service.backends
     )
 

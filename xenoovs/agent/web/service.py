@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xenoovs.agent.rows import BackendRow, service_facts, service_rows
-from xenoovs.agent.snapshot import BackendState, BlockView, ServiceView
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, percent, quantity
 from xenoovs.openflow.text import render_bits
+from xenoovs.show.agent import BackendState, BlockView, ServiceView
 
 COLUMNS = 512
 """The largest number of cells in a strip: a screen shows no more."""

@@ -7,31 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from time import gmtime, strftime
 
-from xenoovs.agent.rows import hw_share
-from xenoovs.agent.snapshot import AnnouncementView, Override, PathState, ServiceView, Snapshot
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import counted, first_names, worded
+from xenoovs.show.agent import AnnouncementView, Override, ServiceView, Snapshot, hw_share
+from xenoovs.show.paths import PathState
 
 _MAX_SERVICES = _MAX_VIPS = 5
 """Named one by one; further ones are counted."""
 _NEARLY_ALL = 0.99
 """Of the packets. The first packet of each megaflow is handled by software."""
-_MIN_SHARE = 1e-9
-"""Less is a rounding error: the smallest block is 2**-16 of a service."""
 
 Notice = tuple[str, str]
 """A sentence, and how bad it is: `bad`, `warn`, `note` or `good`."""
-
-
-def unanswered(service: ServiceView) -> float:
-    """Return the share of the clients, 0..1, that have no backend, or one that is down."""
-    found = 1 - sum(backend.share for backend in service.backends if backend.is_working)
-    return found if found > _MIN_SHARE else 0.0
-
-
-def on_backups(service: ServiceView) -> tuple[str, ...]:
-    """Return the names of the backups that have clients, because no other backend of the service serves."""
-    return tuple(backend.name for backend in service.backends if backend.is_backup and backend.share > _MIN_SHARE)
 
 
 def is_as_desired(snapshot: Snapshot) -> bool:
@@ -57,9 +44,9 @@ def headline(snapshot: Snapshot) -> Notice:
         return "partly as configured", "bad"
     if snapshot.ports_problem:
         return "database unreachable", "bad"
-    if any(map(unanswered, snapshot.services)):
+    if any(service.unanswered for service in snapshot.services):
         return "clients without a working backend", "bad"
-    if any(map(on_backups, snapshot.services)):
+    if any(service.on_backups for service in snapshot.services):
         return "clients at backups", "warn"
     if any(how == "bad" for _, how in _unannounced(snapshot)):
         return "VIPs are not announced", "bad"
@@ -187,7 +174,7 @@ def _ports_down(snapshot: Snapshot) -> Iterator[str]:
 
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:
     """Yield one sentence, however many services have clients without a working backend; the worst ones are named."""
-    found = [(service, share) for service in snapshot.services if (share := unanswered(service))]
+    found = [(service, share) for service in snapshot.services if (share := service.unanswered)]
     if len(found) > 1:
         found.sort(key=lambda each: -each[1])
         names = [f"{service.name} ({_lost(service, share)})" for service, share in found]
@@ -219,7 +206,7 @@ def _lost(service: ServiceView, share: float) -> str:
 
 
 def _on_backups(snapshot: Snapshot) -> Iterator[Notice]:
-    found = [(service.name, names) for service in snapshot.services if (names := on_backups(service))]
+    found = [(service.name, names) for service in snapshot.services if (names := service.on_backups)]
     if len(found) > 1:
         services = first_names([f"{service} ({', '.join(names)})" for service, names in found], most=_MAX_SERVICES)
         yield f"{len(found)} services have all of their clients with backups: {services}", "warn"

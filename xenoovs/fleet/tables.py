@@ -1,0 +1,513 @@
+"""The tables of a fleet: its DPUs, the targets of its health checks, and the servers of its store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xenoovs.display import duration, percent, quantity
+from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.schedule import waiting_intent
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.show.column import Column, Measure, Row, Table, counter, gauge
+from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
+
+_STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
+
+
+# DPUs.
+
+
+def _rounded(seconds: float | None, digits: int = 3) -> float | None:
+    return None if seconds is None else round(float(seconds), digits)
+
+
+def state_style(row: Row[DpuRow]) -> str:
+    """Return the style of the state of a DPU."""
+    return {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad")
+
+
+DPUS = Table(
+    lambda snapshot: (((row.name,), row) for row in snapshot.rows),
+    (
+        Column("Its name.", lambda row: row.value.name, header="DPU", name="name"),
+        Column(
+            "Names of its groups.",
+            lambda row: sorted(row.value.groups),
+            header="GROUPS",
+            cell=lambda groups: ",".join(groups) or "-",
+            only_if=lambda row: bool(row.value.groups),
+            keep=1,
+            name="groups",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_group",
+                    "A group of a DPU; always 1.",
+                    "`xenoovs fleet set-dpu`",
+                    lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
+                    ("group",),
+                ),
+            ),
+        ),
+        Column(
+            "How it stands to the newest generation.",
+            lambda row: row.value.state.name.lower(),
+            name="state",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_state",
+                    "State of a DPU; always 1.",
+                    _REPORTS,
+                    lambda dpu: {dpu.state.name.lower(): 1},
+                    ("state",),
+                ),
+            ),
+        ),
+        Column(of=lambda row: row.value.state.value, header="STATE", style=state_style),
+        Column(
+            "Newest generation that its bridge has had.",
+            lambda row: row.value.status.applied,
+            header="GENERATION",
+            cell=lambda applied: str(applied or "-"),
+            is_number=True,
+            name="applied",
+            metrics=(
+                gauge("xenoovs_fleet_dpu_generation", "Newest generation that the bridge of a DPU has had.", _REPORTS),
+            ),
+        ),
+        Column(of=lambda row: row.value.hw_share, header="HW", cell=percent, is_number=True),
+        Column("Generation that it was ready for.", lambda row: row.value.status.prepared, name="prepared"),
+        Column(
+            "Whether it was not ready when the DPUs switched to its generation.",
+            lambda row: row.value.is_late,
+            name="is_late",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_late",
+                    "1 if a DPU was not ready when the DPUs switched to its generation; it followed later.",
+                    _REPORTS,
+                ),
+            ),
+        ),
+        Column(
+            "Time since its last report.",
+            lambda row: _rounded(row.value.seen_s),
+            name="seen_s",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_seen_seconds", "Time since the last report.", _REPORTS, lambda dpu: dpu.seen_s
+                ),
+            ),
+        ),
+        Column(of=lambda row: row.value.seen_s, header="SEEN", cell=duration, is_number=True),
+        Column(
+            "Estimated error of its clock, in microseconds; null: unknown.",
+            lambda row: None if row.value.status.clock_us < 0 else row.value.status.clock_us,
+            name="clock_us",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_clock_error_seconds",
+                    "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
+                    _REPORTS,
+                    lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us / 1e6,
+                ),
+            ),
+        ),
+        Column(
+            of=lambda row: row.value.clock,
+            header="CLOCK",
+            is_number=True,
+            style=lambda row: "plain" if row.value.is_clock_good else "warn",
+        ),
+        Column(
+            "Of its agent.",
+            lambda row: row.value.status.version,
+            header="VERSION",
+            cell=lambda v: v or "-",
+            keep=2,
+            name="version",
+        ),
+        Column(of=lambda row: row.value.note, header="NOTE"),
+        Column("Why it does not follow the store.", lambda row: row.value.status.error, name="error"),
+        Column(
+            "Services whose flows differ from the store, with what was read.",
+            lambda row: dict(row.value.status.drift),
+            name="drift",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_drift_services",
+                    "Services whose flows differ from the store.",
+                    _REPORTS,
+                    lambda dpu: len(dpu.status.drift),
+                ),
+            ),
+        ),
+        Column(
+            "Whether an operator took it out of service.",
+            lambda row: row.value.is_out,
+            name="is_out",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_unready",
+                    "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
+                    _REPORTS,
+                    lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
+                    ("reason",),
+                ),
+            ),
+        ),
+        Column("Whether it should get no clients.", lambda row: row.value.is_unfit, name="is_unfit"),
+        Column("Its megaflows by verdict.", lambda row: dict(row.value.status.verdicts), name="verdicts"),
+        Column(
+            "Share of its megaflows in hardware; null without traffic.",
+            lambda row: _rounded(row.value.hw_share, 4),
+            name="hw_share",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_offload_ratio",
+                    "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
+                    _REPORTS,
+                    lambda dpu: dpu.hw_share,
+                ),
+            ),
+        ),
+    ),
+    ("dpu",),
+)
+
+
+# Targets of health checks.
+
+
+def _votes(row: TargetRow) -> dict[tuple[str, ...], float]:
+    if row.state is TargetState.UP:
+        return {}
+    votes = (("down", row.votes.down), ("up", row.votes.up), ("silent", row.votes.silent))
+    return {(row.state.name.lower(), vote): len(names) for vote, names in votes}
+
+
+TARGETS = Table(
+    lambda snapshot: (((row.target,), row) for row in snapshot.targets),
+    (
+        Column("What is probed.", lambda row: row.value.target, name="target"),
+        Column("The backends behind it.", lambda row: list(row.value.backends), name="backends"),
+        Column("By the votes of its witnesses.", lambda row: row.value.state.name.lower(), name="state"),
+        Column("Since when.", lambda row: _rounded(row.value.since_s), name="since_s"),
+        Column("Whether it is down and keeps its clients.", lambda row: row.value.is_held, name="is_held"),
+        Column(
+            "Names of the DPUs by vote.",
+            lambda row: {
+                vote: sorted(names)
+                for vote, names in (
+                    ("down", row.value.votes.down),
+                    ("up", row.value.votes.up),
+                    ("silent", row.value.votes.silent),
+                )
+            },
+            name="votes",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_target_votes",
+                    "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
+                    _REPORTS,
+                    _votes,
+                    ("state", "vote"),
+                ),
+            ),
+        ),
+    ),
+    ("target",),
+)
+
+
+# Servers of the store.
+
+
+def _of_cluster(number: Callable[[ClusterStatus], Any]) -> Callable[[ServerFacts], Any]:
+    return lambda server: None if server.cluster is None else number(server.cluster)
+
+
+def _members(server: ServerFacts) -> list[dict[str, object]]:
+    return [
+        {
+            "id": member.id,
+            "address": member.address,
+            "is_self": member.is_self,
+            "silent_s": member.silent_s,
+            "lag": None if server.cluster is None else server.cluster.lag(member),
+        }
+        for member in (() if server.cluster is None else server.cluster.members)
+    ]
+
+
+SERVERS = Table(
+    lambda snapshot: (((server.database.value,), server) for server in snapshot.servers),
+    (
+        Column("Its database.", lambda row: row.value.database.value, name="database"),
+        Column(
+            "What it is in its cluster.",
+            lambda row: row.value.role.value,
+            name="role",
+            metrics=(
+                gauge(
+                    "xenoovs_store_role",
+                    "Role of the server of a database on this host; always 1.",
+                    _SERVERS,
+                    lambda server: {server.role.value: 1},
+                    ("role",),
+                ),
+            ),
+        ),
+        Column(
+            "Whether it is in contact with most of its cluster.",
+            lambda row: row.value.is_connected,
+            name="is_connected",
+            metrics=(
+                gauge(
+                    "xenoovs_store_connected",
+                    "1 while the server stands alone or is in contact with most of its cluster.",
+                    "`_Server` of ovsdb-server",
+                ),
+            ),
+        ),
+        Column(
+            "Of the database with its log.",
+            lambda row: row.value.size_bytes,
+            name="size_bytes",
+            metrics=(gauge("xenoovs_store_size_bytes", "Size of the database with its log.", "stat"),),
+        ),
+        Column(
+            "Room on its disk.",
+            lambda row: row.value.free_bytes,
+            name="free_bytes",
+            metrics=(gauge("xenoovs_store_free_bytes", "Room on the disk of the database.", "statvfs"),),
+        ),
+        Column(
+            "Its term: elections since the cluster was made.",
+            lambda row: _of_cluster(lambda cluster: cluster.term)(row.value),
+            name="term",
+            metrics=(
+                counter("xenoovs_store_elections_total", "Elections since the cluster was made: its term.", _SERVERS),
+            ),
+        ),
+        Column(
+            "Its newest log entry.",
+            lambda row: _of_cluster(lambda cluster: cluster.index)(row.value),
+            name="index",
+            metrics=(gauge("xenoovs_store_log_index", "Newest log entry of the server.", _SERVERS),),
+        ),
+        Column(
+            "Of its cluster.",
+            lambda row: _of_cluster(lambda cluster: cluster.election_timer_s)(row.value),
+            name="election_timer_s",
+        ),
+        Column(
+            metrics=(
+                gauge(
+                    "xenoovs_store_gap",
+                    "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
+                    "`ovsdb-tool check-cluster`",
+                    lambda server: None if server.cluster is None else bool(server.gap),
+                ),
+            )
+        ),
+        Column("The servers of its cluster.", lambda row: _members(row.value), name="members"),
+    ),
+    ("database",),
+)
+
+
+Member = tuple[ServerFacts, ClusterStatus, ClusterMember]
+
+
+def _others(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], Member]]:
+    for server in snapshot.servers:
+        for member in () if server.cluster is None else server.cluster.members:
+            if server.cluster is not None and not member.is_self:
+                yield (server.database.value, member.address), (server, server.cluster, member)
+
+
+def _silent(found: Member) -> bool | None:
+    _, cluster, member = found
+    return None if cluster.lag(member) is None else member in cluster.silent()
+
+
+MEMBERS = Table(
+    _others,
+    (
+        Column(
+            metrics=(
+                gauge(
+                    "xenoovs_store_member_lag",
+                    "Log entries that another server lacks; only the leader knows.",
+                    _SERVERS,
+                    lambda found: found[1].lag(found[2]),
+                ),
+                gauge(
+                    "xenoovs_store_member_silent",
+                    "1 while the leader has not heard another server for three election timers.",
+                    _SERVERS,
+                    _silent,
+                ),
+            )
+        ),
+    ),
+    ("database", "member"),
+)
+
+
+def _text(of_server: Callable[[ServerFacts], Any], of_member: Callable[[Any, Any], Any]) -> Callable[[Row[Any]], str]:
+    def text(row: Row[Any]) -> str:
+        server, cluster, member = row.value
+        found = of_server(server) if member is None else of_member(cluster, member)
+        return "-" if found is None else str(found)
+
+    return text
+
+
+def _bytes(number: int | None) -> str | None:
+    return None if number is None else f"{quantity(number)}B"
+
+
+def _role_style(row: Row[Any]) -> str:
+    server, cluster, member = row.value
+    return "plain" if (server.is_connected if member is None else member not in cluster.silent()) else "bad"
+
+
+def _servers_and_others(servers: tuple[ServerFacts, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for server in servers:
+        yield (), (server, server.cluster, None)
+        for member in () if server.cluster is None else server.cluster.members:
+            if server.cluster is not None and server.cluster.lag(member) is not None and not member.is_self:
+                yield (), (server, server.cluster, member)
+
+
+SERVER_LIST = Table(
+    _servers_and_others,
+    (
+        Column(of=lambda row: row.value[0].database.value, header="DATABASE"),
+        Column(of=_text(lambda _: "this host", lambda _, member: member.address), header="SERVER"),
+        Column(
+            of=_text(
+                lambda server: server.role.value,
+                lambda cluster, member: "silent" if member in cluster.silent() else "follower",
+            ),
+            header="ROLE",
+            style=_role_style,
+        ),
+        Column(
+            of=_text(_of_cluster(lambda cluster: cluster.term), lambda *_: None), header="TERM", is_number=True, keep=2
+        ),
+        Column(
+            of=_text(_of_cluster(lambda cluster: cluster.index), lambda _, member: member.match_index),
+            header="INDEX",
+            is_number=True,
+            keep=3,
+        ),
+        Column(of=_text(lambda _: None, lambda cluster, member: cluster.lag(member)), header="LAG", is_number=True),
+        Column(
+            of=_text(lambda server: _bytes(server.size_bytes), lambda *_: None), header="SIZE", is_number=True, keep=1
+        ),
+        Column(
+            of=_text(lambda server: _bytes(server.free_bytes), lambda *_: None),
+            header="FREE",
+            is_number=True,
+            style=lambda row: "plain" if row.value[2] is not None or row.value[0].has_room else "bad",
+        ),
+    ),
+)
+
+
+# The fleet.
+
+
+def _of_view(number: Callable[[Any], Any]) -> Measure:
+    return lambda snapshot: None if snapshot.view is None else number(snapshot)
+
+
+def _waits_until_s(snapshot: FleetSnapshot) -> float | None:
+    intent = None if snapshot.view is None else waiting_intent(snapshot.view)
+    return None if intent is None else intent.at_ms / 1000
+
+
+def _dpus(snapshot: FleetSnapshot) -> dict[str, float]:
+    counts = snapshot.counts()
+    return {state.name.lower(): counts[state] for state in DpuState}
+
+
+def _targets(snapshot: FleetSnapshot) -> dict[str, float]:
+    counts = Counter(row.state for row in snapshot.targets)
+    return {state.name.lower(): counts[state] for state in TargetState}
+
+
+FLEET = Table(
+    lambda snapshot: [((), snapshot)],
+    (
+        Column(
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_active",
+                    "1 while the controller of this host decides: its server leads.",
+                    "the controller",
+                    lambda snapshot: snapshot.is_active,
+                ),
+                gauge(
+                    "xenoovs_fleet_generation",
+                    "Newest generation of the fleet.",
+                    _STORE,
+                    _of_view(lambda snapshot: snapshot.view.generation),
+                ),
+                gauge(
+                    "xenoovs_fleet_services",
+                    "Services.",
+                    _STORE,
+                    _of_view(lambda snapshot: len(snapshot.view.services)),
+                ),
+                gauge(
+                    "xenoovs_fleet_overrides",
+                    "Weights and drains set at run time.",
+                    "`xenoovs fleet drain`, `weight`",
+                    _of_view(lambda snapshot: len(snapshot.view.overrides)),
+                ),
+                gauge(
+                    "xenoovs_fleet_config_refused",
+                    "1 while the newest config is one that the controller refused; the previous one stays in use.",
+                    _STORE,
+                    _of_view(lambda snapshot: snapshot.is_refused),
+                ),
+                gauge(
+                    "xenoovs_fleet_wave",
+                    "Wave of the roll-out; 0: there is none.",
+                    _STORE,
+                    _of_view(lambda snapshot: snapshot.view.wave),
+                ),
+                gauge(
+                    "xenoovs_fleet_stalled",
+                    "1 while no controller writes what is due: the newest change, a step of a roll-out, or a config "
+                    "that waited.",
+                    _STORE,
+                    _of_view(lambda snapshot: snapshot.is_stalled),
+                ),
+                gauge(
+                    "xenoovs_fleet_config_waits_until_seconds",
+                    "When the waiting config takes effect, in seconds since 1970; absent if none waits.",
+                    "`xenoovs fleet apply --at`",
+                    _waits_until_s,
+                ),
+                gauge(
+                    "xenoovs_fleet_problems",
+                    "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
+                    "the controller",
+                    lambda snapshot: len(snapshot.problems),
+                ),
+                gauge("xenoovs_fleet_dpus", "DPUs by state.", _REPORTS, _dpus, ("state",)),
+                gauge("xenoovs_fleet_targets", "Targets of health checks by state.", _REPORTS, _targets, ("state",)),
+            )
+        ),
+    ),
+)
+
+FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
+"""Of a `FleetSnapshot`."""

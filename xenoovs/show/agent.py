@@ -1,0 +1,904 @@
+"""The tables of an agent: what it knows at one moment, its services, backends, blocks, ports and VIPs.
+
+Times are seconds since 1970 (UTC). Shares are from 0 to 1. Fields are read from values of the agent, by `read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from xenoovs import __version__
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.display import decimal, duration, percent, quantity, span
+from xenoovs.model.next_hop import l4_port_of, mac_and_port
+from xenoovs.show.codec import parse
+from xenoovs.show.column import Column, Kind, Metric, Row, Table, column, columns_of, counter, gauge, record
+from xenoovs.show.paths import PathView, RemoteView
+
+
+class BackendState(Enum):
+    """State of a backend.
+
+    `unchecked`: its service has no health check. `drained`: an operator gave it weight 0. `maintenance`: an operator
+    took it out of service; it is not probed.
+    """
+
+    UP = "up"
+    DOWN = "down"
+    UNCHECKED = "unchecked"
+    DRAINED = "drained"
+    MAINTENANCE = "maintenance"
+
+    @property
+    def is_working(self) -> bool:
+        """Whether clients of the backend can be taken to be served."""
+        return self not in (BackendState.DOWN, BackendState.MAINTENANCE)
+
+
+@record
+class Traffic:
+    """Packets and bytes of one backend, in hardware and in software, since the first offload sample."""
+
+    hw_packets: int = column("Packets in hardware.", default=0)
+    hw_bytes: int = column("Bytes in hardware.", default=0)
+    sw_packets: int = column("Packets in software.", default=0)
+    sw_bytes: int = column("Bytes in software.", default=0)
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.hw_packets + other.hw_packets,
+            self.hw_bytes + other.hw_bytes,
+            self.sw_packets + other.sw_packets,
+            self.sw_bytes + other.sw_bytes,
+        )
+
+
+@record
+class Counted:
+    """Packets and bytes of one backend by the counters of its flows, where megaflows cannot be read."""
+
+    packets: int = column("Packets sent to it.", default=0)
+    bytes: int = column("Bytes sent to it.", default=0)
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.packets + other.packets, self.bytes + other.bytes)
+
+
+@record
+class Rate:
+    """Rates of one backend between the last two offload samples."""
+
+    pps: float = column("Packets a second.")
+    hw_pps: float | None = column("Of these, packets a second in hardware; null where megaflows cannot be read.")
+    bps: float = column("Bits a second.")
+
+
+def hw_share(rates: Iterable[Rate]) -> float | None:
+    """Return the share of the packets of these rates in hardware; None: there were none, or it is unknown."""
+    known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
+    packets = sum(pps for pps, _ in known)
+    return sum(hw_pps for _, hw_pps in known) / packets if packets else None
+
+
+@record
+class AgentView:
+    """What the agent of a server advertises (`agent_check` in the config)."""
+
+    state: str = column("In effect: `maint`, `down`, `drain` or a percentage of the weight.")
+    weight: float = column("Part of the weight that is in effect, from 0.")
+    is_away: bool = column("Whether the backend should have no clients at once.")
+    reply: str = column("The last reply that could be read; empty: there was none.")
+    problem: str = column("Why there is no reply now; empty while there is.", default="")
+
+
+# Backends.
+
+
+_STYLES = {
+    BackendState.UP: "good",
+    BackendState.DOWN: "bad",
+    BackendState.UNCHECKED: "quiet",
+    BackendState.DRAINED: "warn",
+    BackendState.MAINTENANCE: "warn",
+}
+
+
+def _state(row: Row[BackendView]) -> str:
+    """Return its state, and whether it is held in service, in a slow start, or a backup, or what its agent says."""
+    backend = row.value
+    more = " (held)" if backend.is_held else " (ramp)" if backend.ramp is not None else ""
+    if backend.agent is not None and backend.agent.state in ("drain", "down", "maint"):
+        more = f" (agent: {backend.agent.state})"
+    more = more or (" (backup)" if backend.is_backup else "")
+    return backend.state.value + more
+
+
+def _since(row: Row[BackendView]) -> str:
+    return duration(None if row.value.since_s is None else row.now_s - row.value.since_s)
+
+
+def _weight(row: Row[BackendView]) -> str:
+    used, configured = decimal(row.value.weight_in_use), decimal(row.value.weight)
+    return used if used == configured else f"{used}/{configured}"
+
+
+def _last_change(row: Row[BackendView]) -> str:
+    backend = row.value
+    if backend.last_change_s is None:
+        return "-"
+    return f"{duration(row.now_s - backend.last_change_s)} ago: {backend.last_change}"
+
+
+def _probe(row: Row[BackendView]) -> str:
+    reason, latency_s = row.value.reason or "-", row.value.probe_latency_s
+    return reason if latency_s is None else f"{reason}, {span(latency_s)}"
+
+
+def _by_path(unit: str) -> Callable[[BackendView], dict[str, float]]:
+    """Return the reader of a counter in hardware and in software; or of an unknown path, without megaflows."""
+
+    def read(backend: BackendView) -> dict[str, float]:
+        found = {}
+        if backend.traffic is not None:
+            found["hardware"] = getattr(backend.traffic, f"hw_{unit}")
+            found["software"] = getattr(backend.traffic, f"sw_{unit}")
+        if backend.counted is not None:
+            found["unknown"] = getattr(backend.counted, unit)
+        return found
+
+    return read
+
+
+_OFFLOAD = "offload samples, else flow counters"
+_CHANGES = "health checks, operators, the config, ports"
+
+
+@record
+class BackendView:
+    """One backend of one service."""
+
+    service = Column(header="SERVICE", of=lambda row: row.parent.name)
+    name: str = column("In the config.", header="BACKEND", read=lambda b: b.used.name)
+    mac: str = column(
+        "Destination MAC of its packets.",
+        read=lambda b: b.installed.macs.get(b.used.name) or mac_and_port(b.used.next_hop)[0],
+    )
+    egress: str = column(
+        "Port of the bridge that its packets leave by.", read=lambda b: mac_and_port(b.used.next_hop)[1]
+    )
+    address: str | None = column(
+        "IP address; null where the config has none.",
+        read=lambda b: None if b.used.address is None else str(b.used.address),
+    )
+    endpoint_cell = Column(
+        header="ADDRESS", of=lambda row: row.value.endpoint or "-", only_if=lambda row: row.value.l4_port is not None
+    )
+    state: BackendState = column(
+        "Health.",
+        gauge(
+            "xenoovs_backend_state",
+            "1 for the state of the backend; the other states are absent.",
+            "health checks, `xenoovs drain`",
+            lambda v: {v.state.value: 1},
+            ("state",),
+        ),
+        gauge(
+            "xenoovs_backend_up",
+            "0 while its health check says that it is down, else 1.",
+            "health checks",
+            lambda v: v.state is not BackendState.DOWN,
+        ),
+        read=lambda b: b.state,
+    )
+    state_cell = Column(header="STATE", of=_state, style=lambda row: _STYLES[row.value.state])
+    since_cell = Column(header="SINCE", of=_since)
+    is_ejected: bool = column(
+        "Whether it has no clients because of its health, its port or maintenance. A backend that is down and not "
+        "ejected is held in service by `max_down`.",
+        gauge(
+            "xenoovs_backend_ejected",
+            "1 while it has no clients because of its health.",
+            "health checks, `max_down`",
+        ),
+        read=lambda b: b.is_ejected,
+    )
+    weight: float = column(
+        "In the config, relative to the other backends.",
+        gauge("xenoovs_backend_weight", "Weight in the config.", "the config file"),
+        read=lambda b: float(b.configured.weight),
+    )
+    weight_in_use: float = column(
+        "After overrides and slow starts.",
+        gauge("xenoovs_backend_weight_in_use", "Weight after overrides and slow starts.", "config, overrides, ramps"),
+        read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
+    )
+    weight_cell = Column(header="WEIGHT", of=_weight, is_number=True)
+    target_share: float = column(
+        "Share of the clients by `weight_in_use`.",
+        gauge("xenoovs_backend_target_share_ratio", "Share of the clients by weight in use (0-1).", "the weights"),
+        read=lambda b: b.target,
+        header="TARGET",
+        cell=percent,
+        is_number=True,
+        keep=5,
+    )
+    share: float = column(
+        "Share of the clients on the bridge.",
+        gauge("xenoovs_backend_share_ratio", "Share of the clients on the bridge (0-1).", "the flows"),
+        read=lambda b: b.installed.shares.get(b.used.name, 0.0),
+        header="SHARE",
+        cell=percent,
+        is_number=True,
+    )
+    flows: int = column(
+        "Number of its blocks.",
+        gauge("xenoovs_backend_flows", "Blocks of the backend.", "the flows"),
+        read=lambda b: b.installed.flows.get(b.used.name, 0),
+        header="BLOCKS",
+        is_number=True,
+        keep=3,
+    )
+    blocks: Mapping[Verdict, int] = column(
+        "Number of its blocks by the verdict on their megaflows; empty before the first offload sample.",
+        gauge(
+            "xenoovs_backend_blocks",
+            "Its blocks by the verdict on their megaflows; verdicts without blocks are absent.",
+            "the last offload sample",
+            lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
+            ("verdict",),
+        ),
+        read=lambda b: b.moment.counts.verdicts.get(b.name, {}),
+    )
+    traffic: Traffic | None = column(
+        "Packets and bytes by megaflows.",
+        counter(
+            "xenoovs_backend_packets_total",
+            "Packets sent to it; `path` is hardware or software, or unknown where the switch is on another host.",
+            _OFFLOAD,
+            _by_path("packets"),
+            ("path",),
+        ),
+        counter(
+            "xenoovs_backend_bytes_total",
+            "Bytes sent to it; traffic control in software omits 14 bytes of each frame.",
+            _OFFLOAD,
+            _by_path("bytes"),
+            ("path",),
+        ),
+        read=lambda b: b.moment.sample.traffic.get(b.name),
+        default=None,
+    )
+    rate: Rate | None = column(
+        "Rates between the last two offload samples.", read=lambda b: b.moment.sample.rates.get(b.name), default=None
+    )
+    pps_cell = Column(
+        header="PPS",
+        of=lambda row: None if row.value.rate is None else row.value.rate.pps,
+        cell=quantity,
+        is_number=True,
+        keep=6,
+    )
+    bps_cell = Column(
+        header="BPS",
+        of=lambda row: None if row.value.rate is None else row.value.rate.bps,
+        cell=quantity,
+        is_number=True,
+        keep=4,
+    )
+    hw_cell = Column(header="IN HW", of=lambda row: row.value.hw_share, cell=percent, is_number=True, keep=7)
+    ramp: float | None = column(
+        "Progress of a slow start; null without one.",
+        gauge("xenoovs_backend_ramp_ratio", "Progress of its slow start (0-1); absent without one.", "ramps"),
+        read=lambda b: None if b.ramp is None else float(b.ramp),
+        default=None,
+    )
+    since_s: float | None = column("When `state` last changed.", read=lambda b: b.since_s, default=None)
+    reason: str = column("Result of the last probe.", read=lambda b: b.reason, default="")
+    probe_latency_s: float | None = column(
+        "Duration of the last probe.",
+        gauge("xenoovs_backend_probe_latency_seconds", "Duration of its last probe.", "health checks"),
+        read=lambda b: None if b.health is None else b.health.last.latency_s,
+        default=None,
+    )
+    transitions: int = column(
+        "How often it came up or went down.",
+        counter("xenoovs_backend_transitions_total", "How often it came up or went down.", "health checks"),
+        read=lambda b: 0 if b.health is None else b.health.transitions,
+        default=0,
+    )
+    counted: Counted | None = column(
+        "Packets and bytes by its flows, where megaflows cannot be read.",
+        read=lambda b: b.moment.sample.counted.get(b.name),
+        default=None,
+    )
+    is_backup: bool = column(
+        "Whether it has clients only while no other backend of the service serves.",
+        gauge(
+            "xenoovs_backend_backup",
+            "1 if it is a backup, which gets clients only while no other backend of the service serves.",
+            "the config file",
+        ),
+        read=lambda b: b.used.is_backup,
+        default=False,
+    )
+    changes: int = column(
+        "How often its state, its weight or the link of its port has changed since the agent started.",
+        counter(
+            "xenoovs_backend_changes_total",
+            "How often its state, its weight or the link of its port has changed.",
+            _CHANGES,
+        ),
+        read=lambda b: 0 if b.changed is None else b.changed.number,
+        default=0,
+        header="CHANGES",
+        is_number=True,
+        keep=2,
+    )
+    last_change: str = column(
+        "What changed last and why; empty: nothing has.",
+        read=lambda b: "" if b.changed is None else b.changed.reason,
+        default="",
+    )
+    last_change_s: float | None = column(
+        "When that was.",
+        gauge(
+            "xenoovs_backend_last_change_timestamp_seconds",
+            "When it last changed so, in seconds since 1970; absent before the first change.",
+            _CHANGES,
+        ),
+        read=lambda b: None if b.changed is None else b.changed.time_s,
+        default=None,
+    )
+    last_change_cell = Column(header="LAST CHANGE", of=_last_change, keep=1)
+    probe_cell = Column(header="PROBE", of=_probe)
+    agent: AgentView | None = column(
+        "What the agent of its server advertises; null: it is not asked, or has not been yet.",
+        gauge(
+            "xenoovs_backend_agent_up",
+            "1 while the agent of its server replies, else 0; absent without `agent_check`.",
+            "`agent_check`",
+            lambda v: None if v.agent is None else not v.agent.problem,
+        ),
+        gauge(
+            "xenoovs_backend_agent_weight_ratio",
+            "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
+            "`agent_check`",
+            lambda v: None if v.agent is None else v.agent.weight,
+        ),
+        read=lambda b: b.agent,
+        default=None,
+    )
+    l4_port: int | None = column(
+        "Destination port that its packets get by NAT; null: they keep theirs.",
+        read=lambda b: l4_port_of(b.used.next_hop),
+        default=None,
+    )
+
+    @property
+    def endpoint(self) -> str:
+        """Address, with the port where NAT writes one; empty where the config has none."""
+        return "" if self.address is None else f"{self.address}:{self.l4_port}" if self.l4_port else self.address
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its clients can be taken to be served."""
+        return self.state.is_working and (self.agent is None or not self.agent.is_away)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is down and has its clients all the same, by `max_down`."""
+        return self.state is BackendState.DOWN and not self.is_ejected
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of its packets in hardware, by rates; None: there were none, or it is unknown."""
+        return hw_share(() if self.rate is None else (self.rate,))
+
+
+@record
+class BlockView:
+    """One block of a service: the clients whose `field` under `mask` is `value`."""
+
+    value: int = column("Of the field.")
+    mask: int = column("Bits of the field that count.")
+    start: float = column("Where the block begins in the key space, from 0 to 1.")
+    size: float = column("Part of the key space; the blocks of a service add up to 1.")
+    backend: str = column("Name of the backend that has the block.")
+    field: str = column("OpenFlow name of the field, such as nw_src.")
+    verdict: Verdict | None = column(
+        "Where its megaflows run; null before the first offload sample.",
+        gauge(
+            "xenoovs_block_verdict",
+            "1 for each block: the clients whose address under `mask` is `value`.",
+            "the last offload sample",
+            lambda v: {} if v.verdict is None else {(f"{v.value:#x}", f"{v.mask:#x}", v.verdict.value): 1},
+            ("value", "mask", "verdict"),
+        ),
+        default=None,
+    )
+
+
+# Services.
+
+
+_MIN_SHARE = 1e-9
+"""Less is a rounding error: the smallest block is 2**-16 of a service."""
+
+
+@record
+class ServiceView:
+    """One service."""
+
+    name: str = column("In the config.", read=lambda s: s.configured.name)
+    service_id: int = column("Its id in the flows.", read=lambda s: s.installed.service_id)
+    vips: tuple[str, ...] = column(
+        "Its virtual addresses.", read=lambda s: tuple(str(vip) for vip in s.configured.claim.vips)
+    )
+    backends: tuple[BackendView, ...] = column("In the order of the config.")
+    megaflows_predicted: int | None = column(
+        "Number of megaflows once every block has had traffic.",
+        gauge(
+            "xenoovs_service_megaflows_predicted",
+            "Megaflows once every block has had traffic, from one client-side MAC.",
+            "the flows",
+        ),
+        read=lambda s: s.installed.megaflows,
+        default=None,
+    )
+    megaflows_seen: int | None = column(
+        "Number of megaflows in the last offload sample.",
+        gauge("xenoovs_service_megaflows", "Megaflows of the service.", "the last offload sample"),
+        read=lambda s: s.moment.counts.megaflows.get(s.configured.name),
+        default=None,
+    )
+    offload = Column(
+        metrics=(
+            gauge(
+                "xenoovs_service_offload_ratio",
+                "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
+                "the last two offload samples",
+                lambda v: v.hw_share,
+            ),
+        )
+    )
+    clients_moved: float = column(
+        "Share of clients that changed their backend, summed over all changes; may be more than 1.",
+        counter(
+            "xenoovs_service_clients_moved_total",
+            "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
+            "reconciliation",
+        ),
+        read=lambda s: s.moment.moved.get(s.configured.name, 0.0),
+        default=0.0,
+    )
+    unanswered_share = Column(
+        metrics=(
+            gauge(
+                "xenoovs_service_unanswered_ratio",
+                "Share of clients (0-1) that have no backend, or one that is down.",
+                "the flows, health checks",
+                lambda v: v.unanswered,
+            ),
+        )
+    )
+    draining: int = column(
+        "Number of blocks whose open connections stay with their old backends for now.",
+        gauge(
+            "xenoovs_service_draining_blocks",
+            "Blocks whose open connections stay with their old backends for now.",
+            "the flows",
+        ),
+        read=lambda s: s.installed.draining,
+        default=0,
+    )
+    agents_refused: str = column(
+        "Why the weights that its servers advertise cannot be installed; empty: they can.",
+        read=lambda s: s.moment.state.refused.get(s.configured.name, ""),
+        default="",
+    )
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """Rates of its backends; those without one are left out."""
+        return tuple(backend.rate for backend in self.backends if backend.rate is not None)
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of its packets in hardware; None: there were none, or it is unknown."""
+        return hw_share(self.rates)
+
+    @property
+    def unanswered(self) -> float:
+        """Share of the clients, 0..1, that have no backend, or one that is down."""
+        found = 1 - sum(backend.share for backend in self.backends if backend.is_working)
+        return found if found > _MIN_SHARE else 0.0
+
+    @property
+    def on_backups(self) -> tuple[str, ...]:
+        """Names of the backups that have clients, because no other backend of the service serves."""
+        return tuple(backend.name for backend in self.backends if backend.is_backup and backend.share > _MIN_SHARE)
+
+
+# The agent.
+
+
+@record
+class PortView:
+    """A port of the bridge that the config names."""
+
+    name: str = column("In the config.")
+    ofport: int | None = column("OpenFlow number; null while the port does not work.")
+    link_up: bool | None = column(
+        "Whether it has a link; null: unknown.",
+        gauge(
+            "xenoovs_port_up",
+            "1 while a port of the config works and has a link.",
+            "the database of Open vSwitch",
+            lambda v: v.ofport is not None and v.link_up is not False,
+        ),
+    )
+    error: str = column("Why it does not work, by Open vSwitch.", default="")
+
+
+@record
+class AnnouncementView:
+    """A VIP that is to be announced."""
+
+    vip: str = column("The address.")
+    is_announced: bool = column(
+        "Whether the host has a route for it, from which the BGP speaker takes it.",
+        gauge(
+            "xenoovs_vip_announced",
+            "1 while the host has a route for a VIP of `announce`, from which the BGP speaker takes it.",
+            "the routing table",
+        ),
+    )
+    reason: str = column("Why it has none; empty: it has one.", default="")
+    peers: int | None = column(
+        "Number of BGP neighbors that it is advertised to; null: unknown.",
+        gauge(
+            "xenoovs_vip_bgp_neighbors", "BGP neighbors that the VIP is advertised to; absent while unknown.", "vtysh"
+        ),
+        default=None,
+    )
+    problem: str = column("What keeps it from being set, or from being advertised; empty: nothing.", default="")
+
+
+@record
+class Event:
+    """One event of the log."""
+
+    time_s: float = column("When it was logged.")
+    level: str = column("info or warning.")
+    text: str = column("What happened.")
+    facts: Mapping[str, object] = column("Details by name.")
+    number: int = column("Counts from 1 at the start of the agent.", default=0)
+
+
+@record
+class Override:
+    """A weight or maintenance set at run time. A weight replaces that of the config until the config changes it."""
+
+    service: str = column("Name of the service.")
+    backend: str = column("Name of the backend.")
+    weight: Fraction = column("In place of the configured weight; 0 is a drain.")
+    since_s: float = column("When it was set.")
+    configured: Fraction = column(
+        "Weight in the config when it was set. Another weight in the config ends the override.", default=Fraction(0)
+    )
+    until_s: float | None = column("When it ends by itself; null: never.", default=None)
+    is_maintenance: bool = column("Whether the backend is in maintenance: no clients, no health checks.", default=False)
+
+    @property
+    def state(self) -> str:
+        """Return what it is: `maintenance`, `drained` or `weight 5`."""
+        if self.is_maintenance:
+            return "maintenance"
+        return f"weight {decimal(self.weight)}" if self.weight else "drained"
+
+
+@record
+class FleetMembership:
+    """What an agent knows of its fleet."""
+
+    dpu: str = column("The name of this DPU.")
+    generation: int = column("That of the store whose services and blocks are in use.")
+    newest: int = column("The newest generation that this agent has read.")
+    lost_since_s: float | None = column(
+        "When the connection to the store was lost; null while there is one.", default=None
+    )
+    problem: str = column("Why the store is not followed; empty while it is.", default="")
+    report_problem: str = column("Why the store has no newest report of this DPU; empty while it has.", default="")
+
+
+_ROUNDS = "reconciliation"
+
+
+@record
+class Snapshot:
+    """The agent and its bridge at one moment. Counters count from the start of the agent."""
+
+    info = Column(
+        metrics=(
+            gauge(
+                "xenoovs_build_info",
+                "Version of the agent; always 1.",
+                "the package",
+                lambda _: {__version__: 1},
+                ("version",),
+            ),
+            gauge(
+                "xenoovs_config_info",
+                "Config in use, with the start of its SHA-256; always 1.",
+                "the config file",
+                lambda s: {(s.config_digest, s.config_path, s.bridge): 1},
+                ("digest", "path", "bridge"),
+            ),
+        )
+    )
+    bridge: str = column("Its name.", read=lambda a: a.config.balancer.uplinks.label)
+    config_path: str = column("The config file.", read=lambda a: str(a.config.path))
+    config_digest: str = column("Start of the SHA-256 of the config in use.", read=lambda a: a.config.digest)
+    started_s: float = column(
+        "When the agent started.",
+        gauge("xenoovs_start_time_seconds", "When the agent started, in seconds since 1970.", "the agent"),
+        read=lambda a: a.started_s,
+    )
+    now_s: float = column("When this snapshot was taken.")
+    services: tuple[ServiceView, ...] = column("In the order of the config.")
+    is_paused: bool = column(
+        "Whether reconciliation is paused.",
+        gauge("xenoovs_paused", "1 while reconciliation is paused.", "`xenoovs pause`"),
+        read=lambda a: a.state.runtime.is_paused,
+        default=False,
+    )
+    config_problem: str = column(
+        "Why the newest config is not in use; empty while it is.",
+        gauge(
+            "xenoovs_config_bad",
+            "1 while the config file has a newer text that is rejected; the previous config stays in use.",
+            "the config file",
+            lambda s: bool(s.config_problem),
+        ),
+        read=lambda a: str(a.config.problem or ""),
+        default="",
+    )
+    last_error: str = column(
+        "Why the last reconciliation failed; empty while it did not.",
+        gauge("xenoovs_round_failed", "1 while reconciliation fails.", _ROUNDS, lambda s: bool(s.last_error)),
+        gauge(
+            "xenoovs_error_info",
+            "Why reconciliation fails, or a part of the config is not installed; absent without errors.",
+            _ROUNDS,
+            lambda s: {reason: 1 for reason in (s.last_error, *s.problems) if reason},
+            ("reason",),
+        ),
+        read=lambda a: a.report.last_error,
+        default="",
+    )
+    flows: int = column(
+        "Number of flows on the bridge.",
+        gauge("xenoovs_flows", "Flows of xenoovs on the bridge.", _ROUNDS),
+        default=0,
+    )
+    rounds: int = column(
+        "Number of reconciliations that changed flows.",
+        counter("xenoovs_rounds_total", "Reconciliations that changed flows.", _ROUNDS),
+        read=lambda a: a.report.rounds,
+        default=0,
+    )
+    flow_mods: int = column(
+        "Number of flows added, changed and deleted.",
+        counter("xenoovs_flow_mods_total", "Flows added, changed and deleted.", _ROUNDS),
+        read=lambda a: a.report.flow_mods,
+        default=0,
+    )
+    reverted: int = column(
+        "Number of external changes of flows that were reverted.",
+        counter("xenoovs_foreign_changes_total", "External changes of flows of xenoovs that were reverted.", _ROUNDS),
+        read=lambda a: a.report.foreign,
+        default=0,
+    )
+    reloads: int = column(
+        "Number of configs that came into use.",
+        counter("xenoovs_config_reloads_total", "Configs that came into use since the start.", "the config file"),
+        read=lambda a: a.reloader.reloads,
+        default=0,
+    )
+    last_round_s: float | None = column(
+        "When the bridge was last found as configured, or changed to be so.",
+        gauge(
+            "xenoovs_last_round_timestamp_seconds",
+            "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
+            _ROUNDS,
+        ),
+        read=lambda a: a.report.last_round_s,
+        default=None,
+    )
+    confirm_by_s: float | None = column(
+        "When the last change is rolled back unless it is confirmed; null: no change waits.",
+        gauge(
+            "xenoovs_confirm_deadline_timestamp_seconds",
+            "When the last change is rolled back unless it is confirmed; absent while no change waits.",
+            "`xenoovs agent --confirm`",
+        ),
+        read=lambda a: a.reloader.confirm_by_s,
+        default=None,
+    )
+    sampled_s: float | None = column(
+        "When megaflows, or flow counters in place of them, were last read.",
+        gauge(
+            "xenoovs_offload_sample_timestamp_seconds",
+            "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
+            "offload samples",
+        ),
+        read=lambda a: None if a.offload is None else a.offload.sampled_s,
+        default=None,
+    )
+    overrides: tuple[Override, ...] = column(
+        "Weights and drains set at run time.",
+        gauge(
+            "xenoovs_overrides",
+            "Weights and drains set at run time.",
+            "`xenoovs drain`, `weight`",
+            lambda s: len(s.overrides),
+        ),
+        default=(),
+    )
+    events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
+    pending_flow_mods: int = column(
+        "Flow-mods that wait for the end of a pause.", read=lambda a: a.report.held, default=0
+    )
+    ports: tuple[PortView, ...] | None = column(
+        "Ports of the bridge that the config names; null while the database does not answer.",
+        read=lambda a: a.ports(),
+        default=None,
+    )
+    ports_problem: str = column(
+        "Why port and link state is unavailable; empty while it is available.",
+        read=lambda a: a.ports_problem(),
+        default="",
+    )
+    candidate: str = column(
+        "Digest of a newer config that is not in use; empty: there is none.",
+        read=lambda a: a.config.newer,
+        default="",
+    )
+    rolls_back_to: str = column(
+        "Digest of the config that is restored at `confirm_by_s`.", read=lambda a: a.reloader.goes_back_to, default=""
+    )
+    problems: tuple[str, ...] = column(
+        "Parts of the config that are not on the bridge, while all else is.",
+        gauge(
+            "xenoovs_problems",
+            "Parts of the config that cannot be installed now, while all others are.",
+            _ROUNDS,
+            lambda s: len(s.problems),
+        ),
+        read=lambda a: tuple(problem.text for problem in a.report.problems),
+        default=(),
+    )
+    probes_late_s: float = column(
+        "How late health checks are sent; 0 while they are on time.",
+        gauge(
+            "xenoovs_probe_delay_seconds",
+            "How late health checks are sent; 0 while they are on time.",
+            "the agent",
+        ),
+        read=lambda a: a.scheduler.late_s,
+        default=0.0,
+    )
+    announcements: tuple[AnnouncementView, ...] = column(
+        "The VIPs that are to be announced; empty without `announce` in the config.",
+        read=lambda a: a.announcements(),
+        default=(),
+    )
+    remotes: tuple[RemoteView, ...] = column(
+        "The remotes of tunnels; empty without `tunnels` with probes in the config.",
+        read=lambda a: a.remotes(),
+        default=(),
+    )
+    are_moves_paused: bool = column(
+        "Whether blocks of remotes stay on their paths.",
+        gauge(
+            "xenoovs_path_moves_paused",
+            "1 while moves of blocks between paths are paused.",
+            "`xenoovs paths pause`",
+        ),
+        read=lambda a: a.state.runtime.are_moves_paused,
+        default=False,
+    )
+    fleet: FleetMembership | None = column(
+        "The fleet that this agent belongs to; null: none.", read=lambda a: a.fleet(), default=None
+    )
+    not_ready: str = column(
+        "Why this host should get no clients, so that `GET /ready` answers 503; empty: it answers 200.",
+        read=lambda a: a.ready.reason(),
+        default="",
+    )
+
+    @property
+    def backends(self) -> Iterator[BackendView]:
+        """The backends of all services."""
+        return (backend for service in self.services for backend in service.backends)
+
+
+@dataclass(frozen=True, slots=True)
+class LazySnapshot:
+    """One moment of an agent, of which any thread can build the parts that take long.
+
+    Attributes:
+        snapshot: Builds the snapshot.
+        blocks: Builds the blocks of a service by its name, in the order of the key space.
+        command_options: The options that a command needs to reach this agent, after a space; empty: none.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    blocks: Callable[[str], tuple[BlockView, ...]]
+    command_options: str = ""
+
+
+def parse_snapshot(document: object) -> Snapshot:
+    """Read a snapshot from its JSON. Raises ParseError."""
+    return parse(Snapshot, document, "the status of an agent")
+
+
+# The tables, by a moment of an agent.
+
+
+def _backends(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BackendView]]:
+    return (
+        (((service.name, backend.name), backend)) for service in at.snapshot().services for backend in service.backends
+    )
+
+
+def _paths(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], PathView]]:
+    return (((remote.name, path.name), path) for remote in at.snapshot().remotes for path in remote.paths)
+
+
+def _blocks(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BlockView]]:
+    for service in at.snapshot().services:
+        yield from (((service.name, block.backend), block) for block in at.blocks(service.name))
+
+
+TABLES = (
+    Table(lambda at: [((), at.snapshot())], columns_of(Snapshot)),
+    Table(lambda at: (((port.name,), port) for port in at.snapshot().ports or ()), columns_of(PortView), ("port",)),
+    Table(
+        lambda at: (((view.vip,), view) for view in at.snapshot().announcements), columns_of(AnnouncementView), ("vip",)
+    ),
+    Table(lambda at: (((each.name,), each) for each in at.snapshot().services), columns_of(ServiceView), ("service",)),
+    Table(_backends, columns_of(BackendView), ("service", "backend")),
+    Table(lambda at: (((each.name,), each) for each in at.snapshot().remotes), columns_of(RemoteView), ("remote",)),
+    Table(_paths, columns_of(PathView), ("remote", "path")),
+    Table(_blocks, columns_of(BlockView), ("service", "backend"), is_optional=True),
+)
+
+_WORK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+HISTOGRAMS = (
+    Metric(
+        "xenoovs_plan_duration_seconds",
+        Kind.HISTOGRAM,
+        "Time to read the bridge and to compute the difference.",
+        _ROUNDS,
+        buckets=_WORK_BUCKETS,
+    ),
+    Metric(
+        "xenoovs_apply_duration_seconds",
+        Kind.HISTOGRAM,
+        "Time to change the bridge and to read it back.",
+        "reconciliations that changed flows",
+        buckets=_WORK_BUCKETS,
+    ),
+    Metric(
+        "xenoovs_probe_duration_seconds",
+        Kind.HISTOGRAM,
+        "Duration of probes; `result` is ok or failed.",
+        "health checks",
+        labels=("probe", "result"),
+        buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+    ),
+)

@@ -1,0 +1,188 @@
+"""Records as JSON, records of JSON, and the JSON schema of records. All answers of the control API have this form."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping
+from enum import Enum
+from fractions import Fraction
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from xenoovs.errors import ParseError
+from xenoovs.show.column import fields_of
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+_PRIMITIVES: Mapping[object, tuple[str, tuple[type, ...]]] = {
+    str: ("string", (str,)),
+    int: ("integer", (int,)),
+    float: ("number", (float, int)),
+    bool: ("boolean", (bool,)),
+}
+_UNIONS = (Union, types.UnionType)
+
+
+def as_plain(value: object) -> object:
+    """Return what JSON has for a value: a number for a fraction, text for what it has no form for."""
+    if value is None or isinstance(value, str | int | float | list | tuple | dict):
+        return value
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    return value.value if isinstance(value, Enum) else str(value)
+
+
+def _encoded(value: object) -> object:
+    columns = fields_of(type(value))
+    if columns is not None:
+        found = ((each.name, getattr(value, each.name)) for each in columns)
+        return {name: _keyed(one) if isinstance(one, Mapping) else one for name, one in found}
+    return _keyed(value) if isinstance(value, Mapping) else as_plain(value)
+
+
+def _keyed(value: Mapping[Any, object]) -> dict[object, object]:
+    return {key.value if isinstance(key, Enum) else key: one for key, one in value.items()}
+
+
+def to_json(value: object) -> str:
+    """Return a record as JSON."""
+    return json.dumps(value, default=_encoded, separators=(",", ":"))
+
+
+def to_document(value: object) -> Any:
+    """Return a record as what `json.loads` returns of its JSON."""
+    return json.loads(to_json(value))
+
+
+# Reading.
+
+
+def parse(kind: type[T], document: object, what: str) -> T:
+    """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer.
+
+    Args:
+        kind: The record.
+        document: As of `json.loads`.
+        what: What it should be, for the error.
+
+    Raises:
+        ParseError: It is none.
+    """
+    try:
+        made: T = _reader(kind)(document)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ParseError(text=str(document)[:80], offset=0, expected=f"{what} ({reason})") from None
+    return made
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Return what reads a value of a type; it raises ValueError."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in _PRIMITIVES:
+        return _primitive(*_PRIMITIVES[kind])
+    if kind is Fraction:
+        return lambda value: Fraction(value).limit_denominator(1_000_000)
+    if origin in _UNIONS:
+        read = _reader(next(part for part in parts if part is not type(None)))
+        return lambda value: None if value is None else read(value)
+    if origin is tuple:
+        read = _reader(parts[0])
+        return lambda value: tuple(map(read, _of(list, value)))
+    if origin is not None and issubclass(origin, Mapping):
+        keys, values = map(_reader, parts)
+        return lambda value: {keys(key): values(one) for key, one in _of(dict, value).items()}
+    if fields_of(kind) is not None:
+        return _record_reader(kind)
+    return kind if inspect.isclass(kind) and issubclass(kind, Enum) else lambda value: value
+
+
+def _primitive(name: str, kinds: tuple[type, ...]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise ValueError(f"{value!r} is no {name}")
+        return value
+
+    return read
+
+
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _record_reader(kind: Any) -> Callable[[Any], Any]:
+    readers: list[tuple[str, Callable[[Any], Any]]] | None = None
+
+    def read(value: Any) -> Any:
+        nonlocal readers
+        if readers is None:
+            readers = [(name, _reader(one)) for name, one in _types(kind).items()]
+        _of(dict, value)
+        return kind(**{name: one(value[name]) for name, one in readers if name in value})
+
+    return read
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a record, by name."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields_of(kind) or ()}
+
+
+# The schema.
+
+
+def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
+    """Return the JSON schemas of records and of all that they have, by class name.
+
+    Args:
+        reference: Of a schema, with `{model}` for its name.
+        kinds: The records.
+    """
+    found: dict[str, Schema] = {}
+    for kind in kinds:
+        _schema(kind, reference, found)
+    return found
+
+
+def _schema(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in _PRIMITIVES:
+        return {"type": _PRIMITIVES[kind][0]}
+    if kind is Fraction:
+        return {"type": "number"}
+    if origin in _UNIONS:
+        return {"anyOf": [_schema(part, reference, found) for part in parts if part is not type(None)] + [_NULL]}
+    if origin is tuple:
+        return {"items": _schema(parts[0], reference, found), "type": "array"}
+    if origin is not None and issubclass(origin, Mapping):
+        keys, values = (_schema(part, reference, found) for part in parts)
+        names = {} if keys == {"type": "string"} else {"propertyNames": keys}
+        return {"additionalProperties": values or True, **names, "type": "object"}
+    if not inspect.isclass(kind) or kind is object:
+        return {}
+    if kind.__name__ not in found:
+        found[kind.__name__] = {}
+        found[kind.__name__] = _named(kind, reference, found)
+    return {"$ref": reference.format(model=kind.__name__)}
+
+
+_NULL = {"type": "null"}
+
+
+def _named(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:
+    text = " ".join((kind.__doc__ or "").split())
+    if issubclass(kind, Enum):
+        return {"description": text, "enum": [each.value for each in kind], "type": "string"}
+    docs = {each.name: each.doc for each in fields_of(kind) or ()}
+    properties = {
+        name: {**_schema(one, reference, found), **({"description": docs[name]} if docs[name] else {})}
+        for name, one in _types(kind).items()
+    }
+    return {"description": text, "properties": properties, "required": [*properties], "type": "object"}

@@ -1,0 +1,195 @@
+"""What is shown is a column of a table, declared once: JSON, its schema, tables, metrics and docs follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[Any], Any]:
+        return lambda function: function
+
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """Types of the Prometheus exposition format."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+Number = float | None
+Measure = Callable[[Any], Number | Mapping[Any, Number]]
+"""Reads the number of a metric from a value; or numbers by the value of the metric's own label, or by a tuple of the
+values of its labels. None: no sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of a column.
+
+    Attributes:
+        name: As in queries: counters end in `_total`, and units are part of the name.
+        help: What it says, a sentence.
+        origin: Where the number comes from.
+        of: Reads it from the value of a row; None: the number is that of the column.
+        own_labels: Names of the labels that it has beside those of its table.
+        labels: All labels, those of the table first; set by the table.
+        buckets: Of a histogram.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    origin: str
+    of: Measure | None = None
+    own_labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """Return the unit in its name; empty for a count or a ratio."""
+        return next((unit for unit in ("seconds", "bytes") if f"_{unit}" in self.name), "")
+
+
+def gauge(name: str, text: str, origin: str, of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, Kind.GAUGE, text, origin, of, labels)
+
+
+def counter(name: str, text: str, origin: str, of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, Kind.COUNTER, text, origin, of, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[T]):
+    """A row of a table.
+
+    Attributes:
+        value: What it shows.
+        parent: The value that it is part of; None: it is part of none.
+        now_s: When it was read, in seconds since 1970.
+    """
+
+    value: T
+    parent: Any
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    A field of a record is a column that JSON has too. Other columns are for terminals and metrics.
+
+    Attributes:
+        doc: What it says, as in the schema.
+        of: Reads it from a row; for a field it reads the field.
+        read: Reads a field from the state of the agent, when a record is built.
+        header: Above it on a terminal; empty: terminals do not show it.
+        cell: Returns the text of its value.
+        keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
+        is_number: Whether it is aligned to the right.
+        style: Returns the style of a row's cell, by name.
+        only_if: A terminal shows the column if this holds for a row; None: always.
+        metrics: Those that are made of it.
+        name: In JSON; of a field it is set by the record. Empty: JSON does not have it.
+    """
+
+    doc: str = ""
+    of: Callable[[Row[Any]], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    header: str = ""
+    cell: Callable[[Any], str] = str
+    keep: int = 0
+    is_number: bool = False
+    style: Callable[[Row[Any]], str] | None = None
+    only_if: Callable[[Row[Any]], bool] | None = None
+    metrics: tuple[Metric, ...] = ()
+    name: str = ""
+
+    def value(self, value: Any) -> Any:
+        """Return what it has for the value of a row."""
+        return getattr(value, self.name) if self.of is None else self.of(Row(value, None, 0.0))
+
+    def text(self, row: Row[Any]) -> str:
+        """Return the cell of a row."""
+        return self.cell(getattr(row.value, self.name) if self.of is None else self.of(row))
+
+
+def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MISSING, **more: Any) -> Any:
+    """Return a field of a record. `more`: as for `Column`."""
+    made = {"column": Column(doc, metrics=metrics, **more)}
+    return field(default_factory=factory, metadata=made) if factory is not MISSING else field(
+        default=default, metadata=made
+    )  # fmt: skip
+
+
+_COLUMNS: dict[type, tuple[Column, ...]] = {}
+_FIELDS: dict[type, tuple[Column, ...]] = {}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(column,))
+def record(kind: type[T]) -> type[T]:
+    """Make a frozen dataclass with slots of a class whose attributes are columns, in the order in which they stand."""
+    found = tuple(
+        replace(value.metadata["column"], name=name) if isinstance(value, Field) else value
+        for name, value in vars(kind).items()
+        if isinstance(value, Field | Column)
+    )
+    made = dataclass(frozen=True, slots=True)(kind)
+    _COLUMNS[made], _FIELDS[made] = found, tuple(each for each in found if each.name)
+    return made
+
+
+def columns_of(kind: type) -> tuple[Column, ...]:
+    """Return the columns of a record, in the order in which they are declared."""
+    return _COLUMNS[kind]
+
+
+def fields_of(kind: type) -> tuple[Column, ...] | None:
+    """Return those that JSON has; None: it is no record."""
+    return _FIELDS.get(kind)
+
+
+def build(kind: type[T], source: object, **given: object) -> T:
+    """Return a record of the state of the agent. `given`: fields that are not read from `source`."""
+    return kind(**{each.name: each.read(source) for each in _FIELDS[kind] if each.read is not None}, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        rows: Returns the rows of a state, each with the values of the labels.
+        columns: Those of a record, or others.
+        labels: Names of the labels of its metrics.
+        is_optional: Whether metrics are shown only on request: those of blocks are thousands of series.
+    """
+
+    rows: Callable[[Any], Iterable[tuple[tuple[str, ...], Any]]]
+    columns: tuple[Column, ...]
+    labels: tuple[str, ...] = ()
+    is_optional: bool = False
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics of all columns, each with its labels and with what reads it."""
+        return tuple(
+            replace(metric, labels=(*self.labels, *metric.own_labels), of=metric.of or each.value)
+            for each in self.columns
+            for metric in each.metrics
+        )
+
+    def documents(self, state: Any) -> list[dict[str, Any]]:
+        """Return the rows as JSON has them."""
+        named = [each for each in self.columns if each.name]
+        return [{each.name: each.value(value) for each in named} for _, value in self.rows(state)]

@@ -1,0 +1,256 @@
+"""The tables of the remotes of tunnels and of the paths to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from xenoovs.display import duration, percent, quantity, span
+from xenoovs.show.column import Column, Row, column, counter, gauge, record
+
+MOVE_REASONS = ("failed", "congested", "restored", "operator")
+"""Why blocks of remotes move between paths."""
+
+_PROBES = "probes of paths"
+
+
+class PathState(Enum):
+    """What probes say of a path.
+
+    `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`: silent, while others answer.
+    `unknown`: no path answers, or there were too few rounds.
+    """
+
+    GOOD = "good"
+    BAD = "bad"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+_STYLES = {PathState.GOOD: "good", PathState.BAD: "warn", PathState.FAILED: "bad", PathState.UNKNOWN: "note"}
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else span(seconds)
+
+
+@record
+class PathView:
+    """One path to a remote. Times of answers are in seconds."""
+
+    remote_cell = Column(header="REMOTE", of=lambda row: row.parent.name)
+    name: str = column("`p1`, `p2` and so on, or the uplink.", header="PATH")
+    port: int = column("UDP source port of its probes and, where that selects the path, of its packets.")
+    hops: str = column("The routers on it, separated by commas, `*` for one that is silent; empty: unknown.")
+    state: PathState = column(
+        "By the last rounds.",
+        gauge(
+            "xenoovs_path_state",
+            "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
+            _PROBES,
+            lambda v: {v.state.value: 1},
+            ("state",),
+        ),
+        header="STATE",
+        cell=lambda state: state.value,
+        style=lambda row: _STYLES[row.value.state],
+    )
+    blocks_cell = Column(header="BLOCKS", of=lambda row: row.value.blocks, is_number=True)
+    excess_s: float | None = column(
+        "How much later than the fastest path it answers, the median of the last rounds; null: unknown.",
+        gauge(
+            "xenoovs_path_excess_seconds",
+            "How much later than the fastest path it answers, in the last nine rounds: median (0.5) and largest (1).",
+            _PROBES,
+            lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
+            ("quantile",),
+        ),
+        header="EXCESS",
+        cell=_time,
+        is_number=True,
+    )
+    worst_excess_s: float | None = column(
+        "The same, of the slowest of the last rounds.", header="WORST", cell=_time, is_number=True, keep=2
+    )
+    answer_s: float | None = column(
+        "Its last answer time, there and back.",
+        gauge(
+            "xenoovs_path_answer_seconds",
+            "Its last answer time, there and back; only the differences between paths say something of a path.",
+            _PROBES,
+        ),
+    )
+    lost: float = column(
+        "Fraction of its probes that were lost since the agent started, 0..1.",
+        gauge(
+            "xenoovs_path_lost_ratio",
+            "Fraction of its probes (0-1) without an answer in time since the agent started.",
+            _PROBES,
+        ),
+        header="LOST",
+        cell=percent,
+        is_number=True,
+    )
+    blocks: int = column(
+        "Number of its blocks.", gauge("xenoovs_path_blocks", "Blocks of the host's packets on it.", "the flows")
+    )
+    restore_s: float = column("How long it has to be good until blocks come back.")
+    bytes: int | None = column(
+        "Sent by it, hardware and software, since the first offload sample; null: not counted.",
+        counter(
+            "xenoovs_path_bytes_total",
+            "Bytes of the host sent on it; absent before the first offload sample.",
+            "offload samples, else flow counters",
+        ),
+        default=None,
+    )
+    bps: float | None = column(
+        "Bits a second between the last two offload samples; null: not counted.",
+        default=None,
+        header="BPS",
+        cell=quantity,
+        is_number=True,
+        keep=3,
+    )
+    port_cell = Column(header="PORT", of=lambda row: row.value.port, is_number=True, keep=4)
+    hops_cell = Column(header="HOPS", of=lambda row: row.value.hops or "-", keep=1)
+
+
+def _remote_state(row: Row[RemoteView]) -> str:
+    """Return `good`, or what its worst paths are; `unknown` if none answers."""
+    if row.value.problem:
+        return PathState.UNKNOWN.value
+    bad = (PathState.FAILED, PathState.BAD, PathState.UNKNOWN)
+    return next((state for state in bad if row.value.paths_in(state)), PathState.GOOD).value
+
+
+def _largest_excess(row: Row[RemoteView]) -> float | None:
+    """Return the largest excess of a path that answers."""
+    paths = (path for path in row.value.paths if path.state is not PathState.FAILED)
+    return max((path.excess_s for path in paths if path.excess_s is not None), default=None)
+
+
+def _last_move(row: Row[RemoteView]) -> str:
+    remote = row.value
+    ago = "" if remote.last_move_s is None else f"{duration(row.now_s - remote.last_move_s)} ago: "
+    return f"{ago}{remote.last_move}" or "-"
+
+
+@record
+class RemoteView:
+    """One remote of a tunnel, and the paths to it."""
+
+    name: str = column("Of the tunnel and the remote: `rack7/b`.", header="REMOTE")
+    address: str = column("Of its end of the tunnel.")
+    paths: tuple[PathView, ...] = column("In the order of the config.")
+    state_cell = Column(header="STATE", of=_remote_state)
+    good_cell = Column(
+        header="GOOD",
+        of=lambda row: f"{len(row.value.paths_in(PathState.GOOD))}/{len(row.value.paths)}",
+        is_number=True,
+    )
+    blocks_cell = Column(header="BLOCKS", of=lambda row: "/".join(str(path.blocks) for path in row.value.paths) or "-")
+    excess_cell = Column(header="EXCESS", of=_largest_excess, cell=_time, is_number=True, keep=3)
+    is_unknown: bool = column(
+        "Whether no path answers, so that its blocks stay.",
+        gauge(
+            "xenoovs_remote_unknown",
+            "1 while no path to the remote answers: its blocks stay.",
+            _PROBES,
+            lambda v: v.is_unknown or bool(v.problem),
+        ),
+    )
+    rounds: int = column(
+        "Rounds of probes since the agent started.",
+        counter("xenoovs_probe_rounds_total", "Rounds of probes to the remote, one probe on each path.", _PROBES),
+    )
+    interval_s: float = column(
+        "Time between two rounds.",
+        gauge(
+            "xenoovs_probe_interval_seconds",
+            "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
+            _PROBES,
+        ),
+    )
+    margin_s: float = column("By how much a path may be slower than the best one.")
+    forged: int = column(
+        "Answers that do not carry what was sent, or come from another address.",
+        counter(
+            "xenoovs_remote_forged_answers_total",
+            "Answers that do not carry what was sent, or come from another address.",
+            _PROBES,
+        ),
+        default=0,
+    )
+    returned: int = column(
+        "Packets of the host that came back: it writes the TOS of probes, so the reflector took them for such.",
+        counter(
+            "xenoovs_remote_returned_packets_total",
+            "Packets of the host that came back, because they have the TOS of probes.",
+            _PROBES,
+        ),
+        default=0,
+    )
+    tos: int | None = column("Type of service of the last answer; null: there was none.", default=None)
+    tos_sent: int = column("Type of service of the probes.", default=0)
+    moves: Mapping[str, int] = column(
+        "Blocks that moved since the agent started, by reason: failed, congested, restored, operator.",
+        counter(
+            "xenoovs_path_moves_total",
+            "Blocks that moved between the paths to a remote, by reason: failed, congested, restored, operator.",
+            "decisions about paths",
+            lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
+            ("reason",),
+        ),
+        factory=dict,
+        header="MOVES",
+        cell=lambda moves: str(sum(moves.values())),
+        is_number=True,
+        keep=2,
+    )
+    last_move: str = column("The last blocks that moved together, and why; empty: none did.", default="")
+    last_move_s: float | None = column("When that was.", default=None)
+    last_move_cell = Column(header="LAST MOVE", of=_last_move, keep=1)
+    pinned: str = column("The only path that an operator lets carry traffic; empty: all may.", default="")
+    problem: str = column("Why it is not probed now; empty: it is.", default="")
+
+    def paths_in(self, state: PathState) -> tuple[str, ...]:
+        """Return the names of the paths in this state."""
+        return tuple(path.name for path in self.paths if path.state is state)
+
+
+@record
+class PathReason:
+    """Why a path to a remote has the blocks that it has."""
+
+    name: str = column("Of the path.")
+    state: PathState = column("By the last rounds.")
+    blocks: int = column("Number of its blocks.")
+    home: int = column("Number of those that it has while all paths are good.")
+    reason: str = column("Why it is in this state, a sentence.")
+    departure: str = column(
+        "The last blocks that left it, and why; empty: none did since the agent started.", default=""
+    )
+    departure_s: float | None = column("When that was, UTC.", default=None)
+
+
+@record
+class BlockReason:
+    """Why packets of the host take their path."""
+
+    block: int = column("Number of their block: the low bits of their source port.")
+    path: str = column("The path that the block is on.")
+    home: str = column("The path that it has while all are good.")
+    reason: str = column("Why it is there, a sentence.")
+    moved_s: float | None = column("When it moved there, UTC; null: not since the agent started.", default=None)
+
+
+@record
+class PlannedMove:
+    """Blocks that would move now."""
+
+    remote: str = column("Name of the tunnel and the remote.")
+    path: str = column("The path that they are on.")
+    to: str = column("The path that they would go to.")
+    blocks: int = column("How many.")
+    reason: str = column("failed, congested, restored or operator.")
