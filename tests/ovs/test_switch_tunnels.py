@@ -16,6 +16,10 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp_packet
 from tests.patience import eventually
+from xenoovs.cli.reach import reach
+from xenoovs.config.load import parse_config
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
 
 pytestmark = pytest.mark.ovs
 
@@ -216,6 +220,17 @@ def test_doctor_makes_ports_and_deletes_none(xenoovs: CommandLine, near: End, tm
     install(xenoovs, near, file, reach=False)
     assert "tun0-c0a84d0c" in near.bridge.ovs.vsctl("list-ports", "ovsbr1").split()
     assert rows(xenoovs, near, file)["tun0-c0a84d0b"][0] == "ok"
+
+
+def test_bug_doctor_would_delete_a_port_that_a_drain_uses(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:
+    """Open connections to a backend that the config lacks go through its port until the drain is over."""
+    file = written(tmp_path, ports="each")
+    install(xenoovs, near, file, reach=False)
+    before = rows(xenoovs, near, file)
+    file.write_text(re.sub(r"\n.*b2.*\n", "\n", file.read_text()))
+    engine = Engine(reach(near.db, None))
+    engine.apply(engine.plan(parse_config(file.read_text(), file=str(file)), PlanOptions()))
+    assert rows(xenoovs, near, file) == before
 
 
 def test_doctor_names_options_that_make_more_megaflows(xenoovs: CommandLine, near: End, tmp_path: Path) -> None:

@@ -154,6 +154,22 @@ def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[
 
 
 @given(changes())
+def test_what_servers_of_open_connections_send_back_arrives(case: tuple[list[Target], list[Packet]]) -> None:
+    """Also by a port that no backend of the config has any more."""
+    (before, after, _), packets = case
+    moving = Switch(table_of(before.flows)).move(after)
+    for packet, (_, _, port) in zip(packets, where(before, packets), strict=True):
+        assert port is not None
+        answer = replace(packet, source=packet.destination, destination=packet.source, in_port=port)
+        assert sent(moving, answer) == sent(before.program, answer)
+
+
+def sent(program: Program, packet: Packet) -> list[Place]:
+    """Return the copies of a packet, also if there are none."""
+    return [(copy.dl_src, copy.dl_dst, copy.port) for copy in tables_of(program.flows).run(packet).copies]
+
+
+@given(changes())
 def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Target], list[Packet]]) -> None:
     """Also when their first packet comes once more afterwards."""
     (before, after, _), packets = case

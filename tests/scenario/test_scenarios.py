@@ -1,9 +1,10 @@
 """Runs every file of this directory: events at their times, and what must be true then.
 
-Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights`, `jump` (the clock leaps
-to this time), `busy` (whether old backends get packets in a drain) happen; `out`, `rounds` (that changed flows),
-`moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose
-new connections still stay), `same_flows_as_at_first` must be true.
+Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights` (null: the config lacks
+the backend), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a drain) happen; `out`,
+`rounds` (that changed flows), `moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move),
+`settling` (those of them whose new connections still stay), `heard` (the ports whose other traffic goes on),
+`same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has p1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.compile.pipeline import Stage
+from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
 from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import Phase
@@ -34,10 +35,12 @@ SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
 TICK_S, RESYNC_S = Fraction(1, 100), 10
 
 
-def config_of(scenario: Mapping[str, Any], weights: list[int]) -> Balancer:
+def config_of(scenario: Mapping[str, Any], weights: list[int | None]) -> Balancer:
     backends = [
         {"name": f"b{i}", "mac": f"02:00:00:00:00:0{i + 1}", "weight": weight, "address": f"192.0.2.{i + 1}"}
+        | ({"egress": f"p{i + 1}"} if scenario.get("own_ports") else {})
         for i, weight in enumerate(weights)
+        if weight is not None
     ]
     switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
     health = {"jitter": "0%", **scenario["health"]}
@@ -55,7 +58,7 @@ class World:
 
     def __init__(self, scenario: Mapping[str, Any]) -> None:
         self.scenario = scenario
-        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1", "p2"]))
         self.dead: set[str] = set(scenario.get("dead", []))
         self.balancer = config_of(scenario, scenario["weights"])
         self.now = Fraction(0)
@@ -147,6 +150,7 @@ class World:
             "shares": percent,
             "foreign": self.foreign,
             "probes": self.probes,
+            "heard": sorted(flow.match.in_port or "" for flow in self.flows() if flow.priority == OTHER_PRIORITY),
             "same_flows_as_at_first": self.flows() == self.first_flows,
         }
 

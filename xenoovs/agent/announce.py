@@ -146,9 +146,14 @@ class Announcer:
         agent.add_task(self._follow_rounds)
         agent.add_task(self._follow_bgp)
 
+    @property
+    def _balancer(self) -> Balancer:
+        """The config whose flows the bridge has: while a pause holds changes back, that is an earlier one."""
+        return self._agent.engine.balancer or self._agent.config.balancer
+
     def _shown(self) -> tuple[AnnouncementView, ...]:
         """Return the announcements, in the order of the config."""
-        if self._agent.config.balancer.announce is None:
+        if self._balancer.announce is None:
             return ()
         return tuple(self._with_bgp(vip, view) for vip, view in self._views.items())
 
@@ -156,7 +161,7 @@ class Announcer:
         try:
             while True:
                 self._wake.clear()
-                await self._step(self._agent.config.balancer)
+                await self._step(self._balancer)
                 try:
                     await asyncio.wait_for(self._wake.wait(), _CHECK_S)
                 except asyncio.TimeoutError:

@@ -60,6 +60,7 @@ from xenoovs.errors import (
     ToleranceUnreachable,
     XenoovsError,
 )
+from xenoovs.model.balancer import Balancer
 from xenoovs.show.agent import AnnouncementView, FleetMembership, LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
 
@@ -225,12 +226,17 @@ class Agent:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
         watch = BridgeWatch(
             db,
-            balancer=lambda: self.config.balancer,
+            balancer=self._with_leaving,
             request_round=self.request_round,
             on_change=self._ports_changed,
         )
         self.ports, self.ports_problem = watch.ports, watch.problem
         self.add_task(watch.run)
+
+    def _with_leaving(self) -> Balancer:
+        """Return the config, with the next hops of no backend that the bridge still sends packets to."""
+        on_bridge = self.engine.balancer
+        return self.config.balancer if on_bridge is None else replace(self.config.balancer, leaving=on_bridge.leaving)
 
     def _ports_changed(self) -> None:
         for listener in self.port_listeners:

@@ -96,19 +96,22 @@ class Question:
         host = gather(self.endpoint, modules=TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:
             host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
-        host = replace(host, tunnels=self._tunnel_facts(host))
-        return DoctorCase(host, None if self.balancer is None else self._wanted(self.balancer, host))
+        if self.balancer is None:
+            return DoctorCase(replace(host, tunnels=self._tunnel_facts(host, None)), None)
+        program, foreign = self._on_bridge(self.balancer, host)
+        host = replace(host, tunnels=self._tunnel_facts(host, program.balancer))
+        return DoctorCase(host, self._wanted(program, foreign, host))
 
-    def _tunnel_facts(self, host: HostFacts) -> TunnelFacts | None:
+    def _tunnel_facts(self, host: HostFacts, balancer: Balancer | None) -> TunnelFacts | None:
         """Return the facts about tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
         if isinstance(host.database, Unknown):
             return None
-        remotes = {} if self.balancer is None else remotes_of(self.balancer)
-        wanted = None if self.balancer is None else self.balancer.uplinks.bridge
+        remotes = {} if balancer is None else remotes_of(balancer)
+        wanted = None if balancer is None else balancer.uplinks.bridge
         bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
         ends = tuple(end for bridge in bridges for end in tunnel_ends(bridge, remotes))
         # Without its key a port does not show that it should be encrypted.
-        encrypted = frozenset[str]() if self.balancer is None else self.balancer.ipsec_ports
+        encrypted = frozenset[str]() if balancer is None else balancer.ipsec_ports
         ends = tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
         place = netns_of(self.endpoint)
         if not ends or isinstance(place, Unknown):
@@ -125,17 +128,21 @@ class Question:
         certificates = (each["remote_cert"] for each in options if "remote_cert" in each)
         return replace(facts, files=read_certificate_files(host.database.config, certificates))
 
-    def _wanted(self, balancer: Balancer, host: HostFacts) -> Requirements:
-        uplinks, daemon = balancer.uplinks, host.daemon
-        foreign: Fact[ForeignFlows]
+    def _on_bridge(self, balancer: Balancer, host: HostFacts) -> tuple[Program, Fact[ForeignFlows]]:
+        """Return the program of the config on its bridge, where drains may go on, and the flows of others there."""
+        bridge = balancer.uplinks.bridge
         try:
-            if isinstance(daemon, Unresponsive):
-                raise SwitchError(daemon.reason)
-            program = compile_onto(balancer, self.switch.dump_flows(uplinks.bridge))
-            others = self.switch.dump_foreign_flows(uplinks.bridge)
-            foreign = foreign_flows(balancer, program, (seen.flow for seen in others))
+            if isinstance(host.daemon, Unresponsive):
+                raise SwitchError(host.daemon.reason)
+            program = compile_onto(balancer, self.switch.dump_flows(bridge))
+            others = self.switch.dump_foreign_flows(bridge)
+            return program, foreign_flows(balancer, program, (seen.flow for seen in others))
         except (SwitchError, ParseError) as error:
-            program, foreign = compile_onto(balancer, ()), Unknown(str(error))
+            return compile_onto(balancer, ()), Unknown(str(error))
+
+    def _wanted(self, program: Program, foreign: Fact[ForeignFlows], host: HostFacts) -> Requirements:
+        balancer = program.balancer
+        uplinks = balancer.uplinks
         return Requirements(
             bridge=uplinks.bridge,
             ingress=uplinks.ingress,

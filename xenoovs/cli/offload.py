@@ -80,8 +80,6 @@ class DatapathChecker:
     Attributes:
         remarks: On the flows of the bridge.
         is_listing: Whether the findings list every megaflow.
-        cpu_ports: Tunnel ports whose packets the CPU encrypts.
-        encrypted: Ends of tunnels that must be encrypted by the config.
     """
 
     switch: ManagementSwitch
@@ -91,8 +89,6 @@ class DatapathChecker:
     sampler: DatapathSampler
     remarks: tuple[str, ...] = ()
     is_listing: bool = False
-    cpu_ports: frozenset[str] = frozenset()
-    encrypted: tuple[RemoteEnd, ...] = ()
 
     def check(self) -> DatapathCheck:
         """Check the megaflows of this moment. Raises SwitchError."""
@@ -112,8 +108,10 @@ class DatapathChecker:
             # There may be many foreign flows, so they are read only if they can matter.
             foreign = tuple(seen.flow for seen in self.switch.dump_foreign_flows(self.bridge))
             findings = attribute(findings, foreign)
-        clear, unread = read_cleartext(self.switch, findings.tunnels, wanted_encryption(self.encrypted, findings))
-        findings = replace(findings, cleartext=clear, cpu_ports=self.cpu_ports)
+        balancer = self.program.balancer
+        encrypted = tuple(end for end in balancer.remote_ends if end.tunnel.ipsec is not None)
+        clear, unread = read_cleartext(self.switch, findings.tunnels, wanted_encryption(encrypted, findings))
+        findings = replace(findings, cleartext=clear, cpu_ports=balancer.cpu_encrypted_ports)
         remarks = (*self.remarks, *reading.remarks, *unread, *self._settings(findings))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
         remarks = (*remarks, *growth_remarks(findings, reading))
@@ -195,17 +193,7 @@ def datapath_checker(
     observed = switch.dump_flows(bridge)
     program = compile_onto(balancer, observed)
     remarks = missing_remarks(program, observed, target)
-    return DatapathChecker(
-        switch,
-        bridge,
-        program,
-        switch.bridges(),
-        sampler,
-        remarks,
-        is_listing,
-        cpu_ports=balancer.cpu_encrypted_ports,
-        encrypted=tuple(end for end in balancer.remote_ends if end.tunnel.ipsec is not None),
-    )
+    return DatapathChecker(switch, bridge, program, switch.bridges(), sampler, remarks, is_listing)
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: CommandTarget) -> tuple[str, ...]:
@@ -232,6 +220,7 @@ def check_recorded_dump(
     """
     observed = read_flows(flows) if flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
+    balancer = program.balancer
     ports = BridgePorts(frozenset(balancer.ports))
     context = CheckContext(own_mask=own_mask_of(program), ports=ports, is_listing=is_listing)
     hints = Hints()

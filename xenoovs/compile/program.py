@@ -58,7 +58,6 @@ from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Proto
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.remote import any_source_ports, every_service, remotes_of, unknown_paths, with_source_ports
-from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.openflow.flow import (
     ETH_ARP,
     TCP,
@@ -139,17 +138,18 @@ def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
 
 
 def other_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Yield the flows for packets of no service, one for each port that the config names."""
+    """Yield the flows for packets of no service, one for each port of the balancer."""
+    tunnels = frozenset(balancer.tunnel_ports)
     for port in balancer.ports:
-        actions = _other_actions(balancer, port)
+        actions = _other_actions(balancer, port, is_tunnel=port in tunnels)
         if actions is not None:
             key = FlowKey(_TABLE, OTHER_PRIORITY, Match(in_port=port))
             yield Flow(key, cookie_of(Stage.CLASSIFY), actions)
 
 
-def _other_actions(balancer: Balancer, in_port: str) -> tuple[Action, ...] | None:
+def _other_actions(balancer: Balancer, in_port: str, *, is_tunnel: bool = False) -> tuple[Action, ...] | None:
     uplinks = balancer.uplinks
-    if in_port in balancer.tunnel_ports and uplinks.other_traffic is not OtherTraffic.LEAVE:
+    if is_tunnel and uplinks.other_traffic is not OtherTraffic.LEAVE:
         # Any host that reaches our end of a tunnel could send packets into the network behind the bridge.
         return ()
     match uplinks.other_traffic:
@@ -334,6 +334,7 @@ class ServiceProgram:
 
     Attributes:
         decision: What the flows encode; `moves`: blocks on their way.
+        leaving: Next hops of no backend, to which clients or open connections go all the same.
         classify: Flows that find the packets of the service.
         blocks: Flows that split them.
         home: Flows that store the home blocks of backends that do not serve all of theirs.
@@ -347,6 +348,7 @@ class ServiceProgram:
     moves: tuple[BlockMove, ...]
     classify: tuple[Flow, ...]
     blocks: tuple[BlockFlow, ...]
+    leaving: tuple[NextHop, ...] = ()
     home: tuple[Flow, ...] = ()
     drain: tuple[Flow, ...] = ()
     returns: tuple[ReturnFlow, ...] = ()
@@ -373,12 +375,12 @@ class Program:
 
     Attributes:
         shared: Those that belong to no service.
-        tunnels: Those of Open vSwitch, to which some flows lead.
+        balancer: The config, and the next hops that only the decision and the transition still need.
     """
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
-    tunnels: tuple[SwitchTunnel, ...] = ()
+    balancer: Balancer
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -417,24 +419,26 @@ def compile_program(
     services = list[ServiceProgram]()
     for service in configured:
         service_id = ids[service.claim]
-        decided_now, moves, made = decided[service_id], moving.get(service_id, ()), known.get(service_id)
+        decided_now, moves = decided[service_id], moving.get(service_id, ())
+        made = was = known.get(service_id)
         if made is None or (made.service, made.decision, made.moves) != (service, decided_now, moves):
             found = service_flows(service, service_id=service_id, ingress=balancer.uplinks.ingress)
             # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
+            bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {})))
             made = _with_blocks(bare, ofports or {})
         services.append(made)
     services = _with_returns(services, port=balancer.uplinks.ingress[0])
-    leaving = {made.service.claim: [made.hop(owner) for owner in _unconfigured(made)] for made in services}
+    balancer = replace(balancer, leaving=tuple(dict.fromkeys(hop for made in services for hop in made.leaving)))
     shared = (
         *arp_flows(balancer),
         *neighbour_discovery_flows(balancer),
         *tunnel_flows(balancer),
-        *tunnel_return_flows(balancer, leaving),
+        *tunnel_return_flows(balancer, {made.service.claim: made.leaving for made in services}),
         *other_flows(balancer),
     )
-    return Program(tuple(services), shared, balancer.switch_tunnels)
+    return Program(tuple(services), shared, balancer)
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
@@ -483,8 +487,7 @@ def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceP
         found.append({each.flow.key: each for each in flows})
     taken = {key for own in found for key in own}
     for made, own in zip(services, found, strict=True):
-        others = (made.hop(owner) for owner in _unconfigured(made))
-        for each in return_flows(made.service, others, service_id=made.service_id, port=port):
+        for each in return_flows(made.service, made.leaving, service_id=made.service_id, port=port):
             # The server may be of another service by now.
             if each.flow.key not in taken:
                 own[each.flow.key] = each
@@ -513,6 +516,17 @@ def _unconfigured(made: ServiceProgram) -> list[Owner]:
     names = {backend.name for backend in made.service.backends}
     owners = [owner for _, owner in made.decision.active.rows] + [move.old for move in made.moves]
     return sorted({owner for owner in owners if owner not in names})
+
+
+def _leaving(made: ServiceProgram, was: ServiceProgram | None, ofports: Mapping[str, int]) -> Iterator[NextHop]:
+    """Yield the next hops of a service that the config lacks; `was`: the service before."""
+    configured = {backend.next_hop for backend in made.service.backends}
+    found = dict.fromkeys(made.hop(owner) for owner in _unconfigured(made))
+    if made.moves and was is not None:
+        # No move names a backend that got connections only since the drain began: they were learned one by one.
+        before = (*(backend.next_hop for backend in was.service.backends), *was.leaving)
+        found |= dict.fromkeys(hop for hop in before if hop.is_known and all(port in ofports for port in hop.ports))
+    return (hop for hop in found if hop not in configured)
 
 
 def _path_number(service: Service, owner: Owner) -> tuple[SetField, ...]:

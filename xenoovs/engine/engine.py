@@ -70,8 +70,12 @@ class Ports:
         self._switch = switch
         self._known: tuple[str | None, Balancer, PortCheck] | None = None
 
-    def check(self, balancer: Balancer) -> PortCheck:
-        """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError."""
+    def check(self, balancer: Balancer, leaving: tuple[NextHop, ...] = ()) -> PortCheck:
+        """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError.
+
+        Args:
+            leaving: Next hops of no backend, to which open connections go: they too must go encrypted.
+        """
         uplinks = balancer.uplinks
         try:
             found = check_ports(
@@ -82,7 +86,7 @@ class Ports:
                 tunnels=balancer.tunnel_ports,
             )
             found = replace(found, unusable={**found.unusable, **misleading(balancer, found)})
-            found = with_policies(self._switch, found, balancer)
+            found = with_policies(self._switch, found, replace(balancer, leaving=leaving))
         except (SwitchUnreachable, CommandTimeout):
             if (known := self.remembered(balancer)) is None:
                 raise
@@ -184,7 +188,7 @@ class Engine:
     @property
     def balancer(self) -> Balancer | None:
         """The config of the last round with all that was found for it, also source ports; None: there was none."""
-        return None if self._memory is None else self._memory.target.desired.balancer
+        return None if self._memory is None else self._memory.target.program.balancer
 
     @property
     def decided(self) -> Decision | None:
@@ -390,15 +394,16 @@ class Engine:
     ) -> tuple[str, Target, PortCheck]:
         """Return the flows of the bridge as text, those that are expected, and its ports."""
         balancer = desired.balancer
+        leaving = () if memory is None else memory.target.program.balancer.leaving
         if memory is not None and options.partial:
             dump = self.switch.dump_flow_text(memory.bridge, only=PROGRAM)
             # A policy of IPsec can vanish while flows and ports stay as they are.
             can_remember = memory.is_met(desired, dump) and not balancer.ipsec_ports
             remembered = self._ports.remembered(balancer) if can_remember else None
-            return dump, memory.target, remembered or self._ports.check(balancer)
+            return dump, memory.target, remembered or self._ports.check(balancer, leaving)
 
         def read_switch() -> tuple[str, PortCheck]:
-            ports = self._ports.check(balancer)
+            ports = self._ports.check(balancer, leaving)
             if not options.partial:
                 ports.require()
             return self.switch.dump_flow_text(balancer.uplinks.bridge, only=PROGRAM), ports

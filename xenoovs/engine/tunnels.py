@@ -38,7 +38,8 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
     is_userspace = found.is_userspace
     passes_kernel = not (is_userspace or found.state.hw_offload)
     # A port that cannot be used has its own reason.
-    ends = tuple(end for end in balancer.remote_ends if end.port not in found.missing.keys() | found.unusable.keys())
+    usable = {port.name for port in found.state.ports} - found.missing.keys() - found.unusable.keys()
+    ends = tuple(end for end in balancer.remote_ends if end.port in usable)
     wanted = tuple(end for end in ends if end.tunnel.ipsec is not None)
     past_kernel = () if passes_kernel else tuple(end for end in ends if not end.tunnel.is_encrypted_by_cpu)
     if is_userspace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.next_hop import NextHop, l4_port_of, with_mac
+from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
 from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
@@ -541,6 +541,7 @@ class Balancer:
         tunnels: Tunnels of hosts, for whose packets paths are chosen.
         source_ports: Of paths that were found, in their order, by tunnel and remote.
         switch_tunnels: Tunnels of Open vSwitch itself, behind which backends are.
+        leaving: Next hops of no backend, which a switch still sends clients or open connections to.
     """
 
     uplinks: Uplinks
@@ -549,6 +550,7 @@ class Balancer:
     tunnels: tuple[HostTunnel, ...] = ()
     source_ports: tuple[tuple[RemoteName, tuple[int, ...]], ...] = ()
     switch_tunnels: tuple[SwitchTunnel, ...] = ()
+    leaving: tuple[NextHop, ...] = ()
 
     @property
     def announced_vips(self) -> dict[IPAddress, tuple[str, ...]]:
@@ -561,23 +563,20 @@ class Balancer:
 
     @property
     def egress_ports(self) -> tuple[str, ...]:
-        """Every port that leads to a backend, the default first, then by name."""
-        hops = (backend.next_hop for service in self.services for backend in service.backends)
-        others = {port for hop in hops for port in hop.ports} - {self.uplinks.egress}
+        """Every port that packets of clients leave by, the default first, then by name."""
+        others = {port for hop in self._hops for port in hop.ports} - {self.uplinks.egress}
         return (self.uplinks.egress, *sorted(others))
 
     @property
     def tunnel_ports(self) -> tuple[str, ...]:
-        """The ports of tunnels of Open vSwitch that lead to a backend, by name."""
-        return tuple(sorted({end.port for end in self.remote_ends}))
+        """The ports of tunnels of Open vSwitch that packets of clients leave by, by name."""
+        return tuple(sorted({hop.port for hop in self._hops if is_tunneled(hop)}))
 
     @property
     def remote_ends(self) -> tuple[RemoteEnd, ...]:
-        """The ends of tunnels of Open vSwitch that backends are behind, without repetition."""
+        """The ends of tunnels of Open vSwitch that packets of clients leave for, without repetition."""
         # Mostly there are none, and thousands of backends.
-        services = self.services if self.switch_tunnels else ()
-        hops = (backend.next_hop for service in services for backend in service.backends)
-        ends = (remote_end_of(hop, self.switch_tunnels) for hop in hops)
+        ends = (remote_end_of(hop, self.switch_tunnels) for hop in self._hops if self.switch_tunnels)
         return tuple(dict.fromkeys(end for end in ends if end is not None))
 
     @property
@@ -595,6 +594,11 @@ class Balancer:
         """Every port of the bridge that the config names, without repetition."""
         tunnels = (port for tunnel in self.tunnels for port in tunnel.ports)
         return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports, *tunnels)))
+
+    @property
+    def _hops(self) -> Iterator[NextHop]:
+        yield from (backend.next_hop for service in self.services for backend in service.backends)
+        yield from self.leaving
 
 
 # Backends that are given by their address alone: what is to be found, and a balancer with what was found.

@@ -87,7 +87,8 @@ class ExpectedService:
 
 def expected_services(program: Program) -> tuple[ExpectedService, ...]:
     """Return the services of a compiled program, in its order."""
-    return tuple(_expected_service(service, program.tunnels) for service in program.services if service.classify)
+    tunnels = program.balancer.switch_tunnels
+    return tuple(_expected_service(service, tunnels) for service in program.services if service.classify)
 
 
 def _expected_service(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> ExpectedService:

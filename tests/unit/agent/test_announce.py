@@ -24,6 +24,7 @@ from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.agent.state import Runtime
 from xenoovs.agent.store import MonotonicClock
+from xenoovs.config.load import parse_config
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
@@ -174,6 +175,8 @@ def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]],
                 config.write_text(str(what))
             elif action == "do":
                 what()  # type: ignore[operator]
+            elif action == "pause":
+                await agent.set_paused(paused=True)
             else:
                 await asyncio.to_thread(eventually, lambda what=what: what(agent), action)  # type: ignore[misc]
         agent.stop()
@@ -217,6 +220,30 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(tmp_pa
         switch,
     )
     assert routes.calls[-1] == "release"
+
+
+def test_a_vip_stays_announced_while_a_pause_leaves_its_flows_on_the_bridge(
+    tmp_path: Path, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although a newer config has another VIP, for which the bridge has no flows yet."""
+    monkeypatch.setattr(announce, "_CHECK_S", 0.05)
+    config, routes, reads = tmp_path / "my.yaml", FakeRoutes(), list[int]()
+    config.write_text(ANNOUNCING)
+    (before,) = parse_config(ANNOUNCING, file="my.yaml").announced_vips
+    run_agent(
+        config,
+        routes,
+        [
+            ("it is announced", lambda _: routes.vips == {before}),
+            ("pause", None),
+            ("write", ANNOUNCING.replace(str(before), "198.51.100.99")),
+            ("the newer config is followed", lambda agent: agent.reloader.reloads == 1 and agent.report.held),
+            ("do", lambda: reads.append(routes.reads)),
+            ("the routes are compared again", lambda _: routes.reads > reads[0] + 1),
+        ],
+        switch,
+    )
+    assert (routes.vips, routes.withdrawn) == ({before}, set())
 
 
 def test_an_agent_that_announces_nothing_removes_what_an_earlier_one_left(tmp_path: Path, switch: FakeSwitch) -> None:

@@ -38,7 +38,7 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
             if state is not None:
                 yield from _check_copied(state)
     for state in bridge.ports:
-        if state.mark is not None and state.name not in wanted:
+        if state.mark is not None and state.name not in {*wanted, *case.required.egress}:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
             remote, shared = state.options.get("remote_ip"), _shared_beside(state, wanted.values())
             if shared is None:
