@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.property.test_config_roundtrip import balancers
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import compose, load_config
-from xenoovs.config.values import Number
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.values import Number
 
 Tree = dict[str, Any]
 

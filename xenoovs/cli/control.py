@@ -118,8 +118,8 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
 
 
 def parse_weight(text: str) -> Fraction:
-    from xenoovs.config import values
-    from xenoovs.config.values import parse_plain_scalar
+    from xenoovs.model import values
+    from xenoovs.model.values import parse_plain_scalar
 
     try:
         return values.weight(parse_plain_scalar(text))

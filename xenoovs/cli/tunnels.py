@@ -63,7 +63,7 @@ def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) 
 def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """Check the name of a bridge or a port, which becomes part of a script."""
     # Imported here: completion and help need no config.
-    from xenoovs.config.values import device
+    from xenoovs.model.values import device
 
     try:
         return None if text is None else device(text)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from xenoovs.config import values
 from xenoovs.config.include import JoinedConfig
-from xenoovs.config.values import KeyPath, Value, show
 from xenoovs.errors import BridgeNotChosen, ConfigError, Finding, did_you_mean, first_names
+from xenoovs.model import values
 from xenoovs.model.balancer import label_of
+from xenoovs.model.values import KeyPath, Value, show
 
 MAX_BRIDGES = 100
 _DEFAULT_NAME = "ovsbr1"

@@ -24,7 +24,6 @@ from xenoovs.config.schema import (
 )
 from xenoovs.config.switch_tunnels import Tunnels, switch_tunnel_of, tunneled
 from xenoovs.config.tunnels import tunnel_of
-from xenoovs.config.values import KeyPath, MatchField, Remark, Value, show
 from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.balancer import (
@@ -46,6 +45,7 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
+from xenoovs.model.values import KeyPath, MatchField, Remark, Value, show
 
 # Checks a tree against the schema and words every mistake for people.
 
@@ -261,7 +261,7 @@ def _check_addresses(service: ServiceConfig, path: KeyPath, probe: ProbeKind, *,
 
 def check_notify(service: ServiceConfig, path: KeyPath, *, defaults: NotifyConfig) -> Iterator[Remark]:
     """A timeout needs a command."""
-    if service.notify.model_fields_set and not (service.notify.command or defaults.command):
+    if service.notify.model_fields_set and _notify(service, defaults) is None:
         yield Remark((*path, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
 
 

@@ -19,11 +19,11 @@ from xenoovs.config.nat import check_nat, check_nat_ingress
 from xenoovs.config.schema import BackendConfig, FileConfig, ServiceConfig, SwitchConfig
 from xenoovs.config.switch_tunnels import check_remotes, check_tunnelled_backends
 from xenoovs.config.tunnels import check_tunnels
-from xenoovs.config.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
 from xenoovs.model.address import family_of
 from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
+from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 
 # What must hold between the values of one service.

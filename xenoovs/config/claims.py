@@ -9,10 +9,10 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from xenoovs.config.values import OTHER, Remark
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
 from xenoovs.model.next_hop import l4_port_of
+from xenoovs.model.values import OTHER, Remark
 
 _ALL_PORTS = PortRange(0, 65_535)
 

@@ -11,7 +11,6 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from typing import Any
 
-from xenoovs.config.values import parse_plain_scalar
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import (
     NO_QUERY,
@@ -32,6 +31,7 @@ from xenoovs.model.balancer import (
 from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_and_port
 from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
+from xenoovs.model.values import parse_plain_scalar
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
 _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)

@@ -17,7 +17,9 @@ from xenoovs.config.bridges import BridgeTree, choose_bridge
 from xenoovs.config.emit import render_service
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.config.load import check_bridges, compose, compose_json, split_config
-from xenoovs.config.values import (
+from xenoovs.errors import ConfigError, Finding, first_names
+from xenoovs.model.balancer import Balancer, ProbeKind, Service
+from xenoovs.model.values import (
     KeyPath,
     Mark,
     Position,
@@ -27,9 +29,7 @@ from xenoovs.config.values import (
     port_name,
     show,
 )
-from xenoovs.config.values import name as group_name
-from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer, ProbeKind, Service
+from xenoovs.model.values import name as group_name
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""

@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
 
-from xenoovs.config.values import KeyPath, Positions, Value, render_path
 from xenoovs.errors import ConfigUnreadable, Finding
+from xenoovs.model.values import KeyPath, Positions, Value, render_path
 
 MAX_SIZE_BYTES = 32 * 1024 * 1024
 MAX_FILES = 256

@@ -24,7 +24,9 @@ from xenoovs.config.include import (
     services_of,
     with_defaults,
 )
-from xenoovs.config.values import (
+from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.values import (
     OTHER,
     KeyPath,
     Mark,
@@ -37,8 +39,6 @@ from xenoovs.config.values import (
     show,
     weight,
 )
-from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
-from xenoovs.model.balancer import Balancer
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

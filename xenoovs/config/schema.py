@@ -9,25 +9,21 @@ from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
-from xenoovs.config import values
 from xenoovs.config.bridges import MAX_BRIDGES
 from xenoovs.config.emit import settings_of
-from xenoovs.config.values import MatchField
+from xenoovs.model import values
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import (
     AgentCheck,
     AgentExit,
-    AllDown,
     BgpSpeaker,
     Churn,
     Drain,
-    DrainMode,
     Health,
-    Initial,
     Notify,
     OtherTraffic,
     PortRange,
@@ -38,6 +34,10 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.switch_tunnel import IpsecOffload, TunnelPorts
 from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
+from xenoovs.model.values import Key, MatchField
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_BACKENDS = 1_000
 MAX_ITEMS = 1_000  # addresses, port ranges or ports of the bridge in one list
@@ -78,118 +78,30 @@ ClientNetworks = Annotated[
 Ports = Annotated[list[Annotated[PortRange, values.ports]], _MOST, _LISTED, _OneOrMany(values.ports)]
 
 
-class HealthConfig(_Mapping):
-    """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
+def form_of(model: type[DataclassInstance]) -> type[BaseModel]:
+    """Return the form of a part of the model such as `health:`, whose keys may all be left out.
 
-    # The defaults are those of `model.Health`; None here means that the key was left out.
-    probe: Annotated[ProbeKind | None, values.choice(ProbeKind)] = _key("What is sent to each backend.")
-    port: Annotated[int | None, values.port] = _key(
-        "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.", 8080
-    )
-    interface: Annotated[str | None, values.device] = _key(
-        "Device to send probes through; an arp probe needs one.", "en3f0pf0sf0"
-    )
-    netns: Annotated[str | None, values.name] = _key(
-        "Network namespace to send probes from (see ip-netns(8)).", "probes"
-    )
-    path: Annotated[str | None, values.path] = _key("Path that an http or https probe requests.")
-    host: Annotated[str | None, values.host] = _key(
-        "Host header of an http or https probe; left out: the address.", "www.example.org"
-    )
-    status: Annotated[tuple[int, int] | None, values.status] = _key(
-        "Status, or range of statuses, that an http or https probe accepts. Redirections are not followed."
-    )
-    body: Annotated[str | None, values.text] = _key("Text that the body of the answer must contain, in its first MiB.")
-    ca_file: Annotated[str | None, values.file] = _key(
-        "Authorities that an https probe trusts (PEM); left out: those of the system.", "/etc/ssl/ca.pem"
-    )
-    server_name: Annotated[str | None, values.host] = _key(
-        "Name in the certificate, also sent as SNI; left out: `host`, else the address.", "www.example.org"
-    )
-    insecure: Annotated[bool | None, values.flag] = _key("Whether an https probe accepts any certificate.")
-    command: Annotated[tuple[str, ...] | None, values.command] = _key(
-        "Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has "
-        "XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.",
-        ["/usr/local/bin/check-web", "--quick"],
-    )
-    query: Annotated[str | None, values.query] = _key("Name whose address a dns probe requests.", "example.org")
-    send: Annotated[str | None, values.text] = _key("Text that a udp probe sends.")
-    expect: Annotated[str | None, values.text] = _key("Text that the answer to a udp probe must contain.")
-    interval: Annotated[int | None, values.duration_ms] = _key("Time from one probe to the next.")
-    fast_interval: Annotated[int | None, values.duration_ms] = _key(
-        "The same while results contradict the state; left out: a quarter of `interval`."
-    )
-    timeout: Annotated[int | None, values.duration_ms] = _key(
-        "A probe without an answer by then has failed; left out: half of `interval`."
-    )
-    rise: Annotated[int | None, values.count] = _key("Number of answers in a row that bring a backend back.")
-    fall: Annotated[int | None, values.count] = _key("Number of failures in a row that take a backend out.")
-    jitter: Annotated[Fraction | None, values.part] = _key(
-        "Each interval is shortened at random by up to this part, so that probes are spread over time."
-    )
-    ramp: Annotated[int | None, values.duration_ms] = _key(
-        "Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all at "
-        "once.",
-        "30s",
-    )
-    initial: Annotated[Initial | None, values.choice(Initial)] = _key(
-        "State of a new backend: up (the first result decides) or down (ejected until `rise` good results)."
-    )
-    max_down: Annotated[Fraction | None, values.part] = _key(
-        "At most this part of the backends is ejected at once, rounded down; others that are down keep their clients. "
-        "Not while a backup is up."
-    )
-    on_all_down: Annotated[AllDown | None, values.choice(AllDown)] = _key(
-        "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets)."
-    )
-
-
-class DrainConfig(_Mapping):
-    """Open connections of clients that get another backend. A key of a service goes before the one of the file."""
-
-    # The defaults are those of `model.Drain`.
-    mode: Annotated[DrainMode | None, values.choice(DrainMode)] = _key(
-        "none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP "
-        "connections go to the new one)."
-    )
-    timeout: Annotated[int | None, values.duration_ms] = _key(
-        "Clients move after this time, with all connections that are still open."
-    )
-    idle_timeout: Annotated[int | None, values.duration_ms] = _key(
-        "They move earlier when the old backend has received no packet of them for this time."
-    )
-
-
-class AgentCheckConfig(_Mapping):
-    """Servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
-
-    A key of a service goes before the one of the file.
+    Args:
+        model: Its fields have a `Key` as metadata.
     """
-
-    # The defaults are those of `model.AgentCheck`.
-    port: Annotated[int | None, values.port] = _key("Port of the agent on every server.", 9707)
-    send: Annotated[str | None, values.text] = _key("Text that is sent to the agent first.", "web\n")
-    interval: Annotated[int | None, values.duration_ms] = _key("Time from one request to the next.")
-    timeout: Annotated[int | None, values.duration_ms] = _key("A request without a reply by then has failed.")
-    interface: Annotated[str | None, values.device] = _key("Device to ask through.", "en3f0pf0sf0")
-    netns: Annotated[str | None, values.name] = _key("Network namespace to ask from (see ip-netns(8)).", "probes")
-    min_change: Annotated[Fraction | None, values.part] = _key(
-        "An advertised weight that differs by less than this from the one in use does not change it."
-    )
+    keys: dict[str, Any] = {}
+    for name, hint in get_type_hints(model, include_extras=True).items():
+        declared: Key = hint.__metadata__[0]
+        keys[name.removesuffix("_ms")] = (
+            Annotated[hint.__origin__ | None, declared.parser],
+            _key(declared.meaning, *declared.examples),
+        )
+    form: type[BaseModel] = create_model(f"{model.__name__}Config", __base__=_Mapping, __doc__=model.__doc__, **keys)
+    return form
 
 
-class NotifyConfig(_Mapping):
-    """A command that `xenoovs agent` runs when a backend or a service changes its state. A key of a service goes before
-    the one of the file."""
-
-    # The defaults are those of `model.Notify`.
-    command: Annotated[tuple[str, ...] | None, values.command] = _key(
-        "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and UP, "
-        "DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
-        "--allow-exec.",
-        ["/usr/local/bin/page-me"],
-    )
-    timeout: Annotated[int | None, values.duration_ms] = _key("The program is killed after this time.")
+if TYPE_CHECKING:
+    HealthConfig = BaseModel
+    DrainConfig = BaseModel
+    NotifyConfig = BaseModel
+    AgentCheckConfig = BaseModel
+else:
+    HealthConfig, DrainConfig, NotifyConfig, AgentCheckConfig = map(form_of, (Health, Drain, Notify, AgentCheck))
 
 
 class AnnounceConfig(_Mapping):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from xenoovs.config.schema import BackendConfig, IpsecConfig, ServiceConfig, SwitchConfig, SwitchTunnelConfig
-from xenoovs.config.values import OTHER, KeyPath, Remark
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Returns, ServiceMode
 from xenoovs.model.next_hop import NextHop, Tunneled, remote_of_port
 from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.values import OTHER, KeyPath, Remark
 from xenoovs.openflow.flow import MAX_PORT_NAME
 
 NumberedTunnel = tuple[int, SwitchTunnelConfig]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from xenoovs.config.schema import HostTunnelConfig, SwitchConfig, SwitchTunnelConfig
 from xenoovs.config.switch_tunnels import check_switch_tunnels
-from xenoovs.config.values import OTHER, KeyPath, Remark
 from xenoovs.errors import counted
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Reflect, Remote
+from xenoovs.model.values import OTHER, KeyPath, Remark
 
 NumberedTunnel = tuple[int, HostTunnelConfig]
 AnyTunnel = tuple[int, HostTunnelConfig | SwitchTunnelConfig]

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from xenoovs.config.claims import Claimant, check_between
 from xenoovs.config.fleet import join, neutral_file, tunnel_names
 from xenoovs.config.include import ConfigSources
-from xenoovs.config.values import MAX_SERVICES
 from xenoovs.decision.decision import Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
 from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
+from xenoovs.model.values import MAX_SERVICES
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService
 

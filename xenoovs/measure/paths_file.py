@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xenoovs.config import values
 from xenoovs.config.load import load_form
-from xenoovs.config.values import Remark
 from xenoovs.errors import did_you_mean
+from xenoovs.model import values
+from xenoovs.model.values import Remark
 from xenoovs.paths.plan import (
     MAX_PATHS,
     MAX_RESOURCES,

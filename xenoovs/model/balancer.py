@@ -10,70 +10,20 @@ from functools import lru_cache
 from hashlib import blake2s
 from ipaddress import IPv4Network
 from types import MappingProxyType
+from typing import Annotated
 
+from xenoovs.model import values
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.block_key import LOW_SOURCE_BITS as LOW_SOURCE_BITS
+from xenoovs.model.block_key import MAX_KEY_BITS as MAX_KEY_BITS
+from xenoovs.model.block_key import BlockKey as BlockKey
+from xenoovs.model.block_key import KeyField as KeyField
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
 from xenoovs.model.ports import PortRange as PortRange
 from xenoovs.model.ports import merge_ports as merge_ports
 from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
-
-# Which bits of a packet choose its block, and so its backend.
-
-
-MAX_KEY_BITS = 16
-"""The deepest blocks that there are: 65,536 of them."""
-
-
-class KeyField(Enum):
-    """The part of a packet that holds the bits."""
-
-    SOURCE_ADDRESS = "source_address"
-    SOURCE_PORT = "source_port"
-
-    @property
-    def label(self) -> str:
-        """What a message calls it."""
-        return "address" if self is KeyField.SOURCE_ADDRESS else "source port"
-
-    @property
-    def needs_ports(self) -> bool:
-        """Whether only packets of a protocol with ports have it."""
-        return self is KeyField.SOURCE_PORT
-
-    def width(self, family: Family) -> int:
-        """Return how many bits it has."""
-        return family.bits if self is KeyField.SOURCE_ADDRESS else 16
-
-
-@dataclass(frozen=True, slots=True)
-class BlockKey:
-    """The bits that split the clients of a service.
-
-    Attributes:
-        field: The part of the packet that holds them.
-        positions: Bit numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ...
-        width: How many bits are used at most, 0..16; None: 16. As few are used as the tolerance needs.
-    """
-
-    field: KeyField = KeyField.SOURCE_ADDRESS
-    positions: tuple[int, ...] | None = None
-    width: int | None = None
-
-    @property
-    def max_width(self) -> int:
-        """The largest depth that a block can have."""
-        listed = MAX_KEY_BITS if self.positions is None else len(self.positions)
-        return listed if self.width is None else min(self.width, listed)
-
-    def agrees(self, other: BlockKey) -> bool:
-        """Return whether a block of either key is the same clients under both."""
-        return (self.field, self.positions) == (other.field, other.positions)
-
-
-LOW_SOURCE_BITS = BlockKey()
-"""The key of a service without `match`."""
-
+from xenoovs.model.values import Key, choice
 
 # Drain: what happens to the open connections of clients that get another backend.
 
@@ -87,15 +37,26 @@ class DrainMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How a service moves clients. Times in milliseconds, 1 or more; they count in mode PIN alone.
+    """Open connections of clients that get another backend. A key of a service goes before the one of the file."""
 
-    timeout_ms: after which a block moves with all that is still open.
-    idle_timeout_ms: it moves earlier when the old backend has got no packet of it for so long.
-    """
-
-    mode: DrainMode = DrainMode.NONE
-    timeout_ms: int = 60_000
-    idle_timeout_ms: int = 10_000
+    mode: Annotated[
+        DrainMode,
+        Key(
+            choice(DrainMode),
+            "none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP "
+            "connections go to the new one).",
+        ),
+    ] = DrainMode.NONE
+    timeout_ms: Annotated[
+        int, Key(values.duration_ms, "Clients move after this time, with all connections that are still open.")
+    ] = 60_000
+    idle_timeout_ms: Annotated[
+        int,
+        Key(
+            values.duration_ms,
+            "They move earlier when the old backend has received no packet of them for this time.",
+        ),
+    ] = 10_000
 
 
 AT_ONCE = Drain()
@@ -143,50 +104,117 @@ NO_QUERY = "."
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health check of a service's backends. Times in milliseconds, 1 or more.
+    """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
 
-    port:             1..65535 where the probe has a port, else None; None: where packets of clients go (`probe_port`).
-    interface, netns: from where to ask: a device, and a network namespace by name; None: as the system decides.
-    path, host:       of an HTTP request; host: its Host header, and the name in the certificate; None: the address.
-    status, body:     of the answer: first and last status that is good (100..599), text that the body holds.
-    ca_file:          PEM file of authorities, in place of the system's. server_name: in the certificate, if not `host`.
-    insecure:         any certificate will do.
-    command:          a program and its arguments, for which status 0 is good.
-    query:            the name asked for by DNS.
-    send, expect:     text of a UDP probe; expect: what the answer holds.
-    interval_ms:      between the starts of two probes; fast_interval_ms: the same while results contradict the state.
-    timeout_ms:       at most interval_ms; a probe without an answer by then has failed.
-    rise, fall:       successes (failures) in a row that bring a backend in (take it out), 1 or more.
-    jitter:           0..1; each pause is shorter by up to this part, so that probes do not go all at once.
-    ramp_ms:          of a slow start; None: a backend gets all of its clients at once.
-    max_down:         0..1; no more than this part of the backends with a weight is out at once, rounded down.
-    """
-
-    probe: ProbeKind
-    port: int | None = None
-    interface: str | None = None
-    netns: str | None = None
-    path: str = "/"
-    host: str | None = None
-    status: tuple[int, int] = (200, 399)
-    body: str = ""
-    ca_file: str | None = None
-    server_name: str | None = None
-    insecure: bool = False
-    command: tuple[str, ...] = ()
-    query: str = NO_QUERY
-    send: str = ""
-    expect: str = ""
-    interval_ms: int = 1000
-    fast_interval_ms: int = 250
-    timeout_ms: int = 500
-    rise: int = 2
-    fall: int = 3
-    jitter: Fraction = Fraction(1, 10)
-    initial: Initial = Initial.UP
-    ramp_ms: int | None = None
-    max_down: Fraction = Fraction(1, 2)
-    on_all_down: AllDown = AllDown.KEEP
+    probe: Annotated[ProbeKind, Key(choice(ProbeKind), "What is sent to each backend.")]
+    port: Annotated[
+        int | None,
+        Key(
+            values.port,
+            "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.",
+            8080,
+        ),
+    ] = None
+    interface: Annotated[
+        str | None, Key(values.device, "Device to send probes through; an arp probe needs one.", "en3f0pf0sf0")
+    ] = None
+    netns: Annotated[
+        str | None, Key(values.name, "Network namespace to send probes from (see ip-netns(8)).", "probes")
+    ] = None
+    path: Annotated[str, Key(values.path, "Path that an http or https probe requests.")] = "/"
+    host: Annotated[
+        str | None,
+        Key(values.host, "Host header of an http or https probe; left out: the address.", "www.example.org"),
+    ] = None
+    status: Annotated[
+        tuple[int, int],
+        Key(
+            values.status,
+            "Status, or range of statuses, that an http or https probe accepts. Redirections are not followed.",
+        ),
+    ] = (200, 399)
+    body: Annotated[str, Key(values.text, "Text that the body of the answer must contain, in its first MiB.")] = ""
+    ca_file: Annotated[
+        str | None,
+        Key(
+            values.file,
+            "Authorities that an https probe trusts (PEM); left out: those of the system.",
+            "/etc/ssl/ca.pem",
+        ),
+    ] = None
+    server_name: Annotated[
+        str | None,
+        Key(
+            values.host,
+            "Name in the certificate, also sent as SNI; left out: `host`, else the address.",
+            "www.example.org",
+        ),
+    ] = None
+    insecure: Annotated[bool, Key(values.flag, "Whether an https probe accepts any certificate.")] = False
+    command: Annotated[
+        tuple[str, ...],
+        Key(
+            values.command,
+            "Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has "
+            "XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.",
+            ["/usr/local/bin/check-web", "--quick"],
+        ),
+    ] = ()
+    query: Annotated[str, Key(values.query, "Name whose address a dns probe requests.", "example.org")] = NO_QUERY
+    send: Annotated[str, Key(values.text, "Text that a udp probe sends.")] = ""
+    expect: Annotated[str, Key(values.text, "Text that the answer to a udp probe must contain.")] = ""
+    interval_ms: Annotated[int, Key(values.duration_ms, "Time from one probe to the next.")] = 1000
+    fast_interval_ms: Annotated[
+        int,
+        Key(
+            values.duration_ms,
+            "The same while results contradict the state; left out: a quarter of `interval`.",
+        ),
+    ] = 250
+    timeout_ms: Annotated[
+        int,
+        Key(values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`."),
+    ] = 500
+    rise: Annotated[int, Key(values.count, "Number of answers in a row that bring a backend back.")] = 2
+    fall: Annotated[int, Key(values.count, "Number of failures in a row that take a backend out.")] = 3
+    jitter: Annotated[
+        Fraction,
+        Key(
+            values.part,
+            "Each interval is shortened at random by up to this part, so that probes are spread over time.",
+        ),
+    ] = Fraction(1, 10)
+    ramp_ms: Annotated[
+        int | None,
+        Key(
+            values.duration_ms,
+            "Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all "
+            "at once.",
+            "30s",
+        ),
+    ] = None
+    initial: Annotated[
+        Initial,
+        Key(
+            choice(Initial),
+            "State of a new backend: up (the first result decides) or down (ejected until `rise` good results).",
+        ),
+    ] = Initial.UP
+    max_down: Annotated[
+        Fraction,
+        Key(
+            values.part,
+            "At most this part of the backends is ejected at once, rounded down; others that are down keep their "
+            "clients. Not while a backup is up.",
+        ),
+    ] = Fraction(1, 2)
+    on_all_down: Annotated[
+        AllDown,
+        Key(
+            choice(AllDown),
+            "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets).",
+        ),
+    ] = AllDown.KEEP
 
 
 # A command that is run when backends or services change their state.
@@ -194,14 +222,20 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """The command of a service.
+    """A command that `xenoovs agent` runs when a backend or a service changes its state. A key of a service goes before
+    the one of the file."""
 
-    command:    the program and its arguments, without a shell.
-    timeout_ms: after which it is killed, 1 or more.
-    """
-
-    command: tuple[str, ...]
-    timeout_ms: int = 30_000
+    command: Annotated[
+        tuple[str, ...],
+        Key(
+            values.command,
+            "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and "
+            "UP, DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
+            "--allow-exec.",
+            ["/usr/local/bin/page-me"],
+        ),
+    ]
+    timeout_ms: Annotated[int, Key(values.duration_ms, "The program is killed after this time.")] = 30_000
 
 
 # What servers advertise about themselves.
@@ -209,23 +243,24 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class AgentCheck:
-    """How servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
+    """Servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
 
-    port:             where the agent of each server listens.
-    send:             text sent to it first.
-    interval_ms:      between the starts of two requests.
-    timeout_ms:       a request without a reply by then has failed.
-    interface, netns: from where to ask, as of a health check.
-    min_change:       0..1; a weight that differs by less from the one in use does not change it.
+    A key of a service goes before the one of the file.
     """
 
-    port: int
-    send: str = ""
-    interval_ms: int = 2000
-    timeout_ms: int = 1000
-    interface: str | None = None
-    netns: str | None = None
-    min_change: Fraction = Fraction(1, 10)
+    port: Annotated[int, Key(values.port, "Port of the agent on every server.", 9707)]
+    send: Annotated[str, Key(values.text, "Text that is sent to the agent first.", "web\n")] = ""
+    interval_ms: Annotated[int, Key(values.duration_ms, "Time from one request to the next.")] = 2000
+    timeout_ms: Annotated[int, Key(values.duration_ms, "A request without a reply by then has failed.")] = 1000
+    interface: Annotated[str | None, Key(values.device, "Device to ask through.", "en3f0pf0sf0")] = None
+    netns: Annotated[str | None, Key(values.name, "Network namespace to ask from (see ip-netns(8)).", "probes")] = None
+    min_change: Annotated[
+        Fraction,
+        Key(
+            values.part,
+            "An advertised weight that differs by less than this from the one in use does not change it.",
+        ),
+    ] = Fraction(1, 10)
 
 
 # A backend: one real server that answers for a service.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.config.load import MAX_DEPTH, compose
-from xenoovs.config.values import Position, Value
 from xenoovs.errors import ConfigError
+from xenoovs.model.values import Position, Value
 
 
 def tree(text: str) -> Value:

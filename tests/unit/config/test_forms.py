@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from xenoovs.config.load import parse_config
-from xenoovs.config.values import KeyPath
 from xenoovs.errors import ConfigError
+from xenoovs.model.values import KeyPath
 
 GOOD: dict[str, Any] = {
     "version": 1,

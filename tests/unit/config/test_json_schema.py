@@ -12,8 +12,8 @@ from xenoovs.config.fleet import join
 from xenoovs.config.load import compose, parse_config
 from xenoovs.config.schema import FileConfig, json_schema
 from xenoovs.config.templates import read_template, template_names
-from xenoovs.config.values import Number
 from xenoovs.errors import ConfigError
+from xenoovs.model.values import Number
 
 CASES = Path(__file__).parents[2] / "golden" / "config_errors"
 
@@ -21,7 +21,7 @@ CASES = Path(__file__).parents[2] / "golden" / "config_errors"
 FORM = [
     "bad_macs", "bad_names", "bad_ports", "bad_tolerances", "bits_out_of_range", "drain_mistakes",
     "empty_values", "match_field_unknown", "missing_keys", "no_backends", "not_a_mapping", "port_names",
-    "protocol_unknown", "strategy_gone", "unknown_keys", "wrong_types", "wrong_version",
+    "protocol_unknown", "unknown_keys", "wrong_types", "wrong_version",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.values import Number, parse_plain_scalar
+from xenoovs.model.values import Number, parse_plain_scalar
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 
-from xenoovs.config import values
-from xenoovs.config.values import Number, show
 from xenoovs.errors import RequestRefused
+from xenoovs.model import values
+from xenoovs.model.values import Number, show
 from xenoovs.show.agent import BlockView, Event, Snapshot
 from xenoovs.show.column import column, record
 from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView

@@ -12,8 +12,9 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, PortRange
+from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.model.ports import PortRange
 from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
 
@@ -201,6 +202,23 @@ class Parser(Generic[T]):
 
     def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
         return dict(self.schema)
+
+
+class Key:
+    """How a field of the model is written in a config. As metadata of its type: the form of the file is made of it.
+
+    The key has the name of the field, without the unit `_ms`.
+
+    Attributes:
+        parser: Reads the value.
+        meaning: For `explain`, the JSON Schema and the reference.
+        examples: Values as they are written.
+    """
+
+    __slots__ = ("examples", "meaning", "parser")
+
+    def __init__(self, parser: Parser[Any], meaning: str, *examples: object) -> None:
+        self.parser, self.meaning, self.examples = parser, meaning, examples
 
 
 def _written(kind: str, pattern: str) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""Which bits of a packet choose its block, and so its backend. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.model.address import Family
+
+MAX_KEY_BITS = 16
+"""The deepest blocks that there are: 65,536 of them."""
+
+
+class KeyField(Enum):
+    """The part of a packet that holds the bits."""
+
+    SOURCE_ADDRESS = "source_address"
+    SOURCE_PORT = "source_port"
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return "address" if self is KeyField.SOURCE_ADDRESS else "source port"
+
+    @property
+    def needs_ports(self) -> bool:
+        """Whether only packets of a protocol with ports have it."""
+        return self is KeyField.SOURCE_PORT
+
+    def width(self, family: Family) -> int:
+        """Return how many bits it has."""
+        return family.bits if self is KeyField.SOURCE_ADDRESS else 16
+
+
+@dataclass(frozen=True, slots=True)
+class BlockKey:
+    """The bits that split the clients of a service.
+
+    Attributes:
+        field: The part of the packet that holds them.
+        positions: Bit numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ...
+        width: How many bits are used at most, 0..16; None: 16. As few are used as the tolerance needs.
+    """
+
+    field: KeyField = KeyField.SOURCE_ADDRESS
+    positions: tuple[int, ...] | None = None
+    width: int | None = None
+
+    @property
+    def max_width(self) -> int:
+        """The largest depth that a block can have."""
+        listed = MAX_KEY_BITS if self.positions is None else len(self.positions)
+        return listed if self.width is None else min(self.width, listed)
+
+    def agrees(self, other: BlockKey) -> bool:
+        """Return whether a block of either key is the same clients under both."""
+        return (self.field, self.positions) == (other.field, other.positions)
+
+
+LOW_SOURCE_BITS = BlockKey()
+"""The key of a service without `match`."""
