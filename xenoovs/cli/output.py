@@ -8,16 +8,19 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from io import StringIO
+from typing import Any, NoReturn
 
 import click
 
 from xenoovs.display import printable
 from xenoovs.errors import Declined
+from xenoovs.show.column import Column, Row
+from xenoovs.show.terminal import WHOLE_WORDS, TextTable
 
 _PASSED = re.compile(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
 """Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""
@@ -62,10 +65,29 @@ def echo_over(text: str) -> None:
         click.echo(f"\r\x1b[K{filtered(text)}", nl=False, err=True)
 
 
-def clear_terminal() -> None:
-    """Clear the terminal, where stdout is one."""
-    if is_terminal():
-        click.clear()
+class _Frame(StringIO):
+    """What one time of `repeat` prints."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def repeat(show: Callable[[], object], pause_s: float) -> NoReturn:
+    """Call a function that prints, again and again. A terminal shows the newest in place, and of it the end."""
+    if not is_terminal():
+        while True:
+            show()
+            time.sleep(pause_s)
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            with redirect_stdout(_Frame()) as frame:
+                show()
+            lines = frame.getvalue().splitlines()[-live.console.height :]
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            time.sleep(pause_s)
 
 
 def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: object) -> None:
@@ -131,7 +153,7 @@ def print_json(document: object) -> None:
 def print_text(text: str, *, indent: str = "", **style: Any) -> None:
     """Print sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
     text, width = filtered(text), terminal_width()
-    lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **_WHOLE_WORDS)
+    lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **WHOLE_WORDS)
     echo(click.style("\n".join(lines), **style) if style else "\n".join(lines))
 
 
@@ -145,19 +167,10 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
-_MIN_TEXT_WIDTH = 24
-"""For the text of a last column, however narrow the terminal is."""
-_UNLIMITED = 1 << 30
-_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-
-
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), spare: Iterable[int] = ()
 ) -> None:
-    """Print a table.
-
-    On a terminal that is too narrow, the columns in `spare` are left out one after the other until the table fits, and
-    text in the last column is wrapped. In a pipe the table has every column, and one line a row.
+    """Print a table; on a terminal that is too narrow without some columns.
 
     Args:
         headers: Names of the columns.
@@ -165,57 +178,14 @@ def print_table(
         right: Indices of the columns that are aligned to the right.
         spare: Indices of the columns that can be left out, the least important one first.
     """
-    table = _Table([[*headers], *([filtered(cell) for cell in row] for row in rows)], frozenset(right))
-    width = terminal_width()
-    hidden: list[str] = []
-    shown = list(range(len(headers)))
-    for column in spare:
-        if width is None or table.width(shown) <= width:
-            break
-        shown.remove(column)
-        hidden.append(headers[column])
-    for index, line in enumerate(table.lines(shown, width)):
-        echo(click.style(line, bold=True) if index == 0 else line)
-    if hidden:
-        echo(f"(terminal too narrow for {', '.join(hidden)})")
+    _print(TextTable(headers, [[filtered(cell) for cell in row] for row in rows], frozenset(right), tuple(spare)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Cells with the headers first; `numbers`: columns that are aligned to the right."""
-
-    cells: list[list[str]]
-    numbers: frozenset[int]
-
-    def widths(self, shown: Sequence[int]) -> list[int]:
-        return [max(len(click.unstyle(row[column])) for row in self.cells) for column in shown]
-
-    def width(self, shown: Sequence[int]) -> int:
-        """The least: text in a last column can be wrapped."""
-        *others, last = self.widths(shown)
-        return sum(others) + (last if shown[-1] in self.numbers else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
-
-    def lines(self, shown: Sequence[int], width: int | None) -> Iterator[str]:
-        widths = self.widths(shown)
-        indent = sum(widths[:-1]) + 2 * (len(shown) - 1)
-        room = _UNLIMITED if width is None or shown[-1] in self.numbers else max(_MIN_TEXT_WIDTH, width - indent)
-        for row in self.cells:
-            *padded, last = [
-                _pad(row[column], size, right=column in self.numbers)
-                for column, size in zip(shown, widths, strict=True)
-            ]
-            parts = _wrap(last.rstrip(), room)
-            yield "  ".join([*padded, parts[0]]).rstrip()
-            yield from (f"{' ' * indent}{part}" for part in parts[1:])
+def print_columns(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> None:
+    """Print rows with the columns that terminals show, as `print_table`."""
+    _print(TextTable.of(columns, rows))
 
 
-def _pad(cell: str, width: int, *, right: bool) -> str:
-    blanks = " " * (width - len(click.unstyle(cell)))
-    return blanks + cell if right else cell + blanks
-
-
-def _wrap(cell: str, room: int) -> list[str]:
-    # A wrap would cut through colours; cells with colours are short.
-    if len(cell) <= room or "\x1b" in cell:
-        return [cell]
-    return textwrap.wrap(cell, room, **_WHOLE_WORDS) or [cell]
+def _print(table: TextTable) -> None:
+    for line in table.lines(terminal_width()):
+        echo(line)

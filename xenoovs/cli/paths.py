@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,21 +10,16 @@ import click
 from xenoovs.cli.agent_client import Where, agent_command, ask, change, find_client, options_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import OutputFormat, duration
-from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
+from xenoovs.cli.output import echo, print_columns, print_json, print_text, repeat
 from xenoovs.display import duration as shown_duration
-from xenoovs.display import percent, printable, quantity, span
+from xenoovs.display import printable
 from xenoovs.errors import counted
+from xenoovs.show.codec import parse
+from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed
-from xenoovs.show.paths import PathState
+from xenoovs.show.paths import PATH_STYLES, PathState, PathView, RemoteView
+from xenoovs.show.terminal import STYLES
 
-_HEADERS = ["REMOTE", "PATH", "STATE", "BLOCKS", "EXCESS", "WORST", "LOST", "BPS", "PORT", "HOPS"]
-_SPARE = tuple(_HEADERS.index(name) for name in ("HOPS", "WORST", "BPS", "PORT"))
-_COLOURS = {
-    PathState.GOOD.value: "green",
-    PathState.BAD.value: "yellow",
-    PathState.FAILED.value: "red",
-    PathState.UNKNOWN.value: "cyan",
-}
 _remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
 
 
@@ -57,18 +51,18 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
 
     Exit status 2: a path has failed, or a remote does not answer.
     """
-    while True:
+
+    def show() -> int:
         client = find_client(where)
         found = client.ask("paths")
-        if watch:
-            clear_terminal()
+        remotes = [parse(RemoteView, remote, "a remote of an agent") for remote in found["remotes"]]
         if output is OutputFormat.JSON:
             print_json(found)
         else:
-            _show(found, options=options_of(client, where))
-        if not watch:
-            return EXIT_OK if all(map(_is_well, found["remotes"])) else EXIT_DIFFERS
-        time.sleep(interval_s)
+            _show(remotes, found, options=options_of(client, where))
+        return EXIT_OK if all(map(_is_well, remotes)) else EXIT_DIFFERS
+
+    return repeat(show, interval_s) if watch else show()
 
 
 @click.argument("remote", metavar="[TUNNEL/REMOTE]", required=False)
@@ -158,7 +152,7 @@ def _explain(found: Mapping[str, Any]) -> None:
         at = f"block {block['block']} is on {block['path']}, its home is {block['home']}"
         print_text(f"{at}: {block['reason']}{ago}\n")
     for path in found["paths"]:
-        state = click.style(path["state"], fg=_COLOURS.get(path["state"]))
+        state = click.style(path["state"], **STYLES[PATH_STYLES[PathState(path["state"])]])
         echo(f"{printable(path['name'])}: {state}, {counted(path['blocks'], 'block')}, {path['home']} at home")
         print_text(f"  {path['reason']}")
         if path["departure_s"] is not None:
@@ -171,47 +165,26 @@ for _command in (
     paths_command.add_command(_command)
 
 
-def _is_well(remote: Mapping[str, Any]) -> bool:
-    failed = any(path["state"] == PathState.FAILED.value for path in remote["paths"])
-    return not (failed or remote["is_unknown"] or remote["problem"])
+def _is_well(remote: RemoteView) -> bool:
+    return not (remote.paths_in(PathState.FAILED) or remote.is_unknown or remote.problem)
 
 
-def _show(found: Mapping[str, Any], *, options: str) -> None:
+def _show(remotes: list[RemoteView], found: Mapping[str, Any], *, options: str) -> None:
     """Print a table of all paths, and below it what is wrong and what moved last. `options`: of suggested commands."""
-    if not found["remotes"]:
+    if not remotes:
         echo("no remote is probed: the config has no `tunnels` with `probe`")
         return
-    rows = [_row(remote, path) for remote in found["remotes"] for path in remote["paths"]]
-    print_table(_HEADERS, rows, right=range(3, 9), spare=_SPARE)
+    now_s = found["now_s"]
+    print_columns(columns_of(PathView), (Row(path, remote, now_s) for remote in remotes for path in remote.paths))
     echo()
-    for remote in found["remotes"]:
-        if remote["problem"]:
-            print_text(f"{remote['name']}: {remote['problem']}", fg="red")
-        if remote["pinned"]:
-            undo = addressed(f"`xenoovs paths unpin {remote['name']}` ends it", options)
-            print_text(f"{remote['name']}: pinned to {remote['pinned']}; {undo}", fg="cyan")
-        if remote["last_move"]:
-            ago = shown_duration(found["now_s"] - remote["last_move_s"])
-            total = sum(remote["moves"].values())
-            echo(f"{remote['name']}: {ago} ago {remote['last_move']}; {counted(total, 'move')} so far")
+    for remote in remotes:
+        if remote.problem:
+            print_text(f"{remote.name}: {remote.problem}", fg="red")
+        if remote.pinned:
+            undo = addressed(f"`xenoovs paths unpin {remote.name}` ends it", options)
+            print_text(f"{remote.name}: pinned to {remote.pinned}; {undo}", fg="cyan")
+        if remote.last_move and remote.last_move_s is not None:
+            ago, total = shown_duration(now_s - remote.last_move_s), sum(remote.moves.values())
+            echo(f"{remote.name}: {ago} ago {remote.last_move}; {counted(total, 'move')} so far")
     if found["are_moves_paused"]:
         print_text(addressed("moves are paused; `xenoovs paths resume` ends it", options), fg="yellow")
-
-
-def _row(remote: Mapping[str, Any], path: Mapping[str, Any]) -> list[str]:
-    return [
-        remote["name"],
-        path["name"],
-        click.style(path["state"], fg=_COLOURS.get(path["state"])),
-        str(path["blocks"]),
-        _time(path["excess_s"]),
-        _time(path["worst_excess_s"]),
-        percent(path["lost"]),
-        quantity(path["bps"]),
-        str(path["port"]),
-        printable(path["hops"]) or "-",
-    ]
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else span(seconds)

@@ -5,25 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.agent.rows import REMOTE_HEADERS, BackendRow, backend_rows, remote_rows
 from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.each_bridge import answer_each, for_each_bridge
 from xenoovs.cli.load import load_bridges, resolved
 from xenoovs.cli.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
-from xenoovs.cli.output import clear_terminal, echo, print_json, print_table, print_text
+from xenoovs.cli.output import echo, print_columns, print_json, print_text, repeat
 from xenoovs.cli.reach import reach, where_of
-from xenoovs.display import duration, percent, printable, quantity
+from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.show.agent import BackendState, Snapshot
+from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
+from xenoovs.show.column import Column, Row, Table, columns_of
 from xenoovs.show.conditions import addressed, notices
+from xenoovs.show.paths import RemoteView
+from xenoovs.show.terminal import STYLES
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -33,35 +36,6 @@ if TYPE_CHECKING:
 
 
 # From the agent.
-
-
-_AGENT_HEADERS = [
-    "SERVICE",
-    "BACKEND",
-    "STATE",
-    "SINCE",
-    "WEIGHT",
-    "TARGET",
-    "SHARE",
-    "BLOCKS",
-    "PPS",
-    "BPS",
-    "IN HW",
-    "CHANGES",
-    "LAST CHANGE",
-    "PROBE",
-]
-_AGENT_SPARE = tuple(
-    _AGENT_HEADERS.index(name) for name in ("LAST CHANGE", "CHANGES", "BLOCKS", "BPS", "TARGET", "PPS", "IN HW")
-)
-_REMOTE_SPARE = tuple(REMOTE_HEADERS.index(name) for name in ("LAST MOVE", "MOVES", "EXCESS"))
-_COLOURS = {
-    BackendState.UP: "green",
-    BackendState.DOWN: "red",
-    BackendState.DRAINED: "yellow",
-    BackendState.MAINTENANCE: "yellow",
-}
-_NOTICE_COLOURS = {"bad": "red", "warn": "yellow", "note": "cyan"}
 
 
 def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
@@ -75,55 +49,70 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
     if snapshot.services or not snapshot.remotes:
-        _print_backends(snapshot)
+        print_columns(columns_of(BackendView), backend_rows(snapshot))
     if snapshot.remotes:
         if snapshot.services:
             echo()
-        rows = (list(map(printable, row.cells)) for row in remote_rows(snapshot))
-        print_table(list(REMOTE_HEADERS), rows, right=(2, 4, 5), spare=_REMOTE_SPARE)
+        print_columns(columns_of(RemoteView), (Row(each, None, snapshot.now_s) for each in snapshot.remotes))
     for index, (text, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        print_text(addressed(text, option), fg=_NOTICE_COLOURS[how])
-
-
-def _print_backends(snapshot: Snapshot) -> None:
-    """Print the backends; where NAT changes the port of packets, with the address and port of each."""
-    rows, spare = list(backend_rows(snapshot)), _AGENT_SPARE
-    if not any(row.backend.l4_port for row in rows):
-        print_table(_AGENT_HEADERS, map(_agent_row, rows), right=range(4, 12), spare=spare)
-        return
-    headers = [*_AGENT_HEADERS[:2], "ADDRESS", *_AGENT_HEADERS[2:]]
-    cells = ([*found[:2], row.backend.endpoint or "-", *found[2:]] for row in rows for found in [_agent_row(row)])
-    print_table(headers, cells, right=range(5, 13), spare=tuple(index + 1 for index in spare))
-
-
-def _agent_row(row: BackendRow) -> list[str]:
-    return [
-        row.service.name,
-        row.backend.name,
-        click.style(row.state, fg=_COLOURS.get(row.backend.state)),
-        row.since,
-        row.weight,
-        row.target,
-        row.share,
-        str(row.backend.flows),
-        row.pps,
-        row.bps,
-        row.in_hw,
-        str(row.backend.changes),
-        printable(row.last_change),
-        # A line feed would break the table.
-        printable(row.probe),
-    ]
+        print_text(addressed(text, option), **STYLES[how])
 
 
 # From the bridge.
 
 
-_HEADERS = ["SERVICE", "BACKEND", "TARGET", "SHARE", "BLOCKS", "PACKETS", "TRAFFIC", "BYTES", "PPS", "BPS"]
+@dataclass(frozen=True, slots=True)
+class TrafficChange:
+    """The traffic of one backend now.
 
-_SPARE = tuple(_HEADERS.index(name) for name in ("BLOCKS", "BYTES", "BPS"))
+    Attributes:
+        now: As read.
+        before: As read before; None: there are no rates.
+        apart_s: Time between the two reads.
+    """
+
+    now: BackendTraffic
+    before: BackendTraffic | None
+    apart_s: float
+
+    def rate(self, unit: str) -> float | None:
+        """Return packets or bytes a second."""
+        # The counters begin again when the flows are replaced.
+        if self.before is None or self.now.packets < self.before.packets:
+            return None
+        found: float = (getattr(self.now, unit) - getattr(self.before, unit)) / self.apart_s
+        return found
+
+
+def _of(name: str, header: str, *, cell: Callable[[Any], str] = str, is_number: bool = True, keep: int = 0) -> Column:
+    def of(row: Row[TrafficChange]) -> object:
+        value = getattr(row.value.now, name)
+        return float(value) if isinstance(value, Fraction) else value
+
+    return Column(of=of, header=header, cell=cell, is_number=is_number, keep=keep, name=name)
+
+
+def _rate(name: str, header: str, of: Callable[[TrafficChange], float | None], *, keep: int = 0) -> Column:
+    return Column(of=lambda row: of(row.value), header=header, cell=quantity, is_number=True, keep=keep, name=name)
+
+
+_TRAFFIC = Table(
+    lambda rows: (((), row) for row in rows),
+    (
+        _of("service", "SERVICE", is_number=False),
+        _of("backend", "BACKEND", is_number=False),
+        _of("target_share", "TARGET", cell=percent),
+        _of("share", "SHARE", cell=percent),
+        _of("blocks", "BLOCKS", keep=1),
+        _of("packets", "PACKETS"),
+        _of("traffic_share", "TRAFFIC", cell=percent),
+        _of("bytes", "BYTES", keep=2),
+        _rate("rate_pps", "PPS", lambda change: change.rate("packets")),
+        _rate("rate_bps", "BPS", lambda change: (r := change.rate("bytes")) and r * 8, keep=3),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +125,10 @@ class StatusOptions:
     watch: bool
     interval_s: float
     output: OutputFormat
+
+    def repeated(self, show: Callable[[], int], *, pause_s: float | None = None) -> int:
+        """Show once, or again and again; return the exit status. `pause_s`: between two times, not the interval."""
+        return repeat(show, self.interval_s if pause_s is None else pause_s) if self.watch else show()
 
 
 @click.command("status")
@@ -220,21 +213,18 @@ def agent_document(status: Mapping[str, object]) -> dict[str, object]:
 
 def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
     from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-    from xenoovs.show.agent import parse_snapshot
     from xenoovs.show.conditions import is_as_desired
 
-    while True:
+    def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
-        if options.watch:
-            clear_terminal()
         if options.output is OutputFormat.JSON:
             print_json(agent_document(document))
         else:
             show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed)
-        if not options.watch:
-            return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
-        time.sleep(options.interval_s)
+        return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
+
+    return options.repeated(show)
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
@@ -242,11 +232,10 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
-    report: TrafficReport | None = None
-    dead: tuple[str, ...] = ()
-    for report, before, apart_s in _reports(balancer, switch, interval_s=options.interval_s):
-        if options.watch:
-            clear_terminal()
+    reports = _reports(balancer, switch, interval_s=options.interval_s)
+
+    def show() -> int:
+        report, before, apart_s = next(reports)
         if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
@@ -258,9 +247,10 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
             see = "its agent installs them" if target.is_of_fleet else f"see `{target.text('xenoovs plan FILE')}`"
             echo()
             print_text(f"{text}; {see}", fg="yellow")
-        if not options.watch:
-            break
-    return EXIT_OK if report is not None and report.is_as_configured and not dead else EXIT_DIFFERS
+        return EXIT_OK if report.is_as_configured and not dead else EXIT_DIFFERS
+
+    # The reports wait between two reads.
+    return options.repeated(show, pause_s=0.0)
 
 
 def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
@@ -306,41 +296,15 @@ def _show(
     from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    rows = [_document(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
+    pairs = zip(report.backends, earlier, strict=True)
+    rows = [TrafficChange(now, then, apart_s) for now, then in pairs]
     if options.output is OutputFormat.JSON:
+        facts = {"missing_flows": report.missing, "foreign_flows": report.foreign, "ports_without_link": list(dead)}
         drains = [drain_document(drain) for drain in report.drains]
-        counts = {"missing_flows": report.missing, "foreign_flows": report.foreign}
-        print_json({"from": "bridge", **counts, "ports_without_link": list(dead), "backends": rows, "drains": drains})
+        print_json({"from": "bridge", **facts, "backends": _TRAFFIC.documents(rows), "drains": drains})
         return
-    shown = ([_CELLS.get(name, str)(value) for name, value in row.items()] for row in rows)
-    print_table(_HEADERS, shown, right=range(2, 10), spare=_SPARE)
+    print_columns(_TRAFFIC.columns, (Row(row, None, 0.0) for row in rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
         echo(click.style(f"\nport {name} has no link", fg="red"))
-
-
-_CELLS: dict[str, Callable[[Any], str]] = {
-    "target_share": percent,
-    "share": percent,
-    "traffic_share": percent,
-    "rate_pps": quantity,
-    "rate_bps": quantity,
-}
-
-
-def _document(now: BackendTraffic, then: BackendTraffic | None, apart_s: float) -> dict[str, object]:
-    # Without an earlier read there are no rates, nor when the flows were replaced in between.
-    since = then if then is not None and now.packets >= then.packets else None
-    return {
-        "service": now.service,
-        "backend": now.backend,
-        "target_share": float(now.target_share),
-        "share": float(now.share),
-        "blocks": now.blocks,
-        "packets": now.packets,
-        "traffic_share": None if now.traffic_share is None else float(now.traffic_share),
-        "bytes": now.bytes,
-        "rate_pps": None if since is None else (now.packets - since.packets) / apart_s,
-        "rate_bps": None if since is None else (now.bytes - since.bytes) * 8 / apart_s,
-    }

@@ -35,7 +35,7 @@ from xenoovs.cli.options import (
     share,
     switch_options,
 )
-from xenoovs.cli.output import clear_terminal, echo, print_json
+from xenoovs.cli.output import echo, print_json, repeat
 from xenoovs.cli.reach import address_commands, reach, where_of
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
@@ -203,17 +203,18 @@ def verify_offload_command(
         findings = check_live_bridge(name, switch, sampler, is_listing=tree, is_naming_flows=name_flows)
         return int(_show_bridge(findings, output, shown))
 
-    while watch:
-        clear_terminal()
+    def watched() -> None:
         try:
             run()
         except SwitchError as error:
-            # With --watch the end of a restart is shown.
+            # The end of a restart is shown.
             if not error.retryable:
                 raise
             address_commands(error, config=config, db=db, lab=lab)
             echo(f"cannot check now; retrying: {error}", err=True)
-        time.sleep(INTERVAL_S)
+
+    if watch:
+        repeat(watched, INTERVAL_S)
     context.exit(run())
 
 

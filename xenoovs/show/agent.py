@@ -846,6 +846,12 @@ def parse_snapshot(document: object) -> Snapshot:
     return parse(Snapshot, document, "the status of an agent")
 
 
+def backend_rows(snapshot: Snapshot) -> Iterator[Row[BackendView]]:
+    """Yield all backends in the order of the config."""
+    for service in snapshot.services:
+        yield from (Row(backend, service, snapshot.now_s) for backend in service.backends)
+
+
 # The tables, by a moment of an agent.
 
 

@@ -27,7 +27,7 @@ class PathState(Enum):
     UNKNOWN = "unknown"
 
 
-_STYLES = {PathState.GOOD: "good", PathState.BAD: "warn", PathState.FAILED: "bad", PathState.UNKNOWN: "note"}
+PATH_STYLES = {PathState.GOOD: "good", PathState.BAD: "warn", PathState.FAILED: "bad", PathState.UNKNOWN: "note"}
 
 
 def _time(seconds: float | None) -> str:
@@ -53,7 +53,7 @@ class PathView:
         ),
         header="STATE",
         cell=lambda state: state.value,
-        style=lambda row: _STYLES[row.value.state],
+        style=lambda row: PATH_STYLES[row.value.state],
     )
     blocks_cell = Column(header="BLOCKS", of=lambda row: row.value.blocks, is_number=True)
     excess_s: float | None = column(

@@ -1,0 +1,116 @@
+"""Tables on a terminal: columns side by side, the least important ones left out where it is too narrow."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from xenoovs.display import printable
+from xenoovs.show.column import Column, Row
+
+STYLES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bold": {"bold": True},
+    "quiet": {"dim": True},
+    "good": {"fg": "green"},
+    "warn": {"fg": "yellow"},
+    "bad": {"fg": "red"},
+    "note": {"fg": "cyan"},
+}
+"""What `click.style` makes of the styles of columns and notices."""
+
+_MIN_TEXT_WIDTH = 24
+"""For the text of a last column, however narrow the terminal is."""
+_UNLIMITED = 1 << 30
+WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of text.
+
+    Attributes:
+        headers: Names of the columns.
+        rows: Cells of each row; they may carry colours (click.style).
+        right: Indices of the columns that are aligned to the right.
+        spare: Indices of the columns that can be left out, the least important one first.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[int] = ()
+    spare: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, columns: Iterable[Column], rows: Iterable[Row[Any]]) -> TextTable:
+        """Return the columns that terminals show. Text is filtered: it cannot drive the terminal."""
+        rows = list(rows)
+        shown = [each for each in columns if each.header and (each.only_if is None or any(map(each.only_if, rows)))]
+        droppable = sorted((each.keep, index) for index, each in enumerate(shown) if each.keep)
+        return cls(
+            [each.header for each in shown],
+            [[_cell(each, row) for each in shown] for row in rows],
+            [index for index, each in enumerate(shown) if each.is_number],
+            [index for _, index in droppable],
+        )
+
+    def lines(self, width: int | None) -> Iterator[str]:
+        """Yield the lines, the headers in bold, and below them what is left out.
+
+        Text in the last column is wrapped.
+
+        Args:
+            width: Of the terminal; None: every column, and one line a row.
+        """
+        shown, hidden = list(range(len(self.headers))), list[str]()
+        for column in self.spare:
+            if width is None or self._width(shown) <= width:
+                break
+            shown.remove(column)
+            hidden.append(self.headers[column])
+        for index, line in enumerate(self._lines(shown, width)):
+            yield click.style(line, bold=True) if index == 0 else line
+        if hidden:
+            yield f"(terminal too narrow for {', '.join(hidden)})"
+
+    def _widths(self, shown: Sequence[int]) -> list[int]:
+        return [max(len(click.unstyle(row[column])) for row in (self.headers, *self.rows)) for column in shown]
+
+    def _width(self, shown: Sequence[int]) -> int:
+        """The least: text in a last column can be wrapped."""
+        *others, last = self._widths(shown)
+        return sum(others) + (last if shown[-1] in self.right else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
+
+    def _lines(self, shown: Sequence[int], width: int | None) -> Iterator[str]:
+        widths = self._widths(shown)
+        indent = sum(widths[:-1]) + 2 * (len(shown) - 1)
+        room = _UNLIMITED if width is None or shown[-1] in self.right else max(_MIN_TEXT_WIDTH, width - indent)
+        for row in (self.headers, *self.rows):
+            *padded, last = [
+                _pad(row[column], size, right=column in self.right) for column, size in zip(shown, widths, strict=True)
+            ]
+            parts = _wrap(last.rstrip(), room)
+            yield "  ".join([*padded, parts[0]]).rstrip()
+            yield from (f"{' ' * indent}{part}" for part in parts[1:])
+
+
+def _cell(column: Column, row: Row[Any]) -> str:
+    text = printable(column.text(row))
+    style = {} if column.style is None else STYLES[column.style(row)]
+    return click.style(text, **style) if style else text
+
+
+def _pad(cell: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - len(click.unstyle(cell)))
+    return blanks + cell if right else cell + blanks
+
+
+def _wrap(cell: str, room: int) -> list[str]:
+    # A wrap would cut through colours; cells with colours are short.
+    if len(cell) <= room or "\x1b" in cell:
+        return [cell]
+    return textwrap.wrap(cell, room, **WHOLE_WORDS) or [cell]
