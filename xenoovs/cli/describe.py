@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,11 +22,13 @@ from xenoovs.cli.output import echo, print_json, print_text
 from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
+from xenoovs.show.agent import BackendView, BlockView, Event, Override, ServiceView, Snapshot, parse_snapshot
+from xenoovs.show.codec import parse, to_document
+from xenoovs.show.column import Row
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.model.balancer import Backend, Balancer
-    from xenoovs.show.agent import BackendView, BlockView, Event, Override, ServiceView, Snapshot
     from xenoovs.switch.management import ManagementSwitch
     from xenoovs.verify.commands import CommandTarget
 
@@ -152,11 +153,9 @@ def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
 
 
 def _from_agent(client: Client, request: dict[str, object]) -> Iterator[Described]:
-    from xenoovs.show.agent import Event, parse_snapshot
-
     snapshot = parse_snapshot(client.ask("status")["snapshot"])
     chosen = _chosen(_backends_of(snapshot), request)
-    events = [Event(**event) for event in client.ask("events")["events"]]
+    events = [parse(Event, event, "an event of an agent") for event in client.ask("events")["events"]]
     overrides = {(one.service, one.backend): one for one in snapshot.overrides}
     for service in snapshot.services:
         for backend in service.backends:
@@ -175,15 +174,10 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
 
 
 def _blocks(client: Client, service: str) -> Iterator[BlockView]:
-    from xenoovs.datapath.megaflow import Verdict
-    from xenoovs.show.agent import BlockView
-
     after: int | None = 0
     while after is not None:
         page = client.ask("blocks", query={"service": service, "after": after})
-        for block in page["blocks"]:
-            verdict = block.pop("verdict")
-            yield BlockView(**block, verdict=None if verdict is None else Verdict(verdict))
+        yield from (parse(BlockView, block, "a block of an agent") for block in page["blocks"])
         after = page["next"]
 
 
@@ -232,18 +226,13 @@ def _from_bridge(
 
 
 def _document(each: Described) -> dict[str, Any]:
-    from xenoovs.show.codec import to_json
-
-    def plain(value: object) -> Any:
-        return None if value is None else json.loads(to_json(value))
-
     return {
         "service": each.service.name,
         "vips": list(each.service.vips),
-        **plain(each.backend),
-        "override": plain(each.override),
-        "block_list": [plain(block) for block in each.blocks],
-        "events": [plain(event) for event in each.events],
+        **to_document(each.backend),
+        "override": None if each.override is None else to_document(each.override),
+        "block_list": [to_document(block) for block in each.blocks],
+        "events": [to_document(event) for event in each.events],
     }
 
 
@@ -254,14 +243,13 @@ def _show(each: Described) -> None:
 
 
 def _facts(each: Described) -> Iterator[tuple[str, str]]:
-    from xenoovs.agent.rows import BackendRow
-
-    backend, row = each.backend, BackendRow(each.service, each.backend, each.now_s, 0.0)
+    backend, row = each.backend, Row(each.backend, each.service, each.now_s)
+    state, last_probe = BackendView.state_cell.text(row), BackendView.probe_cell.text(row)
     yield "server", f"{backend.mac}, port {backend.egress}, address {backend.endpoint or '-'}"
     if each.now_s:
-        since = "" if backend.since_s is None else f" for {row.since}"
-        yield "state", f"{row.state}{since}{', without clients (ejected)' if backend.is_ejected else ''}"
-        yield "last probe", f"{row.probe}; came up or went down {counted(backend.transitions, 'time')}"
+        since = "" if backend.since_s is None else f" for {BackendView.since_cell.text(row)}"
+        yield "state", f"{state}{since}{', without clients (ejected)' if backend.is_ejected else ''}"
+        yield "last probe", f"{last_probe}; came up or went down {counted(backend.transitions, 'time')}"
     if backend.agent is not None:
         agent = backend.agent
         reply = f"{agent.state}, last reply {agent.reply!r}" if agent.reply else "no reply yet"
@@ -271,12 +259,15 @@ def _facts(each: Described) -> Iterator[tuple[str, str]]:
         until_s = each.override.until_s
         left = "" if until_s is None else f", {duration(until_s - each.now_s)} left"
         yield "override", f"{each.override.state} for {duration(each.now_s - each.override.since_s)}{left}"
-    yield "clients", f"{row.share}, target {row.target}"
+    yield "clients", f"{percent(backend.share)}, target {percent(backend.target_share)}"
     if backend.rate is not None:
         rate = backend.rate
-        yield "traffic", f"{quantity(rate.pps)} packets/s, {quantity(rate.bps)} bits/s, {row.in_hw} in hardware"
+        yield (
+            "traffic",
+            f"{quantity(rate.pps)} packets/s, {quantity(rate.bps)} bits/s, {percent(backend.hw_share)} in hardware",
+        )
     if each.now_s:
-        yield "changes", f"{backend.changes}; last: {row.last_change}"
+        yield "changes", f"{backend.changes}; last: {BackendView.last_change_cell.text(row)}"
     yield from _block_facts(each)
     for event in each.events:
         yield "event", f"{duration(each.now_s - event.time_s)} ago: {event.text} {_shown(event)}".rstrip()
