@@ -101,8 +101,80 @@ def test_a_store_older_than_its_dpus_is_a_failure_and_no_command_says_that_they_
     blocks = [dpu.blocks() for dpu in store.dpus]
     older = {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 1}}
     transact(files_of(store.directory, StoreDatabase.FLEET), StoreDatabase.FLEET, older)
-    eventually(lambda: store.fleet("status").out.count("older than that in use") == 2, "both refuse it")
+    eventually(lambda: store.fleet("status").out.count("this DPU is ahead of the store") == 2, "both refuse it")
+    assert {each["state"] for each in status(store)["dpus"]} == {"ahead"}
+    assert store.fleet("status").status == 2
     said = store.fleet("drain", "dns", "fips2", "--timeout", "1s")
     assert (said.status, "applied by 0 of 2 DPUs" in said.out) == (2, True)
-    assert "the store's generation" in said.err
+    assert "ahead of the store" in said.err
     assert [dpu.blocks() for dpu in store.dpus] == blocks
+
+
+def remade(store: FleetServers) -> None:
+    """All servers and their files are lost, and new ones are there."""
+    store.stop()
+    rmtree(store.directory)
+    store.create(MEMBER)
+    store.start()
+
+
+def test_bug_a_new_store_with_the_number_of_the_old_one_and_another_config_was_applied_without_a_flow(
+    store: FleetServers, tmp_path: Path
+) -> None:
+    """The agents knew a view by its number alone: two DPUs sent one client to two backends, and all was well."""
+    config, old = tmp_path / "other.yaml", status(store)["generation"]
+    before = [dpu.blocks() for dpu in store.dpus]
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 90") + WEB)
+    remade(store)
+    for dpu in store.dpus:
+        assert store.fleet("add-dpu", dpu.name).status == 0
+    assert store.fleet("apply", config, "--now", "--yes").status == 0
+    while (new := status(store)["generation"]) < old:
+        assert store.fleet("set-dpu", "dpu1", "--rack", f"r{new}").status == 0
+    eventually(store.is_well, "the config of the new store")
+    assert status(store)["generation"] == old
+    after = [dpu.blocks() for dpu in store.dpus]
+    assert after[0] == after[1]
+    assert after != before
+
+
+def test_bug_a_second_restore_of_one_export_had_the_generation_of_the_first(
+    store: FleetServers, tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.json"
+    assert store.fleet("export", file).status == 0
+    generations = []
+    for backend in ("fips2", "fips3"):
+        remade(store)
+        # No DPU has reported by then, or only some have.
+        assert store.fleet("restore", file, "--yes").status == 0
+        generations.append(status(store)["generation"])
+        assert store.fleet("drain", "dns", backend).status == 0
+        eventually(store.is_well, f"the drain of {backend}")
+    assert generations[1] > generations[0]
+    assert store.dpus[0].blocks() == store.dpus[1].blocks()
+    assert {each["backend"] for each in status(store)["overrides"]} == {"fips3"}
+    said = store.fleet("diff")
+    assert (said.status, "no service differs" in said.out) == (0, True)
+
+
+def test_a_new_store_with_fewer_changes_is_of_another_store_and_diff_shows_what_it_says(
+    store: FleetServers, tmp_path: Path
+) -> None:
+    """An agent compares its bridge with what the store has now, also if it does not take that."""
+    config = tmp_path / "other.yaml"
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 90") + WEB)
+    for number in range(5):
+        assert store.fleet("set-dpu", "dpu1", "--rack", f"r{number}").status == 0
+    eventually(store.is_well, "the newest generation")
+    before = [dpu.blocks() for dpu in store.dpus]
+    remade(store)
+    for dpu in store.dpus:
+        assert store.fleet("add-dpu", dpu.name).status == 0
+    said = store.fleet("apply", config, "--now", "--yes", "--timeout", "1s")
+    assert (said.status, "applied by 0 of 2 DPUs" in said.out) == (2, True)
+    eventually(lambda: {each["state"] for each in status(store)["dpus"]} == {"other_store"}, "both name it")
+    eventually(lambda: store.fleet("status").out.count("the store is another one than before") == 2, "the reason")
+    eventually(lambda: store.fleet("diff").out.count("other blocks") == 2, "both compare")
+    assert store.fleet("diff").status == 2
+    assert [dpu.blocks() for dpu in store.dpus] == before

@@ -97,7 +97,7 @@ def fleets(draw: st.DrawFn) -> FleetView:
 def test_an_export_is_read_as_what_was_exported_and_each_dpu_has_what_it_had(view: FleetView) -> None:
     found = parse_export(export_text(view).encode(), file="fleet.json")
     assert found == replace(view, ack=0)
-    after = committed(EMPTY, restoring(EMPTY, found, {}))
+    after = committed(EMPTY, restoring(EMPTY, found, {}, now_ms=0))
     for name in (*view.dpus, "unknown"):
         had, has = view.of_dpu(name).services, after.of_dpu(name).services
         assert [(each.config, each.active) for each in has.values()] == [
@@ -138,7 +138,7 @@ def test_any_text_is_restored_or_is_refused(data: st.DataObject) -> None:
         place[key] = data.draw(JSON)
         made = json.dumps(document).encode()
     try:
-        changes = restoring(EMPTY, parse_export(made, file="fleet.json"), {})
+        changes = restoring(EMPTY, parse_export(made, file="fleet.json"), {}, now_ms=0)
     except (ExportMalformed, FleetRefused):
         return
     # What is restored can be decided about, or its config is refused.

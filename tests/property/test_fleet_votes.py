@@ -176,10 +176,10 @@ def test_a_silent_witness_is_replaced_and_a_new_one_votes_once_it_has_probed(
     if all(not each.rack for each in dpus.values()):
         assert len(watch.witnesses & fit) == min(panel.size, len(fit))
     if watch.witnesses != view.watches[TARGET].witnesses:
-        assert not votes_on(watch, statuses, fit).up
+        assert not votes_on(after, watch, statuses, fit).up
         # All report what they vote on the new generation.
         newer = reports(after, silent=silent)
-        assert votes_on(watch, newer, fit).up == watch.witnesses & fit
+        assert votes_on(after, watch, newer, fit).up == watch.witnesses & fit
 
 
 def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
@@ -187,7 +187,7 @@ def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
     statuses = reports(view, down=view.dpus, silent=["d1", "d2", "d3"])
     assert next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True) == {}
-    assert votes_on(view.watches[TARGET], statuses, {"d0", "d4"}).result is VoteResult.NO_QUORUM
+    assert votes_on(view, view.watches[TARGET], statuses, {"d0", "d4"}).result is VoteResult.NO_QUORUM
 
 
 @pytest.mark.parametrize(
@@ -227,3 +227,14 @@ def test_a_target_that_is_gone_loses_its_row_and_what_is_out_does_not_vote() -> 
     assert next_watches(view, {}, {}, now_ms=NOW_MS, may_choose=False) == {TARGET: None}
     out = replace(view, dpus={**view.dpus, "d0": replace(view.dpus["d0"], is_out=True)})
     assert fit_dpus(out, reports(view), now_ms=NOW_MS) == {"d1", "d2"}
+
+
+def test_bug_a_witness_of_another_history_voted_up_although_it_did_not_probe() -> None:
+    """Its generation is larger than that which chose it, so it counted as one that has probed since."""
+    view = watched({f"d{number}": dpu(f"d{number}") for number in range(3)})
+    watch = view.watches[TARGET]
+    statuses = {name: replace(each, voted=view.generation + 1) for name, each in reports(view).items()}
+    assert votes_on(view, watch, statuses, view.dpus).silent == watch.witnesses
+    other = replace(view, store_id="new")
+    statuses = {name: replace(each, store="old") for name, each in reports(view).items()}
+    assert votes_on(other, watch, statuses, view.dpus).silent == watch.witnesses

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from xenoovs.decision.decision import Blocks
 from xenoovs.partition.block import MAX_WIDTH, Block
-from xenoovs.store.rows import SERVICES, StoredRow, operations
-from xenoovs.store.view import Changes, StoredService, blocks_from_map, blocks_to_map
+from xenoovs.store.rows import SERVICES, StoredRow, fleet_view, operations
+from xenoovs.store.view import Changes, FleetView, StoredService, blocks_from_map, blocks_to_map
 
 _BLOCK = st.integers(0, MAX_WIDTH).flatmap(
     lambda depth: st.builds(Block, st.integers(0, (1 << depth) - 1), st.just(depth))
@@ -76,8 +76,9 @@ def test_operations_turn_one_service_into_the_other_and_name_only_blocks_that_di
     old: StoredService, new: StoredService
 ) -> None:
     rows = {SERVICES.name: {"dns": StoredRow("7", old)}}
-    wait, fleet, *made = operations("f", 8, Changes({"dns": new}), rows, commit_id="c")
-    assert (wait["op"], wait["timeout"], wait["rows"]) == ("wait", 0, [{"generation": 8}])
+    view = FleetView("test", 1, 8, 0, 0, store_id="f", commit_id="b")
+    wait, fleet, *made = operations(view, Changes({"dns": new}), rows, commit_id="c")
+    assert (wait["op"], wait["timeout"], wait["rows"]) == ("wait", 0, [{"generation": 8, "commit_id": "b"}])
     assert fleet["row"] == {"generation": 9, "commit_id": "c"}
     row = dict(SERVICES.row(old))
     for operation in made:
@@ -90,3 +91,16 @@ def test_operations_turn_one_service_into_the_other_and_name_only_blocks_that_di
     expected = old if old == new else replace(new, generation=9)
     assert SERVICES.value(row) == expected
     assert bool(made) == (old != new)
+
+
+@given(_SERVICE, _SERVICE)
+def test_views_of_one_number_have_one_content_exactly_if_their_services_are_the_same(
+    one: StoredService, other: StoredService
+) -> None:
+    row = {"name": "fleet", "format": 1, "generation": 8, "commit_id": "c", "intent": 0, "ack": 0, "wave": 0}
+    row |= {"switch_at_ms": 0, "removed": frozenset()}
+    views = [
+        fleet_view(row, {SERVICES.name: {"dns": SERVICES.value(SERVICES.row(each))}}, store_id="f")
+        for each in (one, other)
+    ]
+    assert (views[0].commit == views[1].commit) == (replace(one, generation=0) == replace(other, generation=0))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs import __version__
 from xenoovs.agent.clock import clock_error_us
+from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_checks import FleetWatches
 from xenoovs.agent.fleet_config import FleetConfig
@@ -20,7 +21,8 @@ from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
-from xenoovs.errors import ParseError, RequestRefused, SwitchError, first_names
+from xenoovs.decision.decision import ServiceDecision
+from xenoovs.errors import RequestRefused, XenoovsError, first_names
 from xenoovs.fleet.services import digest
 from xenoovs.model.balancer import service_ids
 from xenoovs.show.agent import FleetMembership
@@ -69,7 +71,8 @@ class FleetMember:
         self._is_lost = self._is_refused = False
         self._woken = asyncio.Event()
         self._verdicts = VerdictReports()
-        self._drift_s, self._drift_generation = 0.0, -1
+        self._drift_s = 0.0
+        self._compared: tuple[ConfigVersion, FleetView | None] | None = None
         agent.fleet, agent.check_override = self.membership, self._refuse_override
         self._voter = FleetVoter()
         self._watched: FleetView | None = None
@@ -110,7 +113,7 @@ class FleetMember:
             self._states.dpus = len(view.dpus)
         if view.generation < self._generation:
             if self._older is None:
-                warn("the store is older than what is in use, which stays", generation=view.generation)
+                warn("the view of the store is not taken; what is in use stays", reason=self._refusal_of(view))
                 self._older_since_s = time.monotonic()
                 asyncio.get_running_loop().call_later(_OLDER_S, self._woken.set)
             self._older = view
@@ -124,7 +127,7 @@ class FleetMember:
         connection = self._store.connection
         problem = connection.problem if connection.is_connected else connection.reason
         if self._older is not None and connection.is_connected:
-            problem = f"its {self._refusal_of(self._older)}"
+            problem = self._refusal_of(self._older)
         lost_since_s = None if connection.is_connected else connection.since_s
         report_problem = ""
         if self._states is not None:
@@ -134,9 +137,12 @@ class FleetMember:
         return FleetMembership(self._name, self._generation, newest, lost_since_s, problem, report_problem)
 
     def _refusal_of(self, older: FleetView) -> str:
+        view = self._config.good.view
+        is_other = view is not None and "" != view.store_id != older.store_id
+        who = "the store is another one than before" if is_other else "this DPU is ahead of the store"
         return (
-            f"generation {older.generation} is older than that in use; if a backup was restored, remove "
-            f"{self._cache.path} and restart the agent"
+            f"{who}: its generation {older.generation} is older than {self._generation}, which is in use; if it is to "
+            f"be used, remove {self._cache.path} and restart the agent"
         )
 
     @property
@@ -145,7 +151,7 @@ class FleetMember:
         is_settled = time.monotonic() - self._older_since_s >= _OLDER_S
         if self._older is None or not is_settled or not self._store.connection.is_connected:
             return ""
-        return f"the store's {self._refusal_of(self._older)}"
+        return self._refusal_of(self._older)
 
     @property
     def _generation(self) -> int:
@@ -276,10 +282,12 @@ class FleetMember:
         ]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = self._is_right
-        generation = self._generation if is_right else before.applied
+        generation, view = self._generation if is_right else before.applied, self._config.good.view
         status = replace(
             before,
             applied=generation,
+            store=view.store_id if view is not None and is_right else before.store,
+            commit=view.commit if view is not None and is_right else before.commit,
             applied_ms=now_ms if generation != before.applied else before.applied_ms,
             error=error,
             drift=drift,
@@ -301,37 +309,38 @@ class FleetMember:
         return not (report.last_error or report.problems or report.held) and report.last_round_s is not None
 
     async def _drift(self, agent: Agent) -> dict[str, str]:
-        """Return the digests of services whose flows differ from the store.
+        """Return the digests of services whose flows differ from what the store has now.
 
-        A round compares the flows of the bridge with what it decided. So after a new generation its decision counts,
-        and the flows themselves are read with each periodic report, and while something differs: with 16,000 flows
-        this takes more than a second.
+        A round compares the flows of the bridge with what it decided. So after a new view its decision counts, and the
+        flows themselves are read with each periodic report, and while something differs: with 16,000 flows this takes
+        more than a second. A view that is not taken counts too.
         """
-        good, report, now_s = self._config.good, agent.report, time.monotonic()
+        good, older, report, now_s = self._config.good, self._older, agent.report, time.monotonic()
         before = dict(self._status.drift)
         if report.last_round_s is None and not (report.last_error or report.held):
             # The first round compares them, and begins at once.
             return before
         # The first round has compared them too.
-        is_first = self._drift_generation < 0
+        is_first = self._compared is None
         is_quiet = not (before or report.held) and (is_first or bool(self._status.seen_ms))
-        if self._drift_generation == self._generation and (
-            is_quiet or (before and report.held and now_s < self._drift_s)
-        ):
+        is_compared = self._compared is not None and self._compared[0] is good and self._compared[1] is older
+        if is_compared and (is_quiet or (before and report.held and now_s < self._drift_s)):
             return before
         decision = agent.engine.decided if is_quiet and self._is_right else None
-        if decision is None:
-            try:
+        try:
+            if decision is None:
                 decision = (await asyncio.to_thread(agent.engine.decision, good.balancer))[0]
-            except (SwitchError, ParseError):
-                # The round that fails for the same reason is reported.
-                return before
-        self._drift_s, self._drift_generation = now_s + _READ_BACK_S, self._generation
+            stored = good.stored if older is None else await asyncio.to_thread(self._config.stored_in, older)
+        except XenoovsError:
+            # The round that fails for the same reason is reported, and so is a view that is not taken.
+            return before
+        self._drift_s, self._compared = now_s + _READ_BACK_S, (good, older)
         ids, decided = service_ids(service.claim for service in good.balancer.services), dict(decision.services)
         found = {service.name: decided.get(ids[service.claim]) for service in good.balancer.services}
-        digests = {
-            name: "" if each is None else digest(name, each)
-            for name, each in found.items()
-            if each != good.stored[name]
-        }
-        return {name: read for name, read in digests.items() if read != digest(name, good.stored[name])}
+        differing = [name for name in found.keys() | stored.keys() if found.get(name) != stored.get(name)]
+        digests = {name: (_digest(name, found.get(name)), _digest(name, stored.get(name))) for name in differing}
+        return {name: read for name, (read, wanted) in digests.items() if read != wanted}
+
+
+def _digest(name: str, decision: ServiceDecision | None) -> str:
+    return "" if decision is None else digest(name, decision)

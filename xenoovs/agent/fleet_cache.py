@@ -15,6 +15,7 @@ from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
 """A thousand services of 16 blocks are 1.5 MB."""
+_FACTS, _IDENTITY = ("name", "generation", "intent"), ("store_id", "commit_id", "content")
 
 
 class FleetCache:
@@ -51,7 +52,7 @@ class FleetCache:
 
 
 def _document(view: FleetView, services: Iterable[str], watches: Iterable[str]) -> str:
-    facts = {"format": FORMAT, "name": view.name, "generation": view.generation, "intent": view.intent}
+    facts = {"format": FORMAT, **{name: getattr(view, name) for name in (*_FACTS, *_IDENTITY)}}
     dpus = [{**DPUS.row(each), "groups": sorted(each.groups)} for each in view.dpus.values()]
     lists = f'"dpus":{_json(dpus)},"services":[{",".join(services)}],"watches":[{",".join(watches)}]'
     return f"{_json(facts)[:-1]},{lists}}}"
@@ -76,7 +77,6 @@ def _parse(document: dict[str, object]) -> FleetView:
     services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
     dpus = {each["name"]: DPUS.value(each) for each in document["dpus"]}  # type: ignore[attr-defined]
     watches = {each["target"]: WATCHES.value(each) for each in document.get("watches", ())}  # type: ignore[attr-defined]
-    generation, intent = int(str(document["generation"])), int(str(document["intent"]))
-    return FleetView(
-        str(document["name"]), FORMAT, generation, intent, 0, services=services, dpus=dpus, watches=watches
-    )
+    # Files of earlier versions do not have the identity.
+    facts = {name: document[name] for name in _FACTS} | {name: str(document.get(name, "")) for name in _IDENTITY}
+    return FleetView(**facts, format=FORMAT, ack=0, services=services, dpus=dpus, watches=watches)  # type: ignore[arg-type]

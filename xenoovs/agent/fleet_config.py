@@ -11,6 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
+from xenoovs.config.include import ConfigSources
+from xenoovs.decision.decision import Stored
 from xenoovs.fleet.services import ViewReader
 from xenoovs.fleet.switch_time import seconds_to_wait
 from xenoovs.store.view import FleetView
@@ -51,8 +53,18 @@ class FleetConfig(ConfigFile):
     @property
     def _digest(self) -> str:
         view = self._used
-        rows = "".join(f"{name} {view.services[name].generation}\n" for name in sorted(view.services))
-        return sha256(f"{self._sources.digest}\n{view.generation}\n{rows}".encode()).hexdigest()[:DIGEST_DIGITS]
+        identity = f"{self._sources.digest}\n{view.generation} {view.store_id} {view.commit}"
+        return sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
+
+    def stored_in(self, view: FleetView) -> Stored:
+        """Return what a view has for this DPU, also one that is not taken.
+
+        Raises:
+            ConfigError, ConfigUnreadable, StoredServiceUnusable.
+        """
+        sources = ConfigSources(self.path)
+        services = view.of_dpu(self._dpu).services.values()
+        return ViewReader().read(services, sources.read(self.path), file=str(self.path), sources=sources)[1]
 
     def _read(self) -> ConfigVersion:
         self._taken = self._newest_view

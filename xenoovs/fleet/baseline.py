@@ -56,7 +56,10 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
     lost, found = dict[str, str](), statuses or {}
     for target, (service, backend) in _needed(view, intent):
         # A new target may begin as down, before the first votes.
-        if target in down and (votes := votes_on(view.watches[target], found, found.keys())).result is VoteResult.DOWN:
+        if target not in down:
+            continue
+        votes = votes_on(view, view.watches[target], found, found.keys())
+        if votes.result is VoteResult.DOWN:
             lost[target] = f"{service}/{backend} ({target}) is down since the roll-out began: {votes.text}"
     return lost
 

@@ -13,7 +13,7 @@ from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.waves import uncompared, waits_for
-from xenoovs.store.view import Dpu, DpuStatus, FleetView
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
 
 SILENT_S = 180.0
 """Three reports that did not come."""
@@ -22,8 +22,10 @@ SILENT_S = 180.0
 class DpuState(Enum):
     """How a DPU stands to the newest generation."""
 
-    APPLIED = "applied"
-    BEHIND = "behind"
+    APPLIED = Standing.APPLIED.value
+    BEHIND = Standing.BEHIND.value
+    AHEAD = Standing.AHEAD.value
+    OTHER_STORE = Standing.OTHER_STORE.value
     FAILED = "failed"
     DRIFTED = "drifted"
     SILENT = "silent"
@@ -32,6 +34,8 @@ class DpuState(Enum):
 
 
 WORST_FIRST = (
+    DpuState.OTHER_STORE,
+    DpuState.AHEAD,
     DpuState.FAILED,
     DpuState.DRIFTED,
     DpuState.SILENT,
@@ -143,11 +147,12 @@ def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float |
     # A report of the future would hide for as long that no other one came.
     if abs(seen_s) > SILENT_S:
         return DpuState.SILENT
+    now = DpuState(standing(view, status).value)
+    if now in (DpuState.AHEAD, DpuState.OTHER_STORE):
+        return now
     if status.error:
         return DpuState.FAILED
-    if status.drift:
-        return DpuState.DRIFTED
-    return DpuState.APPLIED if status.applied >= view.generation else DpuState.BEHIND
+    return DpuState.DRIFTED if status.drift else now
 
 
 def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:

@@ -15,15 +15,17 @@ GENERATION_STEP = 1_000_000
 second this is enough for 11 days."""
 
 
-def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus]) -> Changes:
+def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> Changes:
     """Return the changes that restore a fleet: its services with their blocks, DPUs, overrides and configs.
 
-    The new generation is above that of the export and all that DPUs report.
+    The new generation is above that of the export and all that DPUs report. It is the time in milliseconds, so each
+    restore of one export has a larger one, also when no DPU has reported by then.
 
     Args:
         view: Of the store, without a config.
         exported: What was exported.
         statuses: What DPUs have reported to the store by now.
+        now_ms: The time, since 1970.
 
     Raises:
         FleetRefused: The store has a config, or the export has services or a config that cannot be used.
@@ -43,7 +45,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     except XenoovsError as problem:
         raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
     # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.
-    limit = exported.generation + 1000 * GENERATION_STEP
+    limit = max(exported.generation, now_ms) + 1000 * GENERATION_STEP
     reported = max((each.applied for each in statuses.values() if each.applied <= limit), default=0)
     return Changes(
         services=exported.services,
@@ -52,7 +54,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
         watches=exported.watches,
         intents=intents,
         intent=exported.intent,
-        generation=max(view.generation, exported.generation, reported) + GENERATION_STEP,
+        generation=max(max(view.generation, exported.generation, reported) + GENERATION_STEP, now_ms),
     )
 
 

@@ -67,7 +67,7 @@ def target_rows(
         return []
     fit = fit_dpus(view, statuses, now_ms=int(now_s * 1000))
     named = _targets(view, (memory or FleetMemory()).in_use)
-    rows = [_row(watch, votes_on(watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
+    rows = [_row(watch, votes_on(view, watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
     order = list(TargetState)
     return sorted(rows, key=lambda row: (order.index(row.state), row.target))
 

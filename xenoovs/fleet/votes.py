@@ -19,7 +19,7 @@ from xenoovs.errors import counted
 from xenoovs.fleet.services import ResultMemory
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.next_hop import mac_of
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
 WITNESSES = 5
 """Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
@@ -250,12 +250,21 @@ class Votes:
         return VoteResult.UP if len(self.up) >= least else VoteResult.NO_QUORUM
 
 
-def votes_on(watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
-    """Return the votes on a target. A witness has voted once it has reported on the generation that chose it."""
+def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
+    """Return the votes on a target.
+
+    A witness has voted once it has reported on the generation that chose it, of this store: one that follows another
+    history does not know that it is a witness.
+    """
     down, up = set[str](), set[str]()
     for name in watch.witnesses:
         status = statuses.get(name)
-        if status is not None and name in fit and status.voted >= watch.generation:
+        if (
+            status is not None
+            and name in fit
+            and watch.generation <= status.voted <= view.generation
+            and standing(view, status) is not Standing.OTHER_STORE
+        ):
             (down if watch.target in status.down else up).add(name)
     return Votes(frozenset(down), frozenset(up), watch.witnesses - down - up)
 
@@ -357,7 +366,7 @@ def next_watches(
             continue
         new = old
         if old.is_down or target in reported_down:
-            result = votes_on(old, statuses or {}, fit).result
+            result = votes_on(view, old, statuses or {}, fit).result
             if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
         if (

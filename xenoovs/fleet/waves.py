@@ -11,7 +11,7 @@ from xenoovs.errors import counted, first_names
 from xenoovs.fleet.baseline import is_unfit, lost_targets
 from xenoovs.fleet.change import completion, next_wave, refusal, rolling_intent
 from xenoovs.fleet.hardware import hw_problem
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, lacks
 
 CANARY, _SECOND_WAVE = 1, 2
 LAST_WAVE = 3
@@ -98,8 +98,8 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
             found[name] = (f"its bridge has other blocks of {first_names(sorted(status.drift), most=3)}", True)
         elif is_unfit(dpu, statuses):
             found[name] = ("has become unfit: it is cut off from most backends, or its bridge is not right", True)
-        elif status.applied < view.ack:
-            found[name] = (f"has generation {status.applied}", False)
+        elif lack := lacks(view, status, least=view.ack):
+            found[name] = (lack, False)
         elif problem := hw_problem(before.get(name), status, ack=view.ack):
             found[name] = problem
     return found

@@ -379,7 +379,6 @@ class StoreClient(_Reading):
         super().__init__(remotes, on_change, tls, source, (*VIEW_TABLES, INTENTS) if with_intents else VIEW_TABLES)
         self._can_commit = with_intents
         self._view: FleetView | None = None
-        self._fleet_uuid = ""
         self._attempts = deque[_Attempt]()
 
     def view(self) -> FleetView | None:
@@ -438,11 +437,11 @@ class StoreClient(_Reading):
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
         found = next(((table, uuid) for table, uuid in replica.uuids() if table == FLEET), None)
         row = None if found is None else replica.row(*found)
-        view = fleet_view(row, values)
+        view = fleet_view(row, values, store_id="" if found is None else str(found[1]))
         if not self._can_commit:
             replica.session.dpus = len(view.dpus)
         with self._changed:
-            self._view, self._fleet_uuid = view, "" if found is None else str(found[1])
+            self._view = view
 
     def _advance(self, replica: Replica) -> float | None:
         while self._attempts:
@@ -483,12 +482,12 @@ class StoreClient(_Reading):
         if replica.is_current and self._problem is not None and not attempt.sent_on:
             raise self._problem
         is_ready = generation == expected and replica.is_current and self._problem is None
-        if is_ready and attempt.transaction is None and not attempt.is_refused:
-            self._send(replica, attempt)
+        if view is not None and is_ready and attempt.transaction is None and not attempt.is_refused:
+            self._send(replica, attempt, view)
         return None
 
-    def _send(self, replica: Replica, attempt: _Attempt) -> None:
-        made = operations(self._fleet_uuid, attempt.expected, attempt.changes, self._rows, commit_id=attempt.commit_id)
+    def _send(self, replica: Replica, attempt: _Attempt, view: FleetView) -> None:
+        made = operations(view, attempt.changes, self._rows, commit_id=attempt.commit_id)
         comment = atom(attempt.comment)
         transaction = Transaction(replica)
         if comment:

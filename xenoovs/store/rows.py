@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
@@ -182,6 +183,13 @@ def _weight(text: str) -> Fraction:
     return Fraction(text)
 
 
+_CONTENT_DIGITS = 16
+
+
+def _hash(value: object) -> str:
+    return sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()[:_CONTENT_DIGITS]
+
+
 def _service(row: _RowReader) -> StoredService:
     active = row.parsed("blocks", blocks_from_map)
     return StoredService(
@@ -192,6 +200,12 @@ def _service(row: _RowReader) -> StoredService:
         row["generation"],
         active=active,
         home=row.parsed("planned", blocks_from_map).over(active),
+        content=_hash(
+            [
+                *(row["name"], row["claim"], row["config"], sorted(row["groups"])),
+                *(sorted(row[column].items()) for column in ("blocks", _PLANNED)),
+            ]
+        ),
     )
 
 
@@ -228,7 +242,7 @@ _INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "at_ms
 _DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
-    *("sampled", "down", "voted", "is_fit", "clock_us"),
+    *("sampled", "down", "voted", "is_fit", "clock_us", "store", "commit"),
 )
 _WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
 
@@ -289,9 +303,9 @@ STATUSES: StoreTable[DpuStatus] = StoreTable(
 )
 
 FLEET = "Fleet"
-_FLEET_COLUMNS = ("name", "format", "generation", "intent", "ack", "wave", "switch_at_ms", "removed")
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
+_FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "wave", "switch_at_ms", "removed")
 
 VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES, WATCHES)
 
@@ -300,12 +314,15 @@ def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
     """Return the tables and columns of the database of the fleet that a client asks for."""
     columns = {FLEET: _FLEET_COLUMNS, **{table.name: table.columns for table in VIEW_TABLES}}
     if with_intents:
-        columns |= {FLEET: (*_FLEET_COLUMNS, COMMIT_ID), INTENTS.name: INTENTS.columns}
+        columns[INTENTS.name] = INTENTS.columns
     return columns
 
 
-def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> FleetView:
+def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, store_id: str) -> FleetView:
     """Return the view of a row of `Fleet`, and of the values of other tables by name of the table and key.
+
+    Args:
+        store_id: The UUID of the row.
 
     Raises:
         StoreMalformed: There is no row.
@@ -316,11 +333,14 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]]) -> Fl
         raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
     if fleet["format"] > FORMAT:
         raise StoreNewer(table=FLEET, row=fleet["name"], column="format", value=str(fleet["format"]))
+    services, staged = values.get(SERVICES.name, {}), values.get(STAGED.name, {})
     return FleetView(
         **{column: fleet[column] for column in _FLEET_COLUMNS if column != "removed"},
+        store_id=store_id,
+        content=_hash([sorted(each.content for each in rows.values()) for rows in (services, staged)]),
         removed=frozenset(fleet["removed"]),
-        services=values.get(SERVICES.name, {}),
-        staged=values.get(STAGED.name, {}),
+        services=services,
+        staged=staged,
         dpus=values.get(DPUS.name, {}),
         overrides=values.get(OVERRIDES.name, {}),
         watches=values.get(WATCHES.name, {}),
@@ -340,20 +360,20 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 """The rows of each table by their keys."""
 
 
-def operations(fleet_uuid: str, expected: int, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
+def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
     """Return the operations that make `changes` and the next generation, or fail as a whole.
 
-    The first is a `wait` with a time-out of 0: it fails if the generation is another than `expected`.
+    The first is a `wait` with a time-out of 0: it fails if the store has another generation, or another commit.
 
     Args:
-        fleet_uuid: Of the row of `Fleet`.
-        rows: Of generation `expected`.
+        view: What the changes were computed from.
+        rows: Of the view.
         commit_id: A random number.
     """
-    generation = changes.generation or expected + 1
-    where = _where(fleet_uuid)
-    wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where}
-    wait |= {"columns": ["generation"], "until": "==", "rows": [{"generation": expected}]}
+    generation = changes.generation or view.generation + 1
+    where = _where(view.store_id)
+    wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where, "until": "=="}
+    wait |= {"columns": ["generation", COMMIT_ID], "rows": [{"generation": view.generation, COMMIT_ID: view.commit_id}]}
     fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
     if changes.intent is not None:
         fleet["intent"] = changes.intent

@@ -71,6 +71,7 @@ class StoredService:
         generation: The generation that changed it last.
         active: The blocks in use now.
         home: The blocks that the weights give.
+        content: A hash of all of its row but the generation; empty: it was not read from a row.
     """
 
     name: str
@@ -80,6 +81,7 @@ class StoredService:
     generation: int
     active: Blocks
     home: Blocks
+    content: str = field(default="", compare=False)
 
     def is_for(self, groups: frozenset[str]) -> bool:
         """Return whether a DPU in these groups serves it."""
@@ -201,7 +203,11 @@ class FleetView:
 
     Attributes:
         format: The form of rows that a reader must know.
-        generation: Counts the changes; each adds 1.
+        generation: Counts the changes; each adds 1. It orders the views of one store, and identifies none: a store that
+            is created anew, or whose files are of a backup, reaches the same number with other rows.
+        store_id: Id of the store: the UUID of its row of `Fleet`, which relays pass on too.
+        commit_id: A random number of the transaction that made the view.
+        content: A hash of its services.
         intent: The number of the current intent; 0: none yet.
         ack: The generation that the DPUs of a wave are waited for.
         wave: DPUs of this wave and of earlier ones have the services of the roll-out; 0: there is none.
@@ -229,6 +235,14 @@ class FleetView:
     overrides: Mapping[BackendName, FleetOverride] = field(default_factory=dict)
     watches: Mapping[str, Watch] = field(default_factory=dict)
     intents: Mapping[int, Intent] = field(default_factory=dict)
+    store_id: str = ""
+    commit_id: str = ""
+    content: str = ""
+
+    @property
+    def commit(self) -> str:
+        """What identifies the view within its store, as a DPU reports it."""
+        return f"{self.commit_id}/{self.content}"
 
     @property
     def rolled_out(self) -> FleetView:
@@ -306,6 +320,8 @@ class DpuStatus:
         format: The newest form of rows that it reads.
         seen_ms: When it reported, in milliseconds since 1970 on its clock.
         applied: The generation that its bridge has.
+        store: The `FleetView.store_id` of what its bridge has; empty: not known, as of an earlier version.
+        commit: The `FleetView.commit` of it, likewise.
         applied_ms: When that was so first.
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
@@ -334,6 +350,8 @@ class DpuStatus:
     voted: int = 0
     is_fit: bool = True
     clock_us: int = -1
+    store: str = ""
+    commit: str = ""
 
     @property
     def bounded(self) -> DpuStatus:
@@ -344,6 +362,8 @@ class DpuStatus:
         return replace(
             self,
             version=self.version[:MAX_NAME],
+            store=self.store[:MAX_NAME],
+            commit=self.commit[:MAX_NAME],
             error=self.error[:MAX_ERROR],
             drift=dict(islice(((name, self.drift[name][:MAX_NAME]) for name in _names(self.drift)), MAX_DRIFT)),
             verdicts=dict(islice(((name, self.verdicts[name]) for name in _names(self.verdicts)), MAX_VERDICTS)),
@@ -359,3 +379,39 @@ MAX_DRIFT, MAX_VERDICTS, MAX_DOWN = 1000, 32, 16_384
 
 def _names(names: Iterable[str]) -> Iterator[str]:
     return (name for name in sorted(names) if len(name) <= MAX_NAME)
+
+
+class Standing(Enum):
+    """How what a DPU has compares with what the store has."""
+
+    APPLIED = "applied"
+    BEHIND = "behind"
+    AHEAD = "ahead of the store"
+    OTHER_STORE = "of another store"
+
+
+def standing(view: FleetView, status: DpuStatus) -> Standing:
+    """Return how what a DPU reports compares with a view. The number alone decides for agents of earlier versions."""
+    if status.store and view.store_id and status.store != view.store_id:
+        return Standing.OTHER_STORE
+    if status.applied > view.generation:
+        return Standing.AHEAD
+    is_same = status.applied == view.generation and status.commit in ("", view.commit)
+    return Standing.APPLIED if is_same else Standing.BEHIND
+
+
+def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
+    """Return in words why a DPU does not have what the store has; an empty text: it has.
+
+    Args:
+        least: A generation that is enough, of the store as it is; None: only the newest one is.
+    """
+    now = standing(view, status)
+    if now is Standing.APPLIED or (
+        now is Standing.BEHIND and least is not None and least <= status.applied < view.generation
+    ):
+        return ""
+    if now is Standing.BEHIND:
+        is_same = status.applied == view.generation
+        return f"has generation {status.applied}{' of another commit' if is_same else ''}"
+    return f"is {now.value}: it has generation {status.applied}, the store {view.generation}"

@@ -148,7 +148,8 @@ def heavier_wave() -> FleetView:
 def test_exactly_the_needed_backends_that_are_down_and_were_not_are_lost(
     before: frozenset[str], now: frozenset[str], drained: frozenset[str]
 ) -> None:
-    wave, votes = heavier_wave(), {name: DpuStatus(name, voted=1 << 40) for name in DPUS}
+    wave = heavier_wave()
+    votes = {name: DpuStatus(name, voted=wave.generation) for name in DPUS}
     down = {f"192.0.2.{name[1:]}/tcp/80" for name in now}
     intent = replace(wave.intents[2], down_before=frozenset(f"192.0.2.{name[1:]}/tcp/80" for name in before))
     view = replace(

@@ -53,3 +53,29 @@ def test_a_dpu_that_was_late_is_named(prepared: int, *, is_late: bool) -> None:
     found = row(0)
     found = replace(found, status=replace(found.status, applied=7, prepared=prepared))
     assert ("was late for generation 7" in found.note) == found.is_late == is_late
+
+
+@pytest.mark.parametrize(
+    ("applied", "store", "commit", "state"),
+    [
+        (3, "new", "c/1", DpuState.APPLIED),
+        # Of an agent that does not report it.
+        (3, "", "", DpuState.APPLIED),
+        (2, "new", "b/1", DpuState.BEHIND),
+        (3, "new", "other/1", DpuState.BEHIND),
+        (3, "new", "c/2", DpuState.BEHIND),
+        (4, "new", "d/1", DpuState.AHEAD),
+        (3, "old", "x/1", DpuState.OTHER_STORE),
+        (9, "old", "x/1", DpuState.OTHER_STORE),
+    ],
+)
+def test_bug_a_dpu_with_the_number_of_the_newest_generation_and_other_content_was_applied(
+    applied: int, store: str, commit: str, state: DpuState
+) -> None:
+    view = FleetView("fleet", 1, 3, 1, 0, dpus={"dpu1": Dpu("dpu1", frozenset())})
+    view = replace(view, store_id="new", commit_id="c", content="1")
+    status = DpuStatus("dpu1", applied=applied, store=store, commit=commit, seen_ms=int(NOW_S * 1000), error="refused")
+    for error in ("", "refused"):
+        found = dpu_rows(view, {"dpu1": replace(status, error=error)}, now_s=NOW_S)[0].state
+        is_named = state in (DpuState.AHEAD, DpuState.OTHER_STORE)
+        assert found is (DpuState.FAILED if error and not is_named else state)

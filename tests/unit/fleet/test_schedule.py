@@ -132,5 +132,5 @@ def test_one_that_is_due_waits_for_the_end_of_a_roll_out(view: FleetView) -> Non
 
 
 def test_a_restore_does_not_bring_back_what_waited(view: FleetView) -> None:
-    restored = committed(EMPTY, restoring(EMPTY, waiting(view), {}))
+    restored = committed(EMPTY, restoring(EMPTY, waiting(view), {}, now_ms=0))
     assert (restored.intents[2].state, waiting_intent(restored)) == (IntentState.REFUSED, None)

@@ -23,7 +23,7 @@ def reports(*, down: int, silent: int = 0) -> dict[str, DpuStatus]:
     """All vote that the first target is down, or some do."""
     voted = sorted(NAMES)[silent:]
     return {
-        name: DpuStatus(name, seen_ms=60_000, voted=9, down=frozenset(TARGETS[:1] if n < down else ()))
+        name: DpuStatus(name, seen_ms=60_000, voted=1, down=frozenset(TARGETS[:1] if n < down else ()))
         for n, name in enumerate(voted)
     }
 

@@ -14,7 +14,7 @@ from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.dpus import roll_out_lines
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
-from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step, uncompared
+from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step, uncompared, waits_for
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
@@ -350,3 +350,16 @@ def test_a_wave_without_a_roll_out_ends_and_does_not_give_the_next_config_to_all
     staged = replace(hostile, staged=begun.staged, removed=frozenset({"dns"}))
     after = settled(staged)
     assert (after.wave, after.staged, after.removed, after.services) == (0, {}, frozenset(), before.services)
+
+
+def test_bug_a_dpu_ahead_of_the_store_or_of_another_one_passed_its_wave() -> None:
+    view = replace(rolling(fleet(1, 3)), store_id="new", commit_id="c")
+    for status, reason in (
+        (DpuStatus("dpu1", applied=view.generation + 1), "is ahead of the store"),
+        (DpuStatus("dpu1", applied=view.generation, store="old"), "is of another store"),
+        (DpuStatus("dpu1", applied=view.generation, store="new", commit="b/"), "of another commit"),
+    ):
+        assert reason in waits_for(view, {"dpu1": status})["dpu1"][0]
+        assert next_step(view, {"dpu1": status}, watched_s=SOAK_S).changes is None
+    has_it = DpuStatus("dpu1", applied=view.generation, store="new", commit=view.commit)
+    assert waits_for(view, {"dpu1": has_it}) == {}

@@ -49,7 +49,7 @@ def test_a_restored_fleet_is_newer_than_all_and_moves_no_client() -> None:
     view = fleet()
     exported = parse_export(export_text(view).encode(), file="fleet.json")
     reports = {"dpu1": DpuStatus("dpu1", applied=view.generation + 7), "liar": DpuStatus("liar", applied=1 << 62)}
-    after = committed(EMPTY, restoring(EMPTY, exported, reports))
+    after = committed(EMPTY, restoring(EMPTY, exported, reports, now_ms=0))
     assert after.generation == view.generation + 7 + GENERATION_STEP
     assert {name: each.active for name, each in after.services.items()} == {
         name: each.active for name, each in view.services.items()
@@ -65,7 +65,7 @@ def test_a_roll_out_is_not_restored() -> None:
     view = settled(view)
     assert view.wave
     exported = parse_export(export_text(view).encode(), file="fleet.json")
-    after = committed(EMPTY, restoring(EMPTY, exported, {}))
+    after = committed(EMPTY, restoring(EMPTY, exported, {}, now_ms=0))
     assert (after.wave, after.staged, after.intents[3].state) == (0, {}, IntentState.REFUSED)
     assert next_change(after).is_empty
     assert after.services["dns"].active == view.services["dns"].active
@@ -75,13 +75,13 @@ def test_a_store_with_a_config_is_not_replaced() -> None:
     exported = fleet()
     for view in (exported, given(EMPTY, SMALL_CONFIG)):
         with pytest.raises(FleetRefused, match="has a config already"):
-            restoring(view, exported, {})
+            restoring(view, exported, {}, now_ms=0)
     damaged = replace(exported, services={"dns": replace(exported.services["dns"], config="{}")})
     with pytest.raises(FleetRefused, match="the services of the export cannot be used: service dns of the fleet"):
-        restoring(EMPTY, damaged, {})
+        restoring(EMPTY, damaged, {}, now_ms=0)
     cut = {2: replace(exported.intents[2], text="version: 1\n")}
     with pytest.raises(FleetRefused, match="the config in use of the export cannot be used: intent 2:1:1"):
-        restoring(EMPTY, replace(exported, intents=cut), {})
+        restoring(EMPTY, replace(exported, intents=cut), {}, now_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,17 @@ def test_two_services_with_one_claim_are_refused() -> None:
     document["services"].append({**document["services"][0], "name": "other"})
     with pytest.raises(ExportMalformed, match="services: other and dns have one claim, IPV4"):
         read(document)
+
+
+def test_bug_two_restores_of_one_export_had_one_generation() -> None:
+    """So DPUs that came from the first took nothing from the second. Both had a million more than the export."""
+    exported = parse_export(export_text(fleet()).encode(), file="fleet.json")
+    now_ms = 1_764_000_000_000
+    first, second = (restoring(EMPTY, exported, {}, now_ms=time_ms).generation for time_ms in (now_ms, now_ms + 60_000))
+    assert first is not None
+    assert second is not None
+    assert exported.generation < first < second
+    # Changes after the first one, up to a thousand a second.
+    assert second - first == 60_000
+    behind = {"dpu1": DpuStatus("dpu1", applied=now_ms + 90_000)}
+    assert restoring(EMPTY, exported, behind, now_ms=now_ms).generation == now_ms + 90_000 + GENERATION_STEP

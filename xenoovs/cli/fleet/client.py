@@ -22,7 +22,7 @@ from xenoovs.fleet.progress import SETTLE_S
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
-from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.store.view import Changes, DpuStatus, FleetView, lacks
 
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0
@@ -125,23 +125,19 @@ class FleetStore:
         """Wait until all DPUs have applied a generation. Return those that have not, each with a reason."""
         end_s = time.monotonic() + timeout_s
         while True:
-            statuses = self.statuses()
-            lacking = {name: _reason(view, (statuses or {}).get(name)) for name in sorted(view.dpus)}
+            statuses, newest = self.statuses(), self.fleet.view() or view
+            lacking = {name: _reason(newest, (statuses or {}).get(name), view.generation) for name in sorted(view.dpus)}
             lacking = {name: reason for name, reason in lacking.items() if reason}
             if not lacking or time.monotonic() > end_s:
                 return lacking
             time.sleep(_POLL_S)
 
 
-def _reason(view: FleetView, status: DpuStatus | None) -> str:
+def _reason(newest: FleetView, status: DpuStatus | None, least: int) -> str:
     if status is None:
         return "has not reported yet"
-    if status.applied > view.generation:
-        # The next one may have come meanwhile; if the DPU refuses this one as older, it says so.
-        return status.error
-    if status.applied == view.generation:
-        return ""
-    return status.error or f"has generation {status.applied}"
+    lack = lacks(newest, status, least=least)
+    return lack and (status.error or lack)
 
 
 @contextmanager

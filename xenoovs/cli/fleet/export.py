@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -54,8 +55,8 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     """Restore the fleet in FILE (-: the input), which `fleet export` has written, into the store of new servers.
 
     The store must have no config yet. DPUs keep what they have until they reach the new store, and refuse older
-    generations than theirs. So the fleet gets a generation that is a million above that of FILE, and above all that
-    DPUs have reported by then.
+    generations than theirs. So the fleet gets the time in milliseconds as its generation, or a million above that of
+    FILE and of all that DPUs have reported by then, if that is more. No restore gets a generation twice.
 
     \b
     Example:
@@ -65,7 +66,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     """
     exported = parse_export(_read(file), file="<stdin>" if str(file) == "-" else str(file))
     echo(f"{file}: generation {exported.generation} of fleet {printable(exported.name)}, {_contents(exported)}")
-    restoring(store.view(), exported, {})
+    restoring(store.view(), exported, {}, now_ms=_now_ms())
     confirm("Restore the fleet?", yes=yes, instead="")
 
     def compute(view: FleetView) -> Changes:
@@ -73,12 +74,16 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
         if statuses is None:
             reason = "the database of states does not answer, so which generation DPUs have is not known"
             raise StoreUnreachable(remotes=store.remote, reason=reason)
-        return restoring(view, exported, statuses)
+        return restoring(view, exported, statuses, now_ms=_now_ms())
 
     view = store.change(compute)
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
     if moving := services_to_move(view):
         echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _contents(view: FleetView) -> str:

@@ -22,7 +22,7 @@ from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
-from xenoovs.store.view import FleetView, Intent, IntentState
+from xenoovs.store.view import FleetView, Intent, IntentState, Standing, lacks, standing
 
 _COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
 
@@ -33,9 +33,10 @@ _COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
 def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
-    A DPU is `behind` with an older generation, `failed` with an error, `drifted` where its flows say something else
-    than the store, and `silent` three minutes after its last report, or if its clock is off by more than that. HW is
-    the share of its megaflows in hardware, as of its last report.
+    A DPU is `behind` with an older generation, `ahead of the store` with a newer one (the store was rolled back), `of
+    another store` with one of a store that this one replaced, `failed` with an error, `drifted` where its flows say
+    something else than the store, and `silent` three minutes after its last report, or if its clock is off by more than
+    that. HW is the share of its megaflows in hardware, as of its last report.
 
     CLOCK is the estimated error of the clock of a DPU, by NTP or PTP; `unknown` without them. DPUs switch to a planned
     change at one moment, each by its clock. NOTE shows which ones were late for the newest one.
@@ -151,7 +152,7 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
 
     It is what agents reported last, REPORTED ago. GENERATION is the newest that the bridge had.
 
-    Exit status 0: nothing differs, 2: something differs, or a DPU has not reported yet.
+    Exit status 0: nothing differs, 2: something differs, or a DPU has not reported that it has what the store has now.
     """
     view, statuses = store.view(), store.statuses()
     if statuses is None:
@@ -166,6 +167,7 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
             raise FleetRefused(f"the fleet has no DPU {dpu}{guess}; `xenoovs fleet status` shows them all")
     drifts = [(row, service, read) for row in rows for service, read in sorted(row.status.drift.items())]
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
+    older = [row for row in rows if standing(view, row.status) is not Standing.APPLIED and row.name not in unknown]
     output.show(
         lambda: {
             "drifts": [
@@ -179,13 +181,14 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
                 for row, service, read in drifts
             ],
             "unknown": unknown,
+            "not_newest": [row.name for row in older],
         },
-        lambda: _show_drifts(drifts, unknown),
+        lambda: _show_drifts(drifts, unknown, [f"{row.name} {lacks(view, row.status)}" for row in older]),
     )
-    return EXIT_DIFFERS if drifts or unknown else EXIT_OK
+    return EXIT_DIFFERS if drifts or unknown or older else EXIT_OK
 
 
-def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str]) -> None:
+def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str], older: list[str]) -> None:
     if drifts:
         print_table(
             ["DPU", "SERVICE", "BRIDGE HAS", "GENERATION", "REPORTED"],
@@ -201,8 +204,10 @@ def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str]) -> N
             ],
             right=(3, 4),
         )
-    elif not unknown:
+    elif not unknown and not older:
         echo("no service differs from the store")
+    if older:
+        echo(click.style(f"not compared with the newest generation: {printable(first_names(older))}", fg="red"))
     if unknown:
         echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 

@@ -24,7 +24,6 @@ from xenoovs.fleet.snapshot import FleetSnapshot
 _WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
 _GENERATION, _HW, _SEEN, _CLOCK = 10, 8, 9, 9
-_NUMBERS = _GENERATION + _HW + _SEEN + _CLOCK
 _MAX_NAME, _MAX_GROUPS = 32, 24
 _WIDTH_FOR_GROUPS = 100
 _MAX_NOTES = 24
@@ -115,6 +114,7 @@ class _Columns:
     name: int
     groups: int
     state: int
+    generation: int
     note: int
 
     @classmethod
@@ -123,11 +123,13 @@ class _Columns:
         state = max((len(row.state.value) for row in rows), default=0) + 2
         is_wide = snapshot.has_groups and width >= _WIDTH_FOR_GROUPS
         groups = min(_MAX_GROUPS, max(8, *(len(_groups(row)) + 2 for row in rows))) if is_wide and rows else 0
-        return cls(name, groups, state, max(0, width - name - groups - state - _NUMBERS - 2))
+        generation = max(_GENERATION, *(len(str(row.status.applied)) for row in rows), 0)
+        numbers = generation + _HW + _SEEN + _CLOCK
+        return cls(name, groups, state, generation, max(0, width - name - groups - state - numbers - 2))
 
     def titles(self) -> Line:
         left = "DPU".ljust(self.name) + ("GROUPS".ljust(self.groups) if self.groups else "") + "STATE".ljust(self.state)
-        numbers = "GENERATION".rjust(_GENERATION) + "HW".rjust(_HW) + "SEEN".rjust(_SEEN) + "CLOCK".rjust(_CLOCK)
+        numbers = "GENERATION".rjust(self.generation) + "HW".rjust(_HW) + "SEEN".rjust(_SEEN) + "CLOCK".rjust(_CLOCK)
         return ((f"{left}{numbers}  NOTE", "head"),)
 
     def cut_notes(self, rows: Sequence[DpuRow], width: int) -> list[Line]:
@@ -141,7 +143,7 @@ class _Columns:
 
     def line(self, row: DpuRow) -> Line:
         groups = fit(_groups(row), self.groups - 1).ljust(self.groups) if self.groups else ""
-        numbers = str(row.status.applied or "-").rjust(_GENERATION) + percent(row.hw_share).rjust(_HW)
+        numbers = str(row.status.applied or "-").rjust(self.generation) + percent(row.hw_share).rjust(_HW)
         return (
             (fit(one_column(row.name), self.name - 1).ljust(self.name) + groups, "plain"),
             (row.state.value.ljust(self.state), _STYLES.get(row.state, "bad")),
