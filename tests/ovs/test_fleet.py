@@ -120,8 +120,9 @@ def test_of_two_controllers_one_writes(store: FleetServers, config: Path) -> Non
     first = store.controllers.pop(0)
     first.kill()
     first.communicate()
-    assert store.fleet("drain", "dns", "fips2").status == 0
-    assert (generation(store), store.is_well()) == (before + 8, True)
+    # The other one may be slow on a busy machine, and a command waits for 15 s.
+    store.fleet("drain", "dns", "fips2")
+    eventually(lambda: generation(store) == before + 8 and store.is_well(), "the drain")
 
 
 def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: FleetServers, config: Path) -> None:
