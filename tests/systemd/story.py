@@ -57,7 +57,7 @@ FLEET_UNITS = (
     "xenoovs-fleet-controller",
 )
 _FLEET_OPTIONS = """\
-RELAY_OPTIONS=--from tcp:127.0.0.1:6661
+RELAY_OPTIONS=--from unix:/var/lib/xenoovs/fleet/xenoovs.sock
 CONTROLLER_OPTIONS=--web 127.0.0.1:8080
 """
 _ASK_METRICS = (
@@ -70,7 +70,7 @@ _MEMBER = f"""\
 WatchdogSec={WATCHDOG_S}s
 ExecStart=
 ExecStart=/opt/xenoovs/bin/xenoovs agent {CONFIG} --log json --dpu dpu1 \\
-  --fleet tcp:127.0.0.1:6662 --fleet-state tcp:127.0.0.1:6663
+  --fleet tcp:127.0.0.1:6662 --fleet-state unix:/var/lib/xenoovs/fleet/xenoovs_state.sock
 """
 _SERVICES = f"""\
 version: 1

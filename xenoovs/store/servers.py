@@ -301,7 +301,7 @@ def server_command(
     """Make the database of the ports, and return the command of a server in the foreground.
 
     Args:
-        listen: Its TCP ports, beside the unix socket.
+        listen: Its TCP ports, beside the unix socket. Those with a role need another process than those without.
         source: Of a relay: the servers that it asks, as active connection methods divided by commas.
         tls: Of this server. Its clients and the other servers need a certificate of the authority.
 
@@ -310,8 +310,11 @@ def server_command(
     """
     remotes = [f"--remote=p{files.remote}"]
     databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]
-    if listen:
-        _make_local(files, listen)
+    # A server serves all its databases at all its ports. Whoever may write `Local_Config` lets a server of root listen
+    # anywhere, and delete any file (`punix:`). So it is not there beside a port whose clients may change all.
+    remotes += [f"--remote={port.target}" for port in listen if not port.role]
+    if bound := [port for port in listen if port.role]:
+        _make_local(files, bound)
         remotes.append(f"--remote={_LOCAL_REMOTES}")
         databases.append(str(files.local))
     return [

@@ -79,16 +79,14 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
-    default=_READERS,
-    show_default=True,
-    help="Where relays and agents read the services; read-only.",
+    help=f"Where relays and agents read the services; read-only.  [default: {_READERS} with TLS, else the unix socket "
+    "alone]",
 )
 @click.option(
     "--listen-states",
     metavar="ADDRESS:PORT",
-    default=_STATES,
-    show_default=True,
-    help="Where agents report. With TLS each writes the report of the DPU that its certificate names (CN).",
+    help="Where agents report. Each writes the report of the DPU that its certificate names (CN). Without TLS every "
+    f"user of the host could report for any DPU.  [default: {_STATES} with TLS, else the unix socket alone]",
 )
 @click.option(
     "--only",
@@ -99,12 +97,18 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
 @directory_option(text=_FILES)
 def server_command(
-    *, directory: Path, listen: str, listen_states: str, only: str | None, stop: bool, tls: Certificates | None
+    *,
+    directory: Path,
+    listen: str | None,
+    listen_states: str | None,
+    only: str | None,
+    stop: bool,
+    tls: Certificates | None,
 ) -> int:
     """Start the two servers of this host in the background, or stop them with --stop.
 
-    If one of them runs, only the other one is started. Controllers and commands use unix sockets in --directory, which
-    only their owner can open. Ports beyond loopback need TLS, and clients with a certificate.
+    If one of them runs, only the other one is started. Controllers, commands and agents of this host use unix sockets
+    in --directory, which only their owner can open. Ports beyond loopback need TLS, and clients with a certificate.
 
     \b
     Example (with the options of TLS):
@@ -113,9 +117,14 @@ def server_command(
     files = {database: files_of(directory, database) for database in StoreDatabase if only in (None, database.value)}
     if stop:
         return _stop(*files.values())
+    given = {
+        StoreDatabase.FLEET: listen or (None if tls is None else _READERS),
+        StoreDatabase.STATES: listen_states or (None if tls is None else _STATES),
+    }
     ports = {
-        StoreDatabase.FLEET: parse_listen(listen, is_read_only=True, is_tls=tls is not None),
-        StoreDatabase.STATES: parse_listen(listen_states, is_read_only=False, is_tls=tls is not None),
+        database: parse_listen(text, is_read_only=database is StoreDatabase.FLEET, is_tls=tls is not None)
+        for database, text in given.items()
+        if text is not None
     }
     lacking = {database: found for database, found in files.items() if not is_running(found)}
     started = list[ServerFiles]()
@@ -123,7 +132,7 @@ def server_command(
         waiting = dict[StoreDatabase, str]()
         # If all of them run, the first one is refused.
         for database, found in (lacking or files).items():
-            reason = start_server(found, [ports[database]], tls=tls)
+            reason = start_server(found, [ports[database]] if database in ports else [], tls=tls)
             started.append(found)
             if reason:
                 waiting[database] = reason
@@ -133,9 +142,15 @@ def server_command(
         raise
     for database, found in files.items():
         if database in lacking:
-            _show(found, database, ports[database], waiting.get(database, ""))
+            _show(found, database, ports.get(database), waiting.get(database, ""))
         else:
             echo(f"{found.name} runs already")
+    if listen_states is not None and tls is None:
+        echo(
+            f"{listen_states} has no TLS: every user of this host can report for any DPU, and so take clients from "
+            f"backends; agents of this host can use --fleet-state {files_of(directory, StoreDatabase.STATES).remote}",
+            err=True,
+        )
     return 2 if waiting else 0
 
 
@@ -187,7 +202,7 @@ def _stop(*files: ServerFiles) -> int:
     return 0
 
 
-def _show(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting: str) -> None:
+def _show(files: ServerFiles, database: StoreDatabase, port: StorePort | None, waiting: str) -> None:
     if waiting:
         echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
         return
@@ -197,4 +212,4 @@ def _show(files: ServerFiles, database: StoreDatabase, port: StorePort, waiting:
         role = {"standalone": "", "relay": ""}.get(state.model, ", leader" if state.is_leader else ", follower")
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
-    echo(f"{files.name} serves at {port.remote} and {files.remote}{role}")
+    echo(f"{files.name} serves at {f'{port.remote} and ' if port else ''}{files.remote}{role}")
