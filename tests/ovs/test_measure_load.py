@@ -13,10 +13,10 @@ import pytest
 from tests.command_line import CommandLine, start
 from tests.ovs.lab_support import backend, balancer, lab_name, running_lab, service
 from tests.patience import eventually
-from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.frames import load_profile
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench

@@ -16,7 +16,6 @@ from tests.command_line import CommandLine, start
 from tests.ovs import test_measure_places
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.patience import eventually
-from xenoovs.cli.measure import run as measure_run
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import load_config
 from xenoovs.errors import MeasureError
@@ -25,6 +24,7 @@ from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure import paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.measure.path_load import PathLoad

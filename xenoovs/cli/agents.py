@@ -40,7 +40,6 @@ from xenoovs.agent.tasks import TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.lab.config import FollowedConfig
 from xenoovs.cli.options import chosen_bridge, listen_address
 from xenoovs.cli.reach import connect, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
@@ -50,6 +49,7 @@ from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
+from xenoovs.lab.commands.config import FollowedConfig
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint

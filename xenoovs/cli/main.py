@@ -102,17 +102,19 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
-_MODULES = {
-    **dict.fromkeys(("new", "validate", "compile", "schema"), "config"),
+_MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} | {
+    **dict.fromkeys(("new", "validate", "compile", "schema"), "xenoovs.cli.config"),
     **dict.fromkeys(
-        ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"), "control"
+        ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"),
+        "xenoovs.cli.control",
     ),
-    "controller": "agent",
-    "receive": "tunnels",
-    "import": "import_",
-    **{name: f"{name}.group" for name in ("fleet", "lab", "measure")},
+    "controller": "xenoovs.cli.agent",
+    "receive": "xenoovs.cli.tunnels",
+    "import": "xenoovs.cli.import_",
+    "fleet": "xenoovs.fleet.commands",
+    "lab": "xenoovs.lab.commands.group",
+    "measure": "xenoovs.measure.commands",
 }
-"""The modules that do not have the name of their command."""
 
 
 class GuessingGroup(click.Group):
@@ -132,7 +134,7 @@ class LazyGroup(GuessingGroup):
 
     Args:
         sections: Title -> command -> its one line.
-        modules: Command -> the module of `cli` that has it as `NAME_command`, where it has another name.
+        modules: Command -> the module that has it as `NAME_command`.
     """
 
     def __init__(
@@ -148,9 +150,9 @@ class LazyGroup(GuessingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._texts:
             return None
-        name = cmd_name.replace("-", "_")
-        module = import_module(f"xenoovs.cli.{self._modules.get(cmd_name, name)}")
-        command: click.Command = getattr(module, f"{name}_command")
+        command: click.Command = getattr(
+            import_module(self._modules[cmd_name]), f"{cmd_name.replace('-', '_')}_command"
+        )
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -128,7 +128,7 @@ def _choose_lab(context: click.Context, parameter: click.Parameter, given: str |
     lab, origin = find_lab(given)
     if lab is not None:
         # Imported here and below: what labs need takes a third of the start of a command that uses none.
-        from xenoovs.cli.lab.vm import forward_to_vm
+        from xenoovs.lab.commands.vm import forward_to_vm
 
         forward_to_vm(context, parameter, lab)
     announce(f"lab {lab}", origin)

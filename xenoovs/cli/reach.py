@@ -78,7 +78,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
 
 
 def _is_forwarded() -> bool:
-    from xenoovs.cli.lab.vm import is_forwarded
+    from xenoovs.lab.commands.vm import is_forwarded
 
     return is_forwarded()
 

@@ -10,8 +10,8 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.unit.balancer import balancer
 from xenoovs.cli import defaults
-from xenoovs.cli.lab.vm import run_in_vm
 from xenoovs.cli.main import COMMANDS
+from xenoovs.lab.commands.vm import run_in_vm
 from xenoovs.lab.lab import LabState, write_state
 from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
@@ -235,7 +235,7 @@ def test_a_virtual_machine_gets_what_the_environment_names(
         sent.append(command)
         return 0
 
-    monkeypatch.setattr("xenoovs.cli.lab.vm.attach", attach)
+    monkeypatch.setattr("xenoovs.lab.commands.vm.attach", attach)
     (labs / "one" / "config.link").symlink_to(config)
     run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
     assert sent[0].environment["XENOOVS_LAB"] == "one"

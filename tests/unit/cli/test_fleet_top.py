@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xenoovs.cli.fleet.top import FleetScreen, fleet_frame, head_height
 from xenoovs.cli.top_screen import Size, text_of
+from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.store.view import DpuStatus, FleetView

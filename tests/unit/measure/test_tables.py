@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
-from xenoovs.cli.measure import designs as measure_designs
-from xenoovs.cli.measure import echo as measure_echo
-from xenoovs.cli.measure import load as measure_load
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.charts import chart_of
+from xenoovs.measure.commands import designs as measure_designs
+from xenoovs.measure.commands import echo as measure_echo
+from xenoovs.measure.commands import load as measure_load
 from xenoovs.measure.samples import RecordedRun, Value
 
 
@@ -81,7 +81,7 @@ def test_table_and_picture_have_the_same_figures(
 
 
 def test_few_repeats_of_paths_have_no_interval_of_95_percent(capsys: pytest.CaptureFixture[str]) -> None:
-    from xenoovs.cli.measure import paths as measure_paths
+    from xenoovs.measure.commands import paths as measure_paths
     from xenoovs.measure.path_figures import measured_file, measured_paths
 
     few = paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=2)

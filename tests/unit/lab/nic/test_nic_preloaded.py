@@ -11,7 +11,7 @@ from xenoovs.config.templates import read_template
 
 _COMMAND = """\
 import importlib, sys
-from xenoovs.cli.lab import nic_guest
+from xenoovs.lab.commands import nic_guest
 nic_guest.read_first_config()
 for module in nic_guest.PRELOADED:
     importlib.import_module(module)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import echo
 from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
+from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase

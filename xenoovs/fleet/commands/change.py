@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.control import parse_weight
-from xenoovs.cli.fleet.client import FleetStore, on_fleet, timeout_option
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.moment import moment_ahead
 from xenoovs.cli.options import OutputFormat, duration_or_zero, output_option
@@ -33,6 +32,7 @@ from xenoovs.fleet.change import (
     with_intent,
     with_override,
 )
+from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
 from xenoovs.fleet.progress import SETTLE_S, FleetProgress
 from xenoovs.fleet.schedule import MAX_AHEAD_S, waiting_intent
 from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared

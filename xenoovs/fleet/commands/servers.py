@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.fleet.client import directory_option
 from xenoovs.cli.output import echo
 from xenoovs.cli.tls import tls_options
 from xenoovs.errors import StoreError, StoreUnreachable
+from xenoovs.fleet.commands.client import directory_option
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import (
     ServerFiles,

@@ -6,7 +6,11 @@ from typing import cast
 
 import click
 
-from xenoovs.cli.measure.run import (
+from xenoovs.cli.options import yes_option
+from xenoovs.cli.output import confirm, echo, print_table
+from xenoovs.cli.restart_ovs import RESTART_WARNING
+from xenoovs.display import span
+from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
     measure_options,
@@ -14,10 +18,6 @@ from xenoovs.cli.measure.run import (
     run_on_bed,
     show_result,
 )
-from xenoovs.cli.options import yes_option
-from xenoovs.cli.output import confirm, echo, print_table
-from xenoovs.cli.restart_ovs import RESTART_WARNING
-from xenoovs.display import span
 from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, echo_experiment, offload_restored
 from xenoovs.measure.repeats import mean_value
 from xenoovs.measure.samples import RecordedRun, Sample, point_key

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from xenoovs.agent.runtime_file import replace_file
-from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.output import confirm, echo
 from xenoovs.cli.saved import file_behind
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreUnreachable, counted, first_names
+from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.restore import restoring, services_to_move
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.view import Changes, FleetView

@@ -6,11 +6,18 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from xenoovs.cli.measure.run import MeasureSettings, bed_of, measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.cli.options import Command, duration
 from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.bed import Bed
+from xenoovs.measure.commands.run import (
+    MeasureSettings,
+    bed_of,
+    measure_options,
+    repeats_option,
+    run_on_bed,
+    show_result,
+)
 from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, load_profile
 from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment, ratio_of
 from xenoovs.measure.load import load_bench

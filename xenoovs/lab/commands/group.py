@@ -15,11 +15,6 @@ import click
 from xenoovs.cli.agent_client import Where, agent_of
 from xenoovs.cli.completion import complete_lab_backend
 from xenoovs.cli.defaults import DEFAULT_LAB, announce, config_of_lab, environment_config, find_lab, usual_lab
-from xenoovs.cli.lab import fabric as lab_fabric
-from xenoovs.cli.lab import nic_guest
-from xenoovs.cli.lab import servers as lab_servers
-from xenoovs.cli.lab.config import link_config, write_config
-from xenoovs.cli.lab.vm import forward_to_vm, run_in_vm, vm_of
 from xenoovs.cli.load import load, resolved
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
 from xenoovs.cli.options import (
@@ -42,6 +37,11 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, traffic
 from xenoovs.lab.client import Pace
+from xenoovs.lab.commands import fabric as lab_fabric
+from xenoovs.lab.commands import nic_guest
+from xenoovs.lab.commands import servers as lab_servers
+from xenoovs.lab.commands.config import link_config, write_config
+from xenoovs.lab.commands.vm import forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.fabric.plan import BRIDGE
 from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, lab_names, machine_directory, open_lab, read_state

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import click
 
-from xenoovs.cli.measure.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.cli.options import yes_option
 from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.display import quantity, span
+from xenoovs.measure.commands.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.measure.designs import designs_experiment, designs_profile
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.repeats import mean_value

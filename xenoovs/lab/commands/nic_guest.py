@@ -1,7 +1,4 @@
-"""The first program of the virtual machine with the emulated NIC: `python -m xenoovs.cli.lab.nic_guest KERNEL_ROOT`.
-
-It is here, and not in the lab, because the lab knows nothing of commands: it is given them.
-"""
+"""The first program of the virtual machine with the emulated NIC, `python -m MODULE KERNEL_ROOT`, with all commands."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ PRELOADED = (
     "xenoovs.cli.verify_offload",
     "xenoovs.cli.why",
     "xenoovs.cli.doctor",
-    "xenoovs.cli.lab.group",
+    "xenoovs.lab.commands.group",
     "xenoovs.cli.status",
     "xenoovs.engine.engine",
     "xenoovs.cli.offload",

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import click
 
-from xenoovs.cli.measure.run import MeasureSettings, lab_measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.cli.options import data_size
 from xenoovs.cli.output import echo, print_table
+from xenoovs.measure.commands.run import MeasureSettings, lab_measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.measure.completion import QUICK_SIZE, CompletionCase, CompletionExperiment, Scene, points_of, scenes_of
 from xenoovs.measure.completion_figures import CompletionFigures, figures_of
 from xenoovs.measure.fabric_bed import open_fabric_bed, prepared

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from xenoovs.cli.lab.config import config_of
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat
 from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.display import span
 from xenoovs.lab import servers
+from xenoovs.lab.commands.config import config_of
 from xenoovs.lab.host import check_root, probe_host
 from xenoovs.lab.lab import open_lab
 from xenoovs.lab.servers import Failure

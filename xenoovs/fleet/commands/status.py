@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
 from xenoovs.cli.output import echo, print_table, print_text
@@ -16,6 +15,7 @@ from xenoovs.display import decimal, duration, moment, percent, printable, quant
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
+from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step

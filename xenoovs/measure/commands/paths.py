@@ -12,7 +12,13 @@ from pathlib import Path
 import click
 
 from xenoovs.cli.defaults import announce, find_lab
-from xenoovs.cli.measure.run import (
+from xenoovs.cli.output import echo, print_table, print_text
+from xenoovs.cli.path_list import list_paths
+from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
+from xenoovs.display import quantity, span
+from xenoovs.errors import MeasureError
+from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
     document_of,
@@ -21,12 +27,6 @@ from xenoovs.cli.measure.run import (
     run_on_bed,
     show_result,
 )
-from xenoovs.cli.output import echo, print_table, print_text
-from xenoovs.cli.path_list import list_paths
-from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
-from xenoovs.display import quantity, span
-from xenoovs.errors import MeasureError
-from xenoovs.measure.bed_paths import PathDirection
 from xenoovs.measure.path_figures import (
     MeasuredPaths,
     PairFigures,

@@ -14,9 +14,9 @@ from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
-from xenoovs.cli.fleet.client import directory_option, fleet_store
 from xenoovs.cli.options import duration_or_zero, listen_address
 from xenoovs.fleet.active import ActiveSign
+from xenoovs.fleet.commands.client import directory_option, fleet_store
 from xenoovs.fleet.controller import FleetController
 from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.store.client import DpuStatusReader, StoreClient

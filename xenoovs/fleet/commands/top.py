@@ -12,12 +12,12 @@ from textwrap import wrap
 import click
 
 from xenoovs.agent.fleet_watch import FleetWatch
-from xenoovs.cli.fleet.client import FleetStore, on_fleet
 from xenoovs.cli.options import duration as duration_type
 from xenoovs.cli.output import echo
 from xenoovs.cli.top import raw_terminal
 from xenoovs.cli.top_screen import Line, Size, cut, fit, one_column, text_of
 from xenoovs.display import duration, percent
+from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 
