@@ -11,6 +11,7 @@ from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
 from xenoovs.cli.import_ import Source
 from xenoovs.config.load import parse_config
+from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
 
 PAGES = sorted((Path(__file__).parents[2] / "docs/how-to").glob("from-*.md"))
@@ -25,7 +26,17 @@ CASES = {
     "weighted.flows": Source.FLOWS,
     "blog.txt": Source.FLOWS,
     "doca-ar-receiver.flows": Source.FLOWS,
+    "haproxy-checks.cfg": Source.HAPROXY,
+    "haproxy-ipv6.cfg": Source.HAPROXY,
+    "haproxy-defaults.cfg": Source.HAPROXY,
+    "haproxy-tcp.cfg": Source.HAPROXY,
+    "keepalived-checks.conf": Source.KEEPALIVED,
+    "ovn-templates.txt": Source.OVN,
+    "xenoflow-api.json": Source.XENOFLOW,
+    "options.flows": Source.FLOWS,
+    "timeouts.flows": Source.FLOWS,
 }
+_COMMENT = {Source.HAPROXY: "#", Source.KEEPALIVED: "#!", Source.FLOWS: "#", Source.OVN: "", Source.XENOFLOW: ""}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -35,6 +46,30 @@ def test_an_imported_config_is_as_recorded_and_valid(name: str, *, update_golden
     compare(FOLDER / f"{name}.yaml", text, update=update_golden)
     config = parse_config(text, file=name)
     assert (len(config.services), len(config.tunnels)) == (len(draft.services), len(draft.tunnels))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_word_of_a_source_is_used_or_named(name: str) -> None:
+    """A word that neither the config nor a comment depends on could be changed without a trace in the output."""
+    text = (FOLDER / name).read_text()
+    output = _imported(name, text)
+    blocks = [range(int(a), int(b) + 1) for a, b in re.findall(rf"# {re.escape(name)}:(\d+)-(\d+): ", output)]
+    lost, offset = [], 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        content = re.split(f"[{_COMMENT[CASES[name]]}]", line)[0] if _COMMENT[CASES[name]] else line
+        for word in re.finditer(r"\S+", content) if not any(number in block for block in blocks) else ():
+            end = offset + word.end()
+            if _imported(name, f"{text[:end]}x{text[end:]}") == output:
+                lost.append((number, word[0]))
+        offset += len(line) + 1
+    assert not lost
+
+
+def _imported(name: str, text: str) -> str:
+    try:
+        return render(CASES[name].reader()(text), source=name, switch=DraftSwitch())
+    except ParseError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

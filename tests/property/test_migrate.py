@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xenoovs.errors import ParseError
@@ -45,6 +46,63 @@ def test_any_text_is_read_or_refused(read: Callable[[str], Draft], words: list[s
     assert all(char.isprintable() or char == "\n" for char in text)
     services = yaml.safe_load(text)["services"]
     assert [service["name"] for service in services] == [service.name for service in draft.services]
+
+
+SERVER = """
+check inter 3s rise fall 4 weight 50% 300 port 81 check-ssl ssl verify none ca-file /ca.pem sni str(x) backup no-check
+disabled agent-check agent-port 99 slowstart 10s track a/b maxconn observe layer4 send-proxy foo
+"""
+RULES = """
+option httpchk HEAD /x HTTP/1.0 GET * tcp-check mysql-check http-check send meth OPTIONS hdr host a.b expect status
+rstatus 200-299 connect default tcp-check timeout check 1s mode http tcp no balance source use_backend bind ssl :443
+"""
+CHECK = """
+HTTP_GET TCP_CHECK MISC_CHECK { } url path /x status_code 200 digest retry 3 connect_timeout x delay_loop misc_path
+"a b" weight 0 alpha notify_up virtualhost a.b connect_port 99 warmup
+"""
+
+
+def _haproxy(server: list[str], rules: list[list[str]]) -> str:
+    lines = "\n".join(map(" ".join, rules))
+    ends = f"server a 192.0.2.2:80 {' '.join(server)}\nserver b 192.0.2.3:80 check"
+    return f"defaults d\nlisten web from d\nbind 192.0.2.1:80\n{lines}\n{ends}"
+
+
+def _words(of: str, *, most: int) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(of.split()), max_size=most)
+
+
+@given(
+    st.one_of(
+        st.builds(_haproxy, _words(SERVER, most=6), st.lists(_words(RULES, most=4), max_size=4)).map(
+            lambda text: (read_haproxy, text)
+        ),
+        _words(CHECK, most=9).map(
+            lambda words: (
+                read_keepalived,
+                "virtual_server 192.0.2.1 80 {\nreal_server 192.0.2.2 80 {\n" + "\n".join(words) + "\n}\n}",
+            )
+        ),
+    ),
+    st.data(),
+)
+def test_no_word_can_change_unnoticed(case: tuple[Callable[[str], Draft], str], data: st.DataObject) -> None:
+    """What a word says is in the config, or a comment names the word or the block with it."""
+    read, text = case
+    word = data.draw(st.sampled_from([*re.finditer(r"\S+", text)]))
+    output = _output(read, text)
+    assume(output.startswith("#"))
+    line = text.count("\n", 0, word.start()) + 1
+    blocks = re.findall(r"# f:([0-9]+)-([0-9]+): ", output)
+    if not any(int(first) <= line <= int(last) for first, last in blocks):
+        assert _output(read, f"{text[: word.end()]}x{text[word.end() :]}") != output
+
+
+def _output(read: Callable[[str], Draft], text: str) -> str:
+    try:
+        return render(read(text), source="f", switch=DraftSwitch())
+    except ParseError as error:
+        return str(error)
 
 
 def test_bug_the_reason_for_a_flow_that_is_left_out_had_its_control_characters() -> None:

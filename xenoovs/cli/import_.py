@@ -51,7 +51,7 @@ def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[s
       ovn         the output of `ovn-nbctl lb-list`
       flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
 
-    A line that cannot be converted becomes a comment in the result, with the reason. No config of
+    Every word of FILE is used, or a comment of the result names it with the reason. No config of
     a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
 
     Exit status 1: FILE cannot be read, or has no service.

@@ -49,7 +49,7 @@ from xenoovs.errors import FileUnusable, counted
 from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
-from xenoovs.openflow.text import parse_dump, render_flow
+from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
 from xenoovs.verify.doctor.check import ForeignCost
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
@@ -227,8 +227,8 @@ def _read_flows(path: Path) -> tuple[Flow, ...]:
         )
     if found := script_flows(text):
         return found
-    lines = ("" if _NO_FLOW.match(line) else line for line in text.splitlines())
-    return tuple(observed.flow for observed in parse_dump("\n".join(line.rstrip() for line in lines)))
+    lines = ("" if _NO_FLOW.match(line) else as_dumped(line.rstrip()) for line in text.splitlines())
+    return tuple(observed.flow for observed in parse_dump("\n".join(lines)))
 
 
 def _show(lint: Lint, at_least: Offload) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -19,43 +18,103 @@ from xenoovs.model.tunnel import Reflect, TunnelType
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _LONGEST_NAME = 63
 _LONGEST_QUOTE = 100
+_NUMBERED = "ofport "
+"""So begins the name of a port whose number alone is known (openflow/text.py)."""
 _LONGEST_MS = 3_600_000
 
 NOTHING_LIKE_IT = "xenoovs has nothing like it"
-"""The reason for lines without another one."""
+"""The reason for words without another one."""
+
+
+class Word(str):
+    """A word of the source. The config uses it, or a comment names it.
+
+    Attributes:
+        line: Its line, from 1.
+        is_used: Whether a value of the config comes from it.
+        reasons: Those of the comments that name it.
+    """
+
+    line: int
+    is_used: bool
+    reasons: set[str]
+
+    def __new__(cls, text: str, line: int) -> Word:
+        made = super().__new__(cls, text)
+        made.line, made.is_used, made.reasons = line, False, set()
+        return made
+
+
+def use(words: Iterable[Word]) -> None:
+    """Note that values of the config come from these words."""
+    for word in words:
+        word.is_used = True
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A line of the source that the config does not carry over.
-
-    Attributes:
-        line: Its number, from 1.
-        text: The line, or the part of it.
-        reason: Why, and what to do instead.
-    """
+    """Words of the source that the config does not have, on lines `line` to `last`. text: those of the first line."""
 
     line: int
     text: str
     reason: str
-
-
-class SourceLine(typing.Protocol):
-    """A line of the source."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def text(self) -> str: ...
+    last: int
 
 
 class Omissions(list[Omission]):
-    """Lines of the source that the config does not carry over."""
+    """What the config does not have of the source."""
 
-    def add(self, line: SourceLine, reason: str, *, text: str | None = None) -> None:
-        """Add a line, or the part `text` of it."""
-        self.append(Omission(line.number, line.text if text is None else text, reason))
+    def add(self, words: Iterable[Word], reason: str, *, about: str = "") -> None:
+        """Name words with a reason, each once. Words of several lines are one block, named by its first line."""
+        fresh = [word for word in words if reason not in word.reasons]
+        if not fresh:
+            return
+        for word in fresh:
+            word.reasons.add(reason)
+        line, last = fresh[0].line, fresh[-1].line
+        text = " ".join(word for word in fresh if word.line == line)
+        prefix = f"{about}: " if about else ""
+        if self and (self[-1].line, self[-1].last, self[-1].reason) == (line, last, reason) and last == line:
+            before = self.pop().text
+            text = f"{before}{'' if before.startswith(prefix) else f', {prefix}'} {text}"
+        else:
+            text = prefix + text
+        self.append(Omission(line, text, reason, last))
+
+    def rest(self, words: Iterable[Word], reason: str = NOTHING_LIKE_IT, *, about: str = "") -> None:
+        """Name the words, line by line, that the config does not use and that no comment names yet."""
+        left = [word for word in words if not word.is_used and not word.reasons]
+        for _, same in groupby(left, key=lambda word: word.line):
+            self.add(same, reason, about=about)
+
+    def one_check(self, kind: str, servers: Iterable[tuple[str, Sequence[Word], dict[str, str]]]) -> dict[str, str]:
+        """Return the check of a service: that of its first server with one. Name the servers that have another one.
+
+        Args:
+            servers: For each its name, what says so in the source, and its check; empty: it has none.
+        """
+        checks = list(servers)
+        first = next((check for _, _, check in checks if check), {})
+        for name, words, check in checks:
+            if first and not check:
+                self.add(words, f"it has no {kind} there; the {kind} of the service is for this server too", about=name)
+            elif check != first:
+                reason = f"a service has one {kind}, here that of its first server; this one differs"
+                self.add(words, reason, about=name)
+        return first
+
+
+def targets(pairs: Iterable[tuple[IPAddress | None, PortRange | None]]) -> dict[PortRange | None, list[IPAddress]]:
+    """Return the addresses that share a port, by port: no service gets an address with the port of another one.
+
+    None: every address; every port.
+    """
+    found: dict[PortRange | None, list[IPAddress]] = {}
+    for vip, port in pairs:
+        vips = found.setdefault(port, [])
+        if vip is not None and vip not in vips:
+            vips.append(vip)
+    return found
 
 
 @dataclass(slots=True)
@@ -135,15 +194,23 @@ class DraftSwitch:
 class Draft:
     """A foreign config, read. omissions: lines of no service. is_dsr: packets keep their destination there too.
 
-    own_flows: how many flows in it are of xenoovs itself.
+    own_flows: how many flows in it are of xenoovs itself. words: all words of the source.
     """
 
+    words: list[Word] = field(default_factory=list)
     services: list[DraftService] = field(default_factory=list)
     omissions: Omissions = field(default_factory=Omissions)
     is_dsr: bool = False
     own_flows: int = 0
     switch: DraftSwitch = field(default_factory=DraftSwitch)
     tunnels: list[DraftTunnel] = field(default_factory=list)
+
+    def finish(self) -> Draft:
+        """Name the words that are left, and sort the comments by line. Returns the draft."""
+        self.omissions.rest(self.words)
+        for omissions in (self.omissions, *(service.omissions for service in self.services)):
+            omissions.sort(key=lambda omission: omission.line)
+        return self
 
     @property
     def every_omission(self) -> tuple[Omission, ...]:
@@ -192,7 +259,7 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     count = len(draft.every_omission)
     yield f"# Imported from {_quote(source)}."
     if count:
-        yield "# Each line that could not be converted is a comment, with the reason."
+        yield "# What could not be converted is named in a comment, with the reason."
     if not draft.is_dsr:
         yield "# Packets keep their destination address, and servers answer clients directly: each server needs the VIP"
         yield "# on a loopback device, and must not answer ARP for it. `vip_mac` lets the switch answer."
@@ -200,10 +267,14 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     yield "version: 1"
     yield ""
     yield "switch:"
-    hint = "" if found.ingress else "  # check these names: `ovs-vsctl show` lists bridges and ports"
+    hint = (
+        ""
+        if found.ingress and not any(port.startswith("ofport ") for port in found.ingress)
+        else "  # check these names: `ovs-vsctl show` lists bridges and ports"
+    )
     yield f"  bridge: {render_text(found.bridge or switch.bridge or 'ovsbr1')}{hint}"
-    yield f"  ingress: [{', '.join(map(render_text, found.ingress or switch.ingress or ('p0',)))}]"
-    yield f"  egress: {render_text(found.egress or switch.egress or 'p1')}"
+    yield f"  ingress: [{', '.join(map(_port, found.ingress or switch.ingress or ('p0',)))}]"
+    yield f"  egress: {_port(found.egress or switch.egress or 'p1')}"
     yield f"  other_traffic: {found.other_traffic.value}"
     yield ""
     if draft.tunnels:
@@ -222,7 +293,7 @@ def _tunnel(tunnel: DraftTunnel, *, host_port: str) -> Iterator[str]:
     yield f"  - name: {render_text(tunnel.name)}"
     yield f"    type: {tunnel.kind.value}"
     yield f"    local: {tunnel.local}"
-    yield f"    host_port: {render_text(host_port)}"
+    yield f"    host_port: {_port(host_port)}"
     if tunnel.dst_port != tunnel.kind.dst_port:
         yield f"    dst_port: {tunnel.dst_port}"
     if tunnel.source_ports is not None:
@@ -265,7 +336,7 @@ def _backend(backend: DraftBackend) -> str:
         parts.append(f"mac: {backend.mac or UNCHANGED}")
     parts.append(f"weight: {render_decimal(backend.weight)}")
     if backend.egress is not None:
-        parts.append(f"egress: {render_text(backend.egress)}")
+        parts.append(f"egress: {_port(backend.egress)}")
     if backend.address is not None:
         parts.append(f"address: {render_text(str(backend.address))}")
     if backend.l4_port is not None:
@@ -277,12 +348,19 @@ def _backend(backend: DraftBackend) -> str:
 
 def _comments(omissions: Iterable[Omission], source: str, indent: str) -> Iterator[str]:
     for reason, same in groupby(omissions, key=lambda omission: omission.reason):
-        yield from (f"{indent}# {_quote(source)}:{omission.line}: {_quote(omission.text)}" for omission in same)
+        for omission in same:
+            lines = f"{omission.line}" if omission.last == omission.line else f"{omission.line}-{omission.last}"
+            yield f"{indent}# {_quote(source)}:{lines}: {' '.join(_printable(omission.text).split())}"
         yield f"{indent}#   {_printable(reason)}"
 
 
+def _port(name: str) -> str:
+    """Return the name of a port; the config has no numbers."""
+    return render_text(name.replace(_NUMBERED, "port-"))
+
+
 def _quote(text: str) -> str:
-    """Return foreign text on one line, without control characters, and not too long."""
+    """Return the name of a source on one line, without control characters, and not too long."""
     shown = " ".join(_printable(text).split())
     return shown if len(shown) <= _LONGEST_QUOTE else shown[: _LONGEST_QUOTE - 3] + "..."
 

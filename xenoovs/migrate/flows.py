@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
@@ -18,8 +18,9 @@ from xenoovs.migrate.draft import (
     DraftBackend,
     DraftService,
     DraftTunnel,
-    Omission,
+    Word,
     name_from,
+    use,
     whole_weights,
 )
 from xenoovs.model.address import IPAddress, Mac
@@ -41,15 +42,16 @@ from xenoovs.openflow.flow import (
     SetField,
     is_ours,
 )
-from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.text import as_dumped, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
 
-_COMMAND = re.compile(r"^[^#]*?\bovs-ofctl\b.*?\badd-flow\b", re.ASCII)
-_LINK = re.compile(r"^[^#]*?\bip link add (?:dev )?(\S+) type (vxlan|geneve) ([^&;|]*)", re.ASCII)
-_HEADER = re.compile(r"^(NXST_FLOW|OFPST_FLOW|OFPT_[A-Z_]+) ", re.ASCII)
-_ACTIONS = re.compile(r"[,\s]*\bactions?=", re.ASCII)
-_FIRST = ("cookie", "table", "priority")
-_ALIASES = {"ip_src": "nw_src", "ip_dst": "nw_dst", "eth_src": "dl_src", "eth_dst": "dl_dst"}
+_OVS_OFCTL = re.compile(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", re.ASCII)
+_COMMAND = re.compile(
+    rf"{_OVS_OFCTL.pattern}(?:\s*(?:-O\s*(?:OpenFlow1[0-5],?)+|--?[\w=,-]+)\s)*\s*add-flow\s+([\w.-]+)\s+(.+)", re.ASCII
+)
+_VALUES = {"local": 1, "remote": 1, "dstport": 1, "srcport": 2}
+_LINK = re.compile(r"(?:sudo\s+)?ip\s+link\s+add\s", re.ASCII)
+_HEADER = re.compile(r"[A-Z]+_FLOW reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", re.ASCII)
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
 _OF_A_CLAIM = (Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
 _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
@@ -57,8 +59,7 @@ _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    number: int
-    text: str
+    word: Word
     flow: Flow
 
 
@@ -87,7 +88,8 @@ def read_flows(text: str) -> Draft:
         ParseError: No line is a flow.
     """
     draft = Draft(is_dsr=True)
-    lines = list(_flows(text, draft))
+    lines, links = list(_flows(text, draft)), list(_links(text))
+    draft.words += [word for words in links for word in words]
     if not lines:
         raise ParseError(text=text[:200], offset=0, expected="flows as `ovs-ofctl dump-flows` prints them")
     groups: dict[tuple[Masked, ...], _Group] = {}
@@ -96,20 +98,23 @@ def read_flows(text: str) -> Draft:
     reflectors: list[tuple[_Line, int]] = []
     for line in lines:
         match, delivery = line.flow.match, _delivery(line.flow)
+        use((line.word,))
         if is_ours(line.flow.cookie):
-            draft.omissions.add(line, "a flow of xenoovs itself")
+            draft.omissions.add((line.word,), "a flow of xenoovs itself")
             draft.own_flows += 1
+        elif line.flow.key.table:
+            draft.omissions.add((line.word,), "a flow of another table than 0, which does not see all packets")
         elif not match.masked and not match.foreign and (policy := _policy(line.flow)) is not None:
             if not is_table_miss_known or match.in_port is None:
                 draft.switch.other_traffic, is_table_miss_known = policy, True
         elif _is_flood_of_arp(line.flow):
             reason = "other_traffic is normal: the bridge floods ARP, and switches all that belongs to no service"
-            draft.omissions.add(line, reason)
+            draft.omissions.add((line.word,), reason)
             draft.switch.other_traffic, is_table_miss_known = OtherTraffic.NORMAL, True
         elif (tos := _reflected_tos(line.flow)) is not None:
             reflectors.append((line, tos))
         elif delivery is None or match.foreign:
-            draft.omissions.add(line, _reason(line.flow))
+            draft.omissions.add((line.word,), _reason(line.flow))
         elif delivery.mac is None and match.in_port and _is_for_all(match):
             across[match.in_port] = line, delivery.port
         else:
@@ -118,50 +123,48 @@ def read_flows(text: str) -> Draft:
             keys = tuple(c for c in match.masked if c.field in _OF_A_KEY)
             group.lines.setdefault(keys, []).append((line, delivery))
             group.ports.add(match.in_port)
+            if line.flow.options:
+                draft.omissions.add((line.word,), f"flows of a service have no {', '.join(line.flow.options)}")
     for group in groups.values():
         _add_service(draft, group)
-    _add_tunnels(draft, reflectors, text)
+    _add_tunnels(draft, reflectors, links)
     _set_switch(draft, groups.values(), across, is_table_miss_known=is_table_miss_known)
-    draft.omissions.sort(key=lambda omission: omission.line)
-    return draft
+    for words in links:
+        draft.omissions.rest(words, "no part of a tunnel with a flow that reflects probes")
+    return draft.finish()
 
 
 def _flows(text: str, draft: Draft) -> Iterable[_Line]:
     for number, line in enumerate(text.split("\n"), start=1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#") or _HEADER.match(stripped) or _LINK.match(stripped):
+        word = Word(line.strip(), number)
+        if not word or word.startswith("#") or _HEADER.fullmatch(word) or _LINK.match(word):
             continue
-        written = stripped
-        if _COMMAND.match(stripped):
-            try:
-                written = shlex.split(stripped, comments=True)[-1]
-            except ValueError:
-                draft.omissions.append(Omission(number, stripped, "a quote is open"))
-                continue
+        draft.words.append(word)
+        written = str(word)
         try:
-            yield _Line(number, stripped, parse_flow(_as_dumped(written)))
+            if found := _COMMAND.fullmatch(word):
+                (written,) = shlex.split(found[2], comments=True)
+                draft.switch.bridge = draft.switch.bridge or found[1]
+            if _OVS_OFCTL.match(written) or (found and found[1] != draft.switch.bridge):
+                raise ValueError
+            yield _Line(word, parse_flow(as_dumped(written)))
         except ParseError as error:
-            draft.omissions.append(Omission(number, stripped, str(error).splitlines()[0]))
+            draft.omissions.add((word,), str(error).splitlines()[0])
+        except ValueError:
+            draft.omissions.add((word,), "not `ovs-ofctl add-flow BRIDGE FLOW` with one flow for the first bridge")
 
 
-def _as_dumped(text: str) -> str:
-    """Return a flow as a dump shows it: cookie, table and priority first, one blank before the actions."""
-    found = _ACTIONS.search(text)
-    if found is None or "n_packets=" in text:
-        return text
-    conditions = [token for token in re.split(r"[,\s]+", text[: found.start()]) if token]
-    named = [token.partition("=") for token in conditions]
-    written = [f"{_ALIASES.get(name, name)}{equals}{value}" for name, equals, value in named if name not in _FIRST]
-    first = {name: value for name, _, value in named if name in _FIRST}
-    head = "".join(f"{name}={first[name]}, " for name in ("cookie", "table") if name in first)
-    priority = [f"priority={first['priority']}"] if "priority" in first else []
-    return f"{head}{','.join((*priority, *written))} actions={text[found.end() :].strip()}"
+def _links(text: str) -> Iterator[list[Word]]:
+    """Yield the words of each command `ip link add` (ip-link(8))."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _LINK.match(line.strip()):
+            yield [Word(word, number) for word in line.split()]
 
 
 def script_flows(text: str) -> tuple[Flow, ...]:
     """Return the flows that `ovs-ofctl add-flow` commands of a script add; none for another text."""
     draft = Draft()
-    return tuple(line.flow for line in _flows(text, draft) if _COMMAND.match(line.text))
+    return tuple(line.flow for line in _flows(text, draft) if _COMMAND.match(line.word))
 
 
 def _reflected_tos(flow: Flow) -> int | None:
@@ -172,14 +175,17 @@ def _reflected_tos(flow: Flow) -> int | None:
     return tos.value if is_reflector and tos is not None and port is not None else None
 
 
-def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], text: str) -> None:
-    """Add the tunnel devices that the text makes, if flows reflect probes for their port."""
-    devices = [found for line in text.split("\n") if (found := _device(line.strip())) is not None]
+def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], links: Iterable[list[Word]]) -> None:
+    """Add the tunnel devices that commands make, if flows reflect probes for their port."""
+    devices = [(words, found) for words in links if (found := _device(words)) is not None]
     for line, tos in reflectors:
         port = line.flow.match.get(Field.TP_DST)
-        mine = [device for device in devices if port is not None and device.dst_port == port.value]
+        mine = [pair for pair in devices if port is not None and pair[1].dst_port == port.value]
         swaps = any(isinstance(action, Move) and action.target is Field.NW_DST for action in line.flow.actions)
-        for device in mine:
+        for words, device in mine:
+            use(words[: [*words].index(Word("type", 0)) + 2])
+            for index, word in enumerate(words):
+                use(words[index : index + _VALUES.get(word, 0) + 1] if word in _VALUES else ())
             reflect = Reflect.L3 if swaps else Reflect.L2
             draft.tunnels.append(replace(device, tos=tos, reflect=reflect))
         if not mine:
@@ -187,17 +193,14 @@ def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], text: st
                 "it reflects probes of a tunnel, and no `ip link add ... type vxlan` with `local` and `remote` says of "
                 "which: write it as `tunnels:`"
             )
-            draft.omissions.add(line, reason)
+            draft.omissions.add((line.word,), reason)
 
 
-def _device(line: str) -> DraftTunnel | None:
+def _device(words: list[Word]) -> DraftTunnel | None:
     """Return the tunnel of a command `ip link add NAME type vxlan ...` (ip-link(8)); None: it is none."""
-    found = _LINK.search(line)
-    if found is None:
-        return None
-    kind, words = TunnelType(found[2]), found[3].split()
-    values = dict(pairwise(words))
+    values: dict[str, str] = dict(pairwise(words))
     try:
+        kind = TunnelType(values["type"])
         local, remote = IPv4Address(values["local"]), IPv4Address(values["remote"])
         dst_port = int(values.get("dstport", kind.dst_port))
     except (KeyError, ValueError):
@@ -206,7 +209,16 @@ def _device(line: str) -> DraftTunnel | None:
     is_bounded = len(bounds) == 2 and all(bound.isascii() and bound.isdigit() for bound in bounds)
     # The second port is excluded (udp_flow_src_port() of the kernel).
     ports = PortRange(int(bounds[0]), int(bounds[1]) - 1) if is_bounded else None
-    return DraftTunnel(name_from(found[1]), kind, local, remote, dst_port, 0, Reflect.L2, ports)
+    return DraftTunnel(
+        name_from(values.get("dev", values["add"]) if values["add"] == "dev" else values["add"]),
+        kind,
+        local,
+        remote,
+        dst_port,
+        0,
+        Reflect.L2,
+        ports,
+    )
 
 
 def _is_for_all(match: Match) -> bool:
@@ -256,7 +268,8 @@ def _add_service(draft: Draft, group: _Group) -> None:
     unknown = [c for c in group.conditions if c.field not in _OF_A_CLAIM or not _is_usable(c)]
     if unknown:
         names = ", ".join(condition.field.ovs_name for condition in unknown)
-        draft.omissions += [Omission(line.number, line.text, f"a service does not match {names}") for line, _ in rows]
+        for line, _ in rows:
+            draft.omissions.add((line.word,), f"a service does not match {names}")
         return
     conditions = Match(None, group.conditions)
     protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
@@ -266,10 +279,14 @@ def _add_service(draft: Draft, group: _Group) -> None:
     service = DraftService(
         name_from(name, (other.name for other in draft.services)), () if vip is None else (vip,), protocol, ports
     )
-    draft.services.append(service)
-    _set_source_mac(service, rows)
     key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
     blocks = _blocks(rows, key, service)
+    if not blocks.rows:
+        for line, _ in rows:
+            draft.omissions.add((line.word,), "for single clients, or what a server answers: other_traffic decides")
+        return
+    draft.services.append(service)
+    _set_source_mac(service, rows)
     shares = blocks.shares()
     # The layout gives the first blocks to the first backend: in this order most clients keep their server.
     owners = list(dict.fromkeys((*(owner for _, owner in blocks.rows), *(_owner(delivery) for _, delivery in rows))))
@@ -284,11 +301,11 @@ def _add_service(draft: Draft, group: _Group) -> None:
     missing = 1 - sum(shares.values(), Fraction(0))
     if missing:
         reason = f"{float(missing):.1%} of the clients match none of these flows; here they get a backend too"
-        service.omissions.add(first, reason)
+        service.omissions.add((first.word,), reason)
     if key.positions != tuple(range(len(key.positions or ()))):
         positions = ", ".join(map(str, key.positions or ()))
         reason = f"it matches bits {positions}: write `match: {{bits: [{positions}]}}` to use the same"
-        service.omissions.add(first, reason)
+        service.omissions.add((first.word,), reason)
 
 
 def _is_usable(condition: Masked) -> bool:
@@ -310,7 +327,7 @@ def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: Dra
             found.append((block_of(value, mask, key), _owner(delivery)))
         except ValueError:
             reason = f"its mask is no part of the others' masks, or has more than {MAX_WIDTH} bits: write a weight"
-            service.omissions.add(line, reason)
+            service.omissions.add((line.word,), reason)
     return Blocks.of(found)
 
 
@@ -325,7 +342,7 @@ def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery
         return
     for line, delivery in rows:
         if delivery.source_mac is not None:
-            service.omissions.add(line, "these flows set different source MACs: write one as rewrite_source_mac")
+            service.omissions.add((line.word,), "these flows set several source MACs: write one as rewrite_source_mac")
 
 
 def _protocol(match: Match) -> Protocol | None:
@@ -368,4 +385,4 @@ def _set_switch(
         reason = (
             f"packets of no service: other_traffic is {switch.other_traffic.value}, which does not send to {target}"
         )
-        draft.omissions.add(line, reason)
+        draft.omissions.add((line.word,), reason)

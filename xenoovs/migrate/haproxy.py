@@ -4,63 +4,57 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import ip_address
+from itertools import islice
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import NOTHING_LIKE_IT, Draft, DraftBackend, DraftService, Omissions, duration, name_from
+from xenoovs.migrate.draft import (
+    NOTHING_LIKE_IT,
+    Draft,
+    DraftBackend,
+    DraftService,
+    Omissions,
+    Word,
+    duration,
+    name_from,
+    targets,
+    use,
+)
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 
 # The form of the file: sections of lines of words; quotes and backslashes as in section 2.2 of the manual.
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line in words. text: as it was written."""
-
-    number: int
-    words: tuple[str, ...]
-    text: str
+Line = tuple[Word, ...]
 
 
 @dataclass(slots=True)
 class Section:
-    """A section: `listen web` and the lines up to the next section."""
+    """A section: `listen web from common` and the lines up to the next section."""
 
     head: Line
     lines: list[Line] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
-        return self.head.words[0]
+        return self.head[0]
 
     @property
     def name(self) -> str:
-        return self.head.words[1] if len(self.head.words) > 1 else ""
+        return self.head[1] if len(self.head) > 1 and self.head[1] != "from" else ""
+
+    @property
+    def words(self) -> list[Word]:
+        return [word for line in (self.head, *self.lines) for word in line]
 
 
 _PROXIES = ("listen", "frontend", "backend", "defaults")
 _OTHER_SECTIONS = (
-    "global",
-    "userlist",
-    "peers",
-    "mailers",
-    "program",
-    "http-errors",
-    "ring",
-    "resolvers",
-    "cache",
-    "log-forward",
-    "log-profile",
-    "fcgi-app",
-    "crt-list",
-    "crt-store",
-    "traces",
-    "acme",
-    "healthcheck",
+    *("global", "userlist", "peers", "mailers", "program", "http-errors", "ring", "resolvers", "cache", "log-forward"),
+    *("log-profile", "fcgi-app", "crt-list", "crt-store", "traces", "acme", "healthcheck"),
 )
 
 
@@ -68,28 +62,32 @@ def parse_sections(text: str) -> list[Section]:
     """Return the sections of a file. Raises ParseError: a quote is open, or a line stands before the first section."""
     sections: list[Section] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        words = tuple(_words(line, number))
+        words = tuple(Word(word, number) for word in _words(line, number))
         if not words:
             continue
-        found = Line(number, words, line.strip())
-        if words[0] in (*_PROXIES, *_OTHER_SECTIONS):
-            sections.append(Section(found))
+        if words[0] in (*_PROXIES, *_OTHER_SECTIONS) or (not sections and words[0].startswith(".")):
+            sections.append(Section(words))
         elif sections:
-            sections[-1].lines.append(found)
-        elif not words[0].startswith("."):
+            sections[-1].lines.append(words)
+        else:
             raise ParseError(text=line, offset=0, expected="a section such as global, defaults or listen", line=number)
     return sections
+
+
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+_UNPRINTABLE = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _words(line: str, number: int) -> Iterator[str]:
     word, quote, has_word, offset = "", "", False, 0
     while offset < len(line):
         char = line[offset]
+        escape = _ESCAPE.match(line, offset) if quote != "'" else None
         if quote and char == quote:
             quote = ""
-        elif char == "\\" and quote != "'" and offset + 1 < len(line):
-            offset += 1
-            word, has_word = word + line[offset], True
+        elif escape is not None:
+            written = chr(int(escape[1], 16)) if escape[1] else _UNPRINTABLE.get(escape[2], escape[2])
+            word, has_word, offset = word + written, True, escape.end() - 1
         elif quote:
             word += char
         elif char in "\"'":
@@ -117,22 +115,27 @@ _INTER_MS = 2000
 _AGENT_TIMEOUT_MS = 1000
 """Of `agent_check` in the config, where it has no other one."""
 _HTTP = "xenoovs sees packets and no HTTP"
+_BY_ADDRESS = "clients are split by bits of their address and by weight"
+_STICKY = "not needed: a client keeps its server, because bits of its address choose it"
+_CHOSEN_BY = f"{_HTTP}: a service is chosen by address, protocol and port alone"
+_UNLIMITED = "xenoovs has no connections to limit"
+_LAYER_4 = "xenoovs forwards packets and does not end connections"
 _REASONS = {
+    "mode": _HTTP,
     "cookie": f"{_HTTP}; a client keeps its server, because bits of its address choose it",
-    "balance": "clients are split by bits of their address and by weight",
-    "hash-type": "clients are split by bits of their address and by weight",
-    "stick-table": "not needed: a client keeps its server, because bits of its address choose it",
-    "stick": "not needed: a client keeps its server, because bits of its address choose it",
-    "maxconn": "xenoovs has no connections to limit",
-    "fullconn": "xenoovs has no connections to limit",
-    "dispatch": "write it as a backend with a name and an address",
+    "balance": _BY_ADDRESS,
+    "hash-type": _BY_ADDRESS,
+    "use-server": _BY_ADDRESS,
+    "stick-table": _STICKY,
+    "stick": _STICKY,
+    "maxconn": _UNLIMITED,
+    "fullconn": _UNLIMITED,
+    "server-template": "write each server as a backend with a name and an address",
     "timeout": "xenoovs ends no connections",
     "retries": "packets go to the server directly: there is nothing to try again",
     "log": "xenoovs does not see single connections",
-    "acl": f"{_HTTP}: a service is chosen by address, protocol and port alone",
-    "use_backend": f"{_HTTP}: a service is chosen by address, protocol and port alone",
-    "use-server": "clients are split by bits of their address and by weight",
-    "http-check": "the http probe sends GET: use `path`, `host`, `status` and `body`",
+    "acl": _CHOSEN_BY,
+    "use_backend": _CHOSEN_BY,
     "tcp-check": "the tcp probe connects and sends nothing; a udp, dns or exec probe may do",
     "stats": "use `xenoovs status`, the status page or /metrics",
     "redirect": _HTTP,
@@ -140,323 +143,515 @@ _REASONS = {
     "errorloc": _HTTP,
     "compression": _HTTP,
     "capture": _HTTP,
-    "option": "xenoovs forwards packets and does not end connections",
+    "option": _LAYER_4,
+    "no": _LAYER_4,
+    "description": "a config has comments for it",
 }
-_SILENT = frozenset(("mode", "description", "id", "enabled"))
-_OPTION_CHECKS = {"tcp-check": "tcp", "ssl-hello-chk": "tcp"}
-_SERVER_SWITCHES = frozenset(
+_HTTP_CHECK = "the http probe sends GET in HTTP/1.1, and accepts by `status` and `body`"
+_OTHER_CHECKS = ("ssl-hello-chk", "smtpchk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "spop-check")
+_SWITCHES = dict.fromkeys(
     (
-        *("agent-check", "allow-0rtt", "backup", "check", "check-send-proxy", "check-ssl", "check-via-socks4"),
-        *("disabled", "enabled", "non-stick", "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl"),
-        *("send-proxy-v2-ssl-cn", "ssl", "ssl-reuse", "stick", "tfo"),
+        *("agent-check", "allow-0rtt", "backup", "check", "check-reuse-pool", "check-send-proxy", "check-sni-auto"),
+        *("check-ssl", "check-via-socks4", "disabled", "enabled", "force-sslv3", "force-tlsv10", "force-tlsv11"),
+        *("force-tlsv12", "force-tlsv13", "non-stick", "renegotiate", "send-proxy", "send-proxy-v2", "sni-auto"),
+        *("send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "ssl", "ssl-reuse", "stick", "strict-maxconn", "tfo"),
+        "tls-tickets",
+    ),
+    0,
+)
+"""Settings of a server without an argument (section 5.2 of the manual)."""
+_OF_A_CHECK = frozenset(
+    (
+        *("check", "check-ssl", "check-sni", "port", "inter", "fastinter", "downinter", "rise", "fall", "slowstart"),
+        *("verify", "ca-file", "addr", "init-state", "observe", "error-limit", "on-error", "check-send-proxy"),
     )
 )
-"""Options of a server without an argument (HAProxy configuration manual, 5.2)."""
+_PROXY_PROTOCOL = "servers see the addresses of clients, no PROXY protocol is needed"
 _SERVER_REASONS = {
     "ssl": "servers see the packets of clients, who have to speak TLS with them",
-    "send-proxy": "servers see the addresses of clients, no PROXY protocol is needed",
-    "send-proxy-v2": "servers see the addresses of clients, no PROXY protocol is needed",
+    "send-proxy": _PROXY_PROTOCOL,
+    "send-proxy-v2": _PROXY_PROTOCOL,
+    "check-send-proxy": _PROXY_PROTOCOL,
     "cookie": _REASONS["cookie"],
-    "maxconn": _REASONS["maxconn"],
+    "maxconn": _UNLIMITED,
+    "minconn": _UNLIMITED,
+    "maxqueue": _UNLIMITED,
+    "addr": "a probe goes to the address of its server",
+    "track": "each server is probed by itself",
+    "downinter": "a backend that is down is probed each `interval`",
+    "agent-addr": "the agent is asked at the address of its server",
+    "weight": "not a weight from 0 to 256; 1 is written",
 }
 _TIME = re.compile(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
-_HOST_HEADER = re.compile(r"host", re.IGNORECASE)
+_STATUS = re.compile(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
+_TEXT = re.compile(r"[ -~]{1,1000}")
+_OF_A_RULE = {"hdr": 2, "string": 99, "!": 0} | dict.fromkeys(
+    ("default", "send-proxy", "via-socks4", "ssl", "linger"), 0
+)
+"""How many values follow a word of `http-check` and `tcp-check` (section 4.2), where it is not one."""
+_HOST = re.compile(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
+_FAMILY = re.compile(r"(?:ip|ipv4|ipv6|tcp|tcp4|tcp6)@|stream\+(?:ip|ipv4|ipv6)@")
+_NO_NETWORK = re.compile(r"/|(?:unix|abnsz?|fd|sockpair|rhttp|rev|vsock)@")
 
 
 @dataclass(slots=True)
 class _Proxy:
-    """The options of a section and its defaults."""
+    """The settings of a section, with those of the defaults section that it begins with."""
 
     mode: str = "tcp"
     binds: list[Line] = field(default_factory=list)
-    backend: str = ""
+    rules: list[Line] = field(default_factory=list)
+    default_backend: Line = ()
+    is_disabled: bool = False
     servers: list[Line] = field(default_factory=list)
-    default_server: tuple[str, ...] = ()
-    check: dict[str, str] = field(default_factory=dict)
-    check_timeout: str = ""
+    default_servers: list[Line] = field(default_factory=list)
+    check: Line = ()
+    check_rules: list[Line] = field(default_factory=list)
+    check_timeout: Line = ()
     has_all_backups: bool = False
     omissions: Omissions = field(default_factory=Omissions)
 
 
 def read_haproxy(text: str) -> Draft:
-    """Return the draft of a haproxy.cfg: a service for each listen section, and for each frontend with its backend.
+    """Return the draft of a haproxy.cfg: services for each listen section, and for each frontend with its backend.
 
     Raises:
         ParseError: The file has not the form of a HAProxy config.
     """
-    draft = Draft()
-    defaults = _Proxy()
-    frontends: list[tuple[Section, _Proxy]] = []
-    backends: dict[str, tuple[Section, _Proxy]] = {}
-    for section in parse_sections(text):
-        if section.kind == "defaults":
-            defaults = _read(section, _Proxy())
-            draft.omissions += defaults.omissions
-        elif section.kind not in _PROXIES:
+    sections = parse_sections(text)
+    draft = Draft([word for section in sections for word in section.words])
+    last, named = _Proxy(), dict[str, tuple[Section, _Proxy]]()
+    fronts: list[tuple[Section, _Proxy]] = []
+    backs: dict[str, tuple[Section, _Proxy]] = {}
+    for section in sections:
+        if section.kind not in _PROXIES:
             reason = "settings of the HAProxy process" if section.kind == "global" else "no part of load balancing"
-            draft.omissions.add(section.head, reason)
+            draft.omissions.add(section.words, reason)
+            continue
+        base = _Proxy() if section.kind == "defaults" else last
+        match section.head:
+            case (_, "from", origin) | (_, _, "from", origin) if origin in named:
+                base = named[origin][1]
+                use((*section.head[-2:], *named[origin][0].head[1:2]))
+            case (_, "from", _) | (_, _, "from", _):
+                draft.omissions.add(section.head[-2:], "no defaults section above has this name")
+        use(section.head if section.kind != "defaults" else section.head[:1])
+        proxy = replace(
+            base,
+            default_servers=[*base.default_servers],
+            check_rules=[*base.check_rules],
+            binds=[],
+            rules=[],
+            servers=[],
+            omissions=Omissions(),
+        )
+        _read(section, proxy)
+        if section.kind == "defaults":
+            last, named[section.name] = proxy, (section, proxy)
+            draft.omissions += proxy.omissions
         else:
-            proxy = _read(section, _inherited(defaults))
-            if section.kind == "backend":
-                backends[section.name] = section, proxy
-            else:
-                frontends.append((section, proxy))
-    used = set()
-    for section, proxy in frontends:
-        behind = backends.get(proxy.backend)
-        if behind is not None:
-            used.add(proxy.backend)
-        _add_service(draft, section, proxy, proxy if behind is None else behind[1])
-    for name, (section, _) in backends.items():
-        if name not in used:
-            draft.omissions.add(section.head, "no default_backend names it; left out")
-    draft.omissions.sort(key=lambda omission: omission.line)
-    return draft
+            fronts += [(section, proxy)] if section.kind != "backend" else []
+            backs |= {section.name: (section, proxy)} if section.kind != "frontend" else {}
+    used = {_add_services(draft, section, proxy, backs) for section, proxy in fronts}
+    for name, (section, proxy) in backs.items():
+        if section.kind == "backend" and name not in used:
+            draft.omissions += proxy.omissions
+            draft.omissions.add(section.words, "left out: no frontend that was converted sends to it")
+    for section in sections:
+        draft.omissions.rest(section.head, "a name that no section uses", about=section.kind)
+        _name_the_rest(section, draft.omissions)
+    return draft.finish()
 
 
-def _inherited(defaults: _Proxy) -> _Proxy:
-    return _Proxy(
-        defaults.mode,
-        default_server=defaults.default_server,
-        check=dict(defaults.check),
-        check_timeout=defaults.check_timeout,
-        has_all_backups=defaults.has_all_backups,
-    )
-
-
-def _read(section: Section, proxy: _Proxy) -> _Proxy:
-    head = section.head
-    if section.kind == "listen" and len(head.words) > 2:
-        # Before HAProxy 1.5 the address stood behind the name.
-        proxy.binds.append(Line(head.number, ("bind", *head.words[2:]), head.text))
+def _name_the_rest(section: Section, omissions: Omissions) -> None:
     for line in section.lines:
-        _read_line(line, proxy)
-    return proxy
+        is_whole = not any(word.is_used or word.reasons for word in line)
+        omissions.rest(line, _REASONS.get(line[0], NOTHING_LIKE_IT), about="" if is_whole else line[0])
 
 
-def _read_line(line: Line, proxy: _Proxy) -> None:
-    keyword, *rest = line.words
-    match keyword, rest:
-        case "mode", [mode, *_]:
-            proxy.mode = mode
-        case "bind", [_, *_]:
+def _read(section: Section, proxy: _Proxy) -> None:
+    match section.head:
+        case ("listen", _, address, *rest) if address != "from":
+            # Before HAProxy 1.5 the address stood behind the name.
+            proxy.binds.append((Word("bind", address.line), address, *rest))
+    for line in section.lines:
+        if _read_line(line, proxy):
+            use(line)
+        elif line[0] == "dispatch":
+            proxy.omissions.add(line, "write it as a backend with a name and an address")
+        elif line[0].startswith("."):
+            proxy.omissions.add(line, "a condition: import the file without it")
+        elif line[0].startswith(("http-request", "http-response", "http-after", "req", "rsp", "tcp-re")):
+            proxy.omissions.add(line, _HTTP)
+
+
+def _read_line(line: Line, proxy: _Proxy) -> bool:
+    """Return whether the config has all of this line. Lines of checks, binds and servers are used later."""
+    match line:
+        case ("mode", mode):
+            return mode == "tcp"
+        case ("bind", _, *_):
             proxy.binds.append(line)
-        case "default_backend", [name, *_]:
-            proxy.backend = name
-        case "server", [_, _, *_]:
+        case ("use_backend", _):
+            proxy.rules.append(line)
+        case ("default_backend", _):
+            proxy.default_backend = line
+        case ("disabled",):
+            proxy.is_disabled = True
+        case ("enabled",):
+            proxy.is_disabled = False
+            return True
+        case ("server", _, _, *_):
             proxy.servers.append(line)
-        case "default-server", _:
-            proxy.default_server = (*proxy.default_server, *rest)
-        case "timeout", ["check", value, *_]:
-            proxy.check_timeout = value
-        case "option", ["allbackups", *_]:
+        case ("default-server", *_):
+            proxy.default_servers.append(line)
+        case ("timeout", "check", value):
+            proxy.check_timeout = line if _milliseconds(value) else ()
+            return bool(proxy.check_timeout)
+        case ("option", "allbackups"):
             proxy.has_all_backups = True
-        case "option", ["httpchk", *request]:
-            proxy.check = _http_check(request)
-        case "option", [name, *_] if name in _OPTION_CHECKS:
-            proxy.check = {"probe": _OPTION_CHECKS[name]}
-        case "http-check", [action, *words] if proxy.check.get("probe") == "http" and _add_http_check(
-            proxy, action, words
-        ):
-            pass
-        case _ if keyword not in _SILENT:
-            reason = "a condition: import the file without it" if keyword.startswith(".") else _reason(line)
-            proxy.omissions.add(line, reason)
+            return True
+        case ("no", "option", "allbackups"):
+            proxy.has_all_backups = False
+            return True
+        case ("option", name, *_) if name in ("httpchk", "tcp-check", *_OTHER_CHECKS):
+            proxy.check = line
+        case ("no", "option", name) if proxy.check and name == proxy.check[1]:
+            use(proxy.check)
+            proxy.check = ()
+            return True
+        case ("http-check" | "tcp-check", _, *_):
+            proxy.check_rules.append(line)
+        case ("balance", "source") | ("id", _):
+            return True
+    return False
 
 
-def _reason(line: Line) -> str:
-    keyword = line.words[0]
-    if keyword.startswith(("http-", "req", "rsp", "tcp-re")):
-        return _HTTP
-    return _REASONS.get(keyword, NOTHING_LIKE_IT)
+def _add_services(draft: Draft, section: Section, front: _Proxy, backs: dict[str, tuple[Section, _Proxy]]) -> str:
+    """Add a service for each set of addresses with the same ports. Returns the name of the section with its servers.
 
-
-def _http_check(request: list[str]) -> dict[str, str]:
-    uri = request[0] if len(request) == 1 else request[1] if len(request) > 1 else "/"
-    return {"probe": "http", "path": json.dumps(uri if uri.startswith("/") else "/")}
-
-
-def _add_http_check(proxy: _Proxy, action: str, words: list[str]) -> bool:
-    """Return whether all of a http-check rule was carried over."""
-    if action == "send":
-        pairs = iter(words)
-        done = True
-        for word in pairs:
-            value = next(pairs, "")
-            if word == "uri" and value.startswith("/"):
-                proxy.check["path"] = json.dumps(value)
-            elif word == "hdr" and _HOST_HEADER.fullmatch(value):
-                proxy.check["host"] = json.dumps(next(pairs, ""))
-            elif word not in ("meth", "ver") or (word, value) == ("meth", "POST"):
-                done = False
-        return done
-    match words:
-        case ["status", status] if action == "expect" and re.fullmatch(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", status):
-            proxy.check["status"] = status
-        case ["string", *body] if action == "expect":
-            proxy.check["body"] = json.dumps(" ".join(body))
-        case _:
-            return False
-    return True
-
-
-def _add_service(draft: Draft, section: Section, front: _Proxy, back: _Proxy) -> None:
-    service = DraftService(name_from(section.name, (other.name for other in draft.services)), protocol=Protocol.TCP)
-    service.omissions += front.omissions
+    Rules without a condition go before default_backend, the first one before the others (use_backend in section 4.2).
+    """
+    omissions, behind = front.omissions, (section, front)
+    for number, line in enumerate((*front.rules, *((front.default_backend,) if front.default_backend else ()))):
+        if number:
+            omissions.add(line, "not reached: a use_backend without a condition stands above")
+        elif line[1] in backs:
+            use(line)
+            behind = backs[line[1]]
+        else:
+            omissions.add(line, "no section has this name")
+    own, back = behind
+    pairs = [pair for line in front.binds for pair in _binds(line, omissions)]
+    by_vips: dict[tuple[IPAddress, ...], tuple[PortRange, ...]] = {}
+    for port, vips in targets(pairs).items():
+        by_vips[tuple(vips)] = (*by_vips.get(tuple(vips), ()), *((port,) if port is not None else ()))
+    made = DraftService("")
     if back is not front:
-        service.omissions += back.omissions
-    for line in front.binds:
-        for text in line.words[1].split(","):
-            _add_bind(service, text, line)
-    for server in back.servers:
-        _add_server(service, server, back)
-    service.vips = tuple(dict.fromkeys(service.vips))
-    if not service.backends or not front.binds:
-        missing = "a server with an address" if not service.backends else "an address to listen on"
-        draft.omissions += service.omissions
-        draft.omissions.add(section.head, f"left out: a service needs {missing}")
-        return
-    service.omissions.sort(key=lambda omission: omission.line)
-    draft.services.append(service)
+        omissions += back.omissions
+        back.omissions.clear()
+    _add_servers(made, back, {port for _, port in pairs}, omissions)
+    missing = "an address to listen on" if not pairs else "" if made.backends else "a server with an address"
+    if missing or front.is_disabled or back.is_disabled:
+        draft.omissions += omissions
+        draft.omissions.add(section.words, f"left out: a service needs {missing}" if missing else "left out: disabled")
+        return ""
+    for each in (section, own):
+        _name_the_rest(each, omissions)
+    for addresses, ports in by_vips.items():
+        suffix = f"-{ports[0].first}" if len(by_vips) > 1 else ""
+        name = name_from(f"{section.name}{suffix}", (other.name for other in draft.services))
+        copies = [replace(backend) for backend in made.backends]
+        service = replace(made, name=name, vips=addresses, protocol=Protocol.TCP, ports=ports, backends=copies)
+        service.omissions, omissions = omissions, Omissions()
+        draft.services.append(service)
+    return own.name
 
 
-def _add_bind(service: DraftService, text: str, line: Line) -> None:
+def _binds(line: Line, omissions: Omissions) -> Iterator[tuple[IPAddress | None, PortRange]]:
+    """Yield the addresses of a bind line (section 4.2, bind) that packets of the network can have."""
+    reason = ""
+    for text in line[1].split(","):
+        host, port = _endpoint(text)
+        first, _, last = port.partition("-")
+        if "$" in text:
+            reason = "it needs a variable of the environment (section 2.3): write the address"
+        elif text.startswith(("quic4@", "quic6@", "udp@", "udp4@", "udp6@")):
+            reason = "it is UDP: write a service with `protocol: udp`"
+        elif _NO_NETWORK.match(text):
+            reason = "not an address of the network"
+        else:
+            try:
+                ports = PortRange(int(first), int(last or first))
+                address = ip_address("::" if host in ("", "*") else host)
+            except ValueError:
+                reason = "not an address with a port: write both as numbers"
+            else:
+                if not 0 < ports.first <= ports.last <= 0xFFFF:
+                    reason = "not an address with a port: write both as numbers"
+                elif address.is_loopback:
+                    reason = "an address of the host alone: no packet of the network has it"
+                else:
+                    reason = reason if int(address) else "it names no address: write the `vip` that clients connect to"
+                    yield address if int(address) else None, ports
+    if reason:
+        omissions.add(line[:2], reason)
+    use(line[:2])
+    omissions.rest(line, "servers have to speak TLS themselves" if "ssl" in line else _LAYER_4, about="bind")
+
+
+def _endpoint(text: str) -> tuple[str, str]:
+    """Return address and port of `ipv6@[::1]:80`. What stands behind the last colon is the port (section 4.2, bind)."""
+    text = _FAMILY.sub("", text, count=1)
+    host, colon, port = text.rpartition(":")
+    if not colon or "]" in port or (not host.startswith("[") and ":" in host and not _is_address(host)):
+        host, port = text, ""
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def _is_address(text: str) -> bool:
     try:
-        address, ports = _bind_of(text)
+        return bool(ip_address(text)) or True
     except ValueError:
-        service.omissions.add(line, "not an address with a port", text=text)
-        return
-    if address is None:
-        service.omissions.add(line, "it names no address: write the `vip` that clients connect to")
-    else:
-        service.vips = (*service.vips, address)
-    if ports not in service.ports:
-        service.ports = (*service.ports, ports)
-    if "ssl" in line.words:
-        service.omissions.add(line, "servers have to speak TLS themselves")
+        return False
 
 
-def _bare(host: str) -> str:
-    """Return an address without its family prefix and brackets."""
-    return host.removeprefix("ipv4@").removeprefix("ipv6@").removeprefix("[").removesuffix("]")
+Settings = dict[str, Line]
+"""The settings of a server by name, each with its words; the words of a switch are its name alone."""
 
 
-def _bind_of(text: str) -> tuple[IPAddress | None, PortRange]:
-    """Return the address and ports of `10.0.0.1:80`, `:80-90`, `*:80`, `ipv6@[::1]:80`. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    first, _, last = port.partition("-")
-    ports = PortRange(int(first), int(last or first))
-    if not 0 < ports.first <= ports.last <= 0xFFFF:
-        raise ValueError(text)
-    host = _bare(host)
-    address = None if host in ("", "*") else ip_address(host)
-    return None if address is None or not int(address) else address, ports
+def _split(words: Iterable[Word], arities: Mapping[str, int]) -> Iterator[Line]:
+    """Yield names with the values that follow them: as many as `arities` has, else one; `no-...` has none."""
+    rest = iter(words)
+    for word in rest:
+        yield (word, *islice(rest, arities.get(word, 0 if word.startswith("no-") else 1)))
 
 
-def _add_server(service: DraftService, line: Line, proxy: _Proxy) -> None:
-    name, target, *words = line.words[1:]
-    options = _options((*proxy.default_server, *words))
-    address, port = _server_address(target)
-    if address is None:
-        service.omissions.add(line, "not an IP address: write the server's address; left out")
-        return
-    if port and not any(port in ports for ports in service.ports):
-        ports = ", ".join(map(str, service.ports))
-        reason = f"the server has to listen on {ports}, or with `mode: nat` write `port: {port}`"
-        service.omissions.add(line, reason, text=f"{name} {target}")
-    for option in options:
-        if option in _SERVER_REASONS:
-            service.omissions.add(line, _SERVER_REASONS[option], text=f"{name}: {option}")
-    weight = Fraction(0) if "disabled" in options else _weight(options.get("weight", "1"))
-    others = [backend.name for backend in service.backends]
-    is_backup = "backup" in options
+def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], omissions: Omissions) -> None:
+    """Add the servers of a section, and the checks that hold for all of them."""
+    defaults = [setting for line in proxy.default_servers for setting in _split(line[1:], _SWITCHES)]
+    checks, agents, given = [], [], set[str]()
+    probe: dict[str, str] | None = None
+    for line in proxy.servers:
+        own = list(_split(line[3:], _SWITCHES))
+        given |= {setting[0].removeprefix("no-") for setting in own}
+        settings = Settings()
+        for setting in (*defaults, *own):
+            name = setting[0].removeprefix("no-")
+            if (former := settings.pop(name, ())) in own:
+                omissions.add(former, "given again behind it", about=line[1])
+            if setting[0] == name:
+                settings[name] = setting
+            elif name in _SWITCHES:
+                use(setting)
+        host, port = _endpoint(line[2])
+        if not _is_address(host):
+            omissions.add(line, "not an IP address: write the server's address; left out")
+            continue
+        use(line[:3])
+        about = line[1]
+        if port and ports and ports != _only(port):
+            shown = ", ".join(map(str, sorted(ports, key=lambda each: each.first)))
+            hint = f", or with `mode: nat` write `port: {port}`" if not _only(port) <= ports else ""
+            omissions.add(line[2:3], f"packets keep their port: the server has to listen on {shown}{hint}", about=about)
+        _add_backend(service, line, settings, proxy, omissions)
+        if "check" in settings:
+            probe = _probe(proxy, omissions) if probe is None else probe
+            checks.append((about, _words_of(own, _OF_A_CHECK) or line[2:3], _health(settings, probe, port)))
+        else:
+            checks.append((about, _words_of(own, ("no-check",)) or line[2:3], {}))
+        asked = _words_of(own, ("agent-", "no-agent-")) or line[2:3]
+        agents.append((about, asked, _agent_check(settings, omissions, about)))
+        for setting in own:
+            omissions.rest(setting, _server_reason(setting, settings), about=about)
+    service.health = omissions.one_check("check", checks)
+    service.agent_check = omissions.one_check("agent_check", agents)
+    if probe is None:
+        for line in (proxy.check, *proxy.check_rules):
+            omissions.rest(line, "no server here has `check`")
+    for setting in defaults if proxy.servers else ():
+        reason = "servers have one of their own" if setting[0] in given else _server_reason(setting, {"check": setting})
+        omissions.rest(setting, reason, about="default-server")
+    for line in proxy.default_servers:
+        use(line[:1])
+
+
+def _server_reason(setting: Line, settings: Settings) -> str:
+    if setting[0] in _SERVER_REASONS:
+        return _SERVER_REASONS[setting[0]]
+    if setting[0] in _OF_A_CHECK:
+        return "the probe has nothing like it" if "check" in settings else "the server has no `check`"
+    return NOTHING_LIKE_IT
+
+
+def _words_of(settings: Iterable[Line], names: Iterable[str]) -> Line:
+    return tuple(word for line in settings if line[0].startswith(tuple(names)) for word in line)
+
+
+def _only(port: str) -> set[PortRange]:
+    return {PortRange(int(port), int(port))} if _number(port, 0xFFFF) else set()
+
+
+def _number(text: str, most: int) -> int:
+    """Return a whole number from 1 to `most`; 0: it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) <= most else 0
+
+
+def _take(settings: Settings, name: str, *, of_ms: bool = False, most: int = 0xFFFF) -> int:
+    """Return the number, or the time in ms, of a setting, and use it; 0: there is none that can be read."""
+    line = settings.get(name, ())
+    value = 0 if len(line) < 2 else _milliseconds(line[1]) if of_ms else _number(line[1], most)
+    use(line if value else ())
+    return value
+
+
+def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _Proxy, omissions: Omissions) -> None:
+    weight, written = Fraction(1), settings.get("weight", ())
+    if len(written) > 1 and (written[1] == "0" or _number(written[1], 256)):
+        use(written)
+        weight = Fraction(int(written[1]))
+    for switch in ("disabled", "enabled", "backup"):
+        use(settings.get(switch, ()))
+    is_backup = "backup" in settings
     if is_backup and not proxy.has_all_backups and any(backend.is_backup for backend in service.backends):
         reason = "backups share the clients by weight: HAProxy uses the first one alone without `option allbackups`"
-        service.omissions.add(line, reason)
-    service.backends.append(DraftBackend(name_from(name, others), weight, address=address, is_backup=is_backup))
-    if "check" in options:
-        _add_check(service, line, _health(options, proxy, port))
-    _add_agent_check(service, line, options)
+        omissions.add(settings["backup"], reason, about=line[1])
+    name = name_from(line[1], [backend.name for backend in service.backends])
+    address = ip_address(_endpoint(line[2])[0])
+    weight = Fraction(0) if "disabled" in settings else weight
+    service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))
 
 
-def _options(words: tuple[str, ...]) -> dict[str, str]:
-    found, rest = dict[str, str](), iter(words)
-    for word in rest:
-        if word.startswith("no-"):
-            found.pop(word.removeprefix("no-"), None)
-        else:
-            found[word] = "" if word in _SERVER_SWITCHES else next(rest, "")
+_PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
+_HOST_NAME = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
+
+
+def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
+    """Return what the checks of a section send and accept; `tls`: over TLS, `connect`: on this port."""
+    found, method = {"probe": "tcp"}, proxy.check[:2]
+    match proxy.check[1:]:
+        case ("httpchk", *request):
+            found |= {"probe": "http", "path": json.dumps("/")}
+            uri = request[:1] if len(request) == 1 else request[1:2]
+            method = tuple(request[:1]) if len(request) > 1 else method
+            _set(found, "path", uri, _PATH)
+            for word in request[2:]:
+                # The host stood behind the version, as a header of its own, before there was an argument for it.
+                host = _HOST.search(word)
+                if word == "HTTP/1.1":
+                    use((word,))
+                elif "host" not in found:
+                    _set(found, "host", (word,), _HOST_NAME, host[1] if host else word)
+        case (name, *_) if name != "tcp-check":
+            omissions.add(proxy.check, "the tcp probe connects and sends nothing; an exec probe may do")
+    use(proxy.check[:2])
+    if proxy.check_timeout:
+        found["timeout"] = proxy.check_timeout[2]
+    is_http = found["probe"] == "http"
+    for line in proxy.check_rules:
+        if (line[0] == "http-check") is not is_http:
+            omissions.add(line, "HAProxy ignores it: the check is another one")
+            continue
+        for setting in _split(line[2:], _OF_A_RULE):
+            match (line[1], *setting):
+                case ("send", "meth", _):
+                    method = setting
+                case ("send", "ver", "HTTP/1.1"):
+                    use(setting)
+                case ("send", "uri", path):
+                    _set(found, "path", setting, _PATH, path)
+                case ("send", "hdr", header, value) if header.lower() == "host":
+                    _set(found, "host", setting, _HOST_NAME, value)
+                case ("expect", "status", status):
+                    _set(found, "status", setting, _STATUS, status, quote=False)
+                case ("expect", "string", *body) if is_http:
+                    _set(found, "body", setting, _TEXT, " ".join(body))
+                case ("connect", "port", number) if _number(number, 0xFFFF):
+                    _set(found, "connect", setting, _PORT, number, quote=False)
+                case ("connect", "ssl"):
+                    _set(found, "tls", setting, _TEXT, "ssl")
+                case ("connect", "sni", name):
+                    _set(found, "server_name", setting, _HOST_NAME, name)
+        if is_http:
+            _name_method(method, omissions)
+        if any(word.is_used for word in line[2:]):
+            use(line[:2])
+        about = line[0] if line[0].is_used else ""
+        omissions.rest(line, _HTTP_CHECK if is_http else _REASONS["tcp-check"], about=about)
+    if is_http:
+        _name_method(method, omissions)
     return found
 
 
-def _server_address(text: str) -> tuple[IPAddress | None, int | None]:
-    host, _, port = text.rpartition(":") if text.count(":") == 1 or "]" in text else (text, "", "")
-    host = _bare(host)
-    try:
-        return ip_address(host), int(port) if port.isascii() and port.isdigit() else None
-    except ValueError:
-        return None, None
+def _name_method(words: Line, omissions: Omissions) -> None:
+    """Name the method of a HTTP check if the http probe has another one; the words `option httpchk` mean OPTIONS."""
+    method = "OPTIONS" if words[-1] == "httpchk" else words[-1]
+    if method != "GET":
+        omissions.add(words, f"HAProxy sends {method}, the http probe GET", about="check")
+    use(words)
 
 
-def _weight(text: str) -> Fraction:
-    return Fraction(int(text)) if text.isascii() and text.isdigit() and len(text) < 4 else Fraction(1)
+def _set(
+    found: dict[str, str], key: str, words: Sequence[Word], form: re.Pattern[str], text: str = "", *, quote: bool = True
+) -> None:
+    """Set a key of the check and use its words, if they have the form that the config takes."""
+    text = text or " ".join(words)
+    if form.fullmatch(text):
+        found[key] = json.dumps(text) if quote else text
+        use(words)
 
 
-def _health(options: dict[str, str], proxy: _Proxy, port: int | None) -> dict[str, str]:
-    health = dict(proxy.check) or {"probe": "tcp"}
-    if health["probe"] == "http" and "check-ssl" in options:
+def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, str]:
+    """Return the check of a server. TLS of the server is that of its check, unless it has a port of its own."""
+    health = dict(probe)
+    connect, tls = health.pop("connect", ""), health.pop("tls", None)
+    is_tls = tls is not None or "check-ssl" in settings
+    is_tls |= "ssl" in settings and not settings.keys() & {"port", "addr"} and not connect
+    own_port = _take(settings, "port")
+    if probed := int(connect or 0) or own_port or _number(port, 0xFFFF):
+        health["port"] = str(probed)
+    if is_tls and health["probe"] == "http":
         health["probe"] = "https"
-    probed = options.get("port") or (str(port) if port else "")
-    if probed.isascii() and probed.isdigit():
-        health["port"] = probed
-    every_ms = _milliseconds(options.get("inter", "")) or _INTER_MS
-    health["interval"] = duration(every_ms)
-    if fast_ms := _milliseconds(options.get("fastinter", "")):
-        health["fast_interval"] = duration(min(fast_ms, every_ms))
+        use(settings.get("check-ssl", ()))
+        verify, ca_file, sni = (settings.get(name, ()) for name in ("verify", "ca-file", "check-sni"))
+        if verify[1:] == ("none",):
+            health["insecure"] = "true"
+        use(verify if verify[1:] in (("none",), ("required",)) else ())
+        if len(ca_file) > 1 and ca_file[1].startswith("/"):
+            _set(health, "ca_file", ca_file, _TEXT, ca_file[1])
+        _set(health, "server_name", sni, _HOST_NAME, "".join(sni[1:]))
     else:
-        health["fast_interval"] = duration(every_ms)
-    if timeout_ms := _milliseconds(proxy.check_timeout):
+        health.pop("server_name", None)
+    use(settings["check"])
+    every_ms = _take(settings, "inter", of_ms=True) or _INTER_MS
+    health["interval"] = duration(every_ms)
+    health["fast_interval"] = duration(min(_take(settings, "fastinter", of_ms=True) or every_ms, every_ms))
+    if timeout_ms := _milliseconds(probe.get("timeout", "")):
         health["timeout"] = duration(min(timeout_ms, every_ms))
-    if ramp_ms := _milliseconds(options.get("slowstart", "")):
+    if ramp_ms := _take(settings, "slowstart", of_ms=True):
         health["ramp"] = duration(ramp_ms)
-    health |= {key: options[key] for key in ("rise", "fall") if options.get(key, "").isdigit()}
-    return health
+    return health | {key: str(count) for key in ("rise", "fall") if (count := _take(settings, key, most=100))}
 
 
-def _add_check(service: DraftService, line: Line, health: dict[str, str]) -> None:
-    if not service.health:
-        service.health = health
-    elif service.health != health:
-        service.omissions.add(line, "a service has one check, here that of its first server; this one differs")
-
-
-def _add_agent_check(service: DraftService, line: Line, options: dict[str, str]) -> None:
-    """Convert agent-check of a server; all servers of a service have the same one."""
-    name, is_first = line.words[1], len(service.backends) == 1
-    if "agent-check" not in options:
-        if service.agent_check:
-            service.omissions.add(line, "agent_check asks all servers of a service, also this one", text=name)
-        return
-    port = options.get("agent-port", "")
-    if not (port.isascii() and port.isdigit() and 0 < int(port) <= 0xFFFF):
-        service.omissions.add(line, "it has no agent-port to ask", text=f"{name}: agent-check")
-        return
-    if "agent-addr" in options:
-        reason = "the agent is asked at the address of its server"
-        service.omissions.add(line, reason, text=f"{name}: agent-addr")
-    every_ms = _milliseconds(options.get("agent-inter", "")) or _INTER_MS
-    found = {"port": port, "interval": duration(every_ms)}
+def _agent_check(settings: Settings, omissions: Omissions, about: str) -> dict[str, str]:
+    """Return the agent-check of a server (section 5.2); empty: it has none."""
+    if "agent-check" not in settings:
+        return {}
+    port = _take(settings, "agent-port")
+    if not port:
+        omissions.add(settings["agent-check"], "it has no agent-port to ask", about=about)
+        return {}
+    every_ms = _take(settings, "agent-inter", of_ms=True) or _INTER_MS
+    found = {"port": str(port), "interval": duration(every_ms)}
     if every_ms < _AGENT_TIMEOUT_MS:
         found["timeout"] = duration(every_ms)
-    if send := options.get("agent-send", ""):
-        found["send"] = json.dumps(send.replace("\\n", "\n"))
-    if not service.agent_check:
-        service.agent_check = found
-        if not is_first:
-            service.omissions.add(line, "agent_check asks all servers of a service, also those above", text=name)
-    elif service.agent_check != found:
-        service.omissions.add(line, "a service has one agent_check, here that of its first server; this one differs")
+    use(settings["agent-check"])
+    if len(send := settings.get("agent-send", ())) > 1:
+        found["send"] = json.dumps(send[1].replace("\\n", "\n"))
+        use(send)
+    return found
 
 
 def _milliseconds(text: str) -> int:

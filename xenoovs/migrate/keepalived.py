@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from ipaddress import ip_address
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import NOTHING_LIKE_IT, Draft, DraftBackend, DraftService, Omissions, duration, name_from
+from xenoovs.migrate.draft import (
+    NOTHING_LIKE_IT,
+    Draft,
+    DraftBackend,
+    DraftService,
+    Omissions,
+    Word,
+    duration,
+    name_from,
+    targets,
+    use,
+)
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 
@@ -20,24 +33,24 @@ from xenoovs.model.balancer import PortRange, Protocol
 class Statement:
     """One line, or the head of a block. body: None: it has no block."""
 
-    number: int
-    words: tuple[str, ...]
+    head: tuple[Word, ...]
     body: list[Statement] | None = None
 
     @property
     def name(self) -> str:
-        return self.words[0]
+        return _SYNONYMS.get(self.head[0], self.head[0])
 
     @property
     def argument(self) -> str:
-        return self.words[1] if len(self.words) > 1 else ""
+        return self.head[1] if len(self.head) > 1 else ""
 
     @property
-    def text(self) -> str:
-        return " ".join(self.words)
+    def words(self) -> list[Word]:
+        return [*self.head, *(word for each in self.body or () for word in each.words)]
 
 
 _DEEPEST = 16
+_LONGEST_LINE = 100_000
 
 
 def parse_statements(text: str) -> list[Statement]:
@@ -50,11 +63,16 @@ def parse_statements(text: str) -> list[Statement]:
     stack = [root]
     last: Statement | None = None
     number = 0
+    values: dict[str, Word] = {}
     for number, line in enumerate(text.split("\n"), start=1):
-        words: list[str] = []
-        for word, offset in _words(line, number):
+        words: list[Word] = []
+        if definition := _DEFINITION.fullmatch(line):
+            stack[-1].append(Statement((Word(line.strip(), number),)))
+            values[definition[1]] = stack[-1][-1].head[0]
+            continue
+        for word, offset in _words(_substituted(line, values), number):
             if word == "{":
-                last = Statement(number, tuple(words)) if words else last
+                last = Statement(tuple(words)) if words else last
                 if last is None or last.body is not None or len(stack) > _DEEPEST:
                     raise ParseError(text=line, offset=offset, expected="a keyword before '{'", line=number)
                 if words:
@@ -64,21 +82,38 @@ def parse_statements(text: str) -> list[Statement]:
                 last = None
             elif word == "}":
                 if words:
-                    stack[-1].append(Statement(number, tuple(words)))
+                    stack[-1].append(Statement(tuple(words)))
                     words = []
                 if len(stack) == 1:
                     raise ParseError(text=line, offset=offset, expected="no '}': no block is open", line=number)
                 stack.pop()
                 last = None
             else:
-                words.append(word)
+                words.append(Word(word, number))
         if words:
             # The brace of a block may stand on the next line.
-            last = Statement(number, tuple(words))
+            last = Statement(tuple(words))
             stack[-1].append(last)
     if len(stack) > 1:
         raise ParseError(text="", offset=0, expected=f"'}}': {len(stack) - 1} blocks are open at the end", line=number)
     return root
+
+
+_DEFINITION = re.compile(r"\s*\$([A-Za-z_]\w*)=(?!.*\\\s*$).*", re.ASCII)
+_PARAMETER = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)(?!\S))", re.ASCII)
+
+
+def _substituted(line: str, values: Mapping[str, Word]) -> str:
+    """Return a line with the values of its parameters (keepalived.conf(5), Parameter substitution)."""
+
+    def value_of(found: re.Match[str]) -> str:
+        definition = values.get(found[1] or found[2])
+        use(() if definition is None else (definition,))
+        return found[0] if definition is None else definition.partition("=")[2].strip()
+
+    for _ in range(_DEEPEST if "$" in line else 0):
+        line = _PARAMETER.sub(value_of, line)[:_LONGEST_LINE]
+    return line
 
 
 def _words(line: str, number: int) -> Iterator[tuple[str, int]]:
@@ -117,21 +152,42 @@ _ELSEWHERE = {
     "vrrp_track_process": "part of VRRP",
     "include": "the other file was not read: import it too",
 }
-_SERVICE_REASONS = {
-    "lb_algo": "clients are split by bits of their address and by weight",
+_BY_ADDRESS = "clients are split by bits of their address and by weight"
+_NOTIFY = "use `notify`: one program for both states, which it gets as its last argument"
+_NO_PROBE = "no probe like it; an exec probe may do"
+_REASONS = {
+    "lb_algo": _BY_ADDRESS,
     "persistence_timeout": "not needed: a client keeps its server, because bits of its address choose it",
     "persistence_granularity": "not needed: bits of the address choose the server",
     "ops": "xenoovs has no connections: every packet is balanced by itself",
     "quorum": "use max_down: the part of the backends that may be out at once",
     "hysteresis": "use rise and fall",
-    "virtualhost": "set `host` in health",
     "quorum_up": "use `notify`: its program gets SERVICE, the name and UP",
     "quorum_down": "use `notify`: its program gets SERVICE, the name and DOWN or BACKUP",
+    "notify_up": _NOTIFY,
+    "notify_down": _NOTIFY,
+    "inhibit_on_failure": "a backend that is down gets no clients; use drain to keep its connections",
+    "connect_ip": "a probe goes to the address of its backend",
+    "digest": "use `body`: text that the answer holds",
+    "regex": "use `body`: text that the answer holds",
+    "misc_dynamic": "use agent_check: what it answers changes the weight",
+    "payload": "it is hexadecimal; write text as `send`",
+    "warmup": "probes are spread over time by `jitter`",
+    "SMTP_CHECK": "no probe like it; a tcp probe on that port may do",
+    "BFD_CHECK": _NO_PROBE,
+    "FILE_CHECK": _NO_PROBE,
+    "url": "a service has one check, here of the first url",
+    **dict.fromkeys(
+        ("delay_loop", "retry", "delay_before_retry", "connect_timeout"), "not a number, or no check uses it"
+    ),
+    "weight": "not a weight; 1 is written",
 }
-_NOTIFY = "use `notify`: one program for both states, which it gets as its last argument"
-_SERVER_REASONS = {"notify_up": _NOTIFY, "notify_down": _NOTIFY}
-_SYNONYMS = {"lvs_sched": "lb_algo", "lvs_method": "lb_kind", "delay_before_retry": "retry_delay"}
-_KNOWN_SERVICE = ("real_server", "protocol", "delay_loop", "lb_kind", "alpha", "omega")
+_SYNONYMS = {
+    "lvs_sched": "lb_algo",
+    "lvs_method": "lb_kind",
+    "nb_get_retry": "retry",
+    "misc_timeout": "connect_timeout",
+}
 _CHECKS = {
     "TCP_CHECK": "tcp",
     "HTTP_GET": "http",
@@ -141,78 +197,90 @@ _CHECKS = {
     "PING_CHECK": "icmp",
     "MISC_CHECK": "exec",
 }
-_DELAY_LOOP_S = 60.0
-"""keepalived.conf(5), delay_loop."""
+_TIMES_S = {"delay_loop": 60.0, "connect_timeout": 5.0, "delay_before_retry": 1.0, "retry": 1.0}
+"""keepalived.conf(5), Virtual server(s): the defaults, in seconds, and how often it tries again."""
+_TIMES_OF_S = {
+    "HTTP_GET": {"delay_before_retry": 3.0},
+    "SSL_GET": {"delay_before_retry": 3.0},
+    "DNS_CHECK": {"delay_before_retry": 60.0, "retry": 3.0},
+    "MISC_CHECK": {"retry": 0.0, "connect_timeout": 3600.0},
+}
+_STATUS = "200-299"
+"""The same page, status_code: its default."""
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
+_STATUSES = re.compile(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
+_VALUE = re.compile(r"[!-~]{1,253}", re.ASCII)
 
 
 def read_keepalived(text: str) -> Draft:
-    """Return the draft of a keepalived.conf: a service for each virtual_server.
+    """Return the draft of a keepalived.conf: a service for each port of each virtual_server.
 
     Raises:
         ParseError: The file has not the form of keepalived.conf(5).
     """
-    draft = Draft(is_dsr=True)
     statements = parse_statements(text)
+    draft = Draft([word for statement in statements for word in statement.words], is_dsr=True)
     groups = {one.argument: one for one in statements if one.name == "virtual_server_group"}
     for statement in statements:
         if statement.name.startswith("@"):
-            draft.omissions.add(statement, "a condition: import the file without it, once for each case")
+            draft.omissions.add(statement.words, "a condition: import the file without it, once for each case")
+        elif statement.name.startswith("$"):
+            draft.omissions.rest(
+                statement.words, "no part of load balancing uses it, or it has several lines: write it out"
+            )
         elif statement.name == "virtual_server":
             _add_services(draft, statement, groups)
         elif statement.name != "virtual_server_group":
-            draft.omissions.add(statement, _ELSEWHERE.get(statement.name, "no part of load balancing"))
-    return draft
-
-
-@dataclass(slots=True)
-class _Target:
-    """The addresses of a virtual server that share a port; None: all ports."""
-
-    port: PortRange | None
-    vips: list[IPAddress] = field(default_factory=list)
+            draft.omissions.add(statement.words, _ELSEWHERE.get(statement.name, "no part of load balancing"))
+    return draft.finish()
 
 
 def _add_services(draft: Draft, statement: Statement, groups: dict[str, Statement]) -> None:
     made = DraftService("")
-    targets = list(_targets(statement, groups, made.omissions))
-    _fill(made, statement, draft)
-    if not targets or all(backend.is_backup for backend in made.backends):
-        missing = "an address" if not targets else "a real_server"
+    found = targets(_targets(statement, groups, made.omissions))
+    _fill(made, statement)
+    if not found or all(backend.is_backup for backend in made.backends):
         draft.omissions += made.omissions
-        draft.omissions.add(statement, f"left out: a service needs {missing}")
+        missing = "a real_server" if found else "an address"
+        draft.omissions.add(statement.words, f"left out: a service needs {missing}")
         return
-    for number, target in enumerate(targets):
-        port = "" if target.port is None else f"-{target.port}"
-        name = name_from(f"{target.vips[0]}{port}".replace(":", "-"), (other.name for other in draft.services))
-        ports = () if target.port is None or made.protocol is None else (target.port,)
-        omissions = made.omissions if not number else Omissions()
+    for each in statement.body or ():
+        _name_the_rest(each, made.omissions)
+    for port, vips in found.items():
+        suffix = "" if port is None else f"-{port}"
+        name = name_from(f"{vips[0]}{suffix}".replace(":", "-"), (other.name for other in draft.services))
+        ports = () if port is None else (port,)
         copies = [replace(backend) for backend in made.backends]
-        vips = tuple(dict.fromkeys(target.vips))
-        service = DraftService(name, vips, made.protocol, ports, dict(made.health), None, copies, omissions)
+        service = replace(made, name=name, vips=tuple(vips), ports=ports, backends=copies)
+        made.omissions = Omissions()
         _set_kind(service, statement, draft)
         draft.services.append(service)
 
 
-def _targets(statement: Statement, groups: dict[str, Statement], omissions: Omissions) -> Iterator[_Target]:
-    """Yield the addresses that a virtual server is for, by port."""
-    words = statement.words[1:]
-    if words[:1] == ("group",):
-        group = groups.get(words[1] if len(words) > 1 else "")
-        lines = [] if group is None or group.body is None else [(each.number, each.words) for each in group.body]
-    else:
-        lines = [(statement.number, words)]
-    found: dict[PortRange | None, _Target] = {}
-    for line, (host, *rest) in (pair for pair in lines if pair[1]):
+def _targets(
+    statement: Statement, groups: dict[str, Statement], omissions: Omissions
+) -> Iterator[tuple[IPAddress, PortRange | None]]:
+    """Yield the addresses and ports that a virtual server is for."""
+    kind, *words = statement.head
+    use((kind,))
+    lines = [tuple(words)]
+    if words[:1] == ["group"] and statement.argument:
+        group = groups.get("".join(words[1:2]))
+        use(statement.head[:3] if group is not None else ())
+        use(group.head[:2] if group is not None else ())
+        lines = [each.head for each in (group.body or ())] if group is not None else lines
+    for line in lines:
         try:
-            vips = list(_range_of(host))
-            port = _ports_of(rest[0]) if rest else None
+            vips = list(_range_of("".join(line[:1])))
+            port = _ports_of(line[1]) if len(line) > 1 else None
         except ValueError:
             reason = "a firewall mark is no address: write the addresses and ports that get it"
-            reason = reason if host == "fwmark" else "not an address with a port"
-            omissions.add(Statement(line, (host, *rest)), reason)
+            reason = "no such virtual_server_group" if line[:1] == ("group",) else reason
+            omissions.add(line, reason if line[:1] in (("fwmark",), ("group",)) else "not an address with a port")
             continue
-        found.setdefault(port, _Target(port)).vips.extend(vips)
-    yield from found.values()
+        use(line[:2])
+        omissions.rest(line)
+        yield from ((vip, port) for vip in vips)
 
 
 def _range_of(text: str) -> Iterator[IPAddress]:
@@ -236,156 +304,171 @@ def _ports_of(text: str) -> PortRange | None:
     return ports if ports.last else None
 
 
-def _fill(service: DraftService, statement: Statement, draft: Draft) -> None:
+Settings = Mapping[str, Statement]
+"""What a virtual server, a real server and a check say: each is the default of the next (keepalived.conf(5))."""
+
+
+def _inner(settings: Settings, statement: Statement) -> Settings:
+    names = (*_TIMES_S, "virtualhost", "alpha")
+    return {**settings, **{each.name: each for each in statement.body or () if each.name in names}}
+
+
+def _fill(service: DraftService, statement: Statement) -> None:
     """Read the body of a virtual server."""
-    every_s, service.protocol = _DELAY_LOOP_S, Protocol.TCP
-    servers = []
-    for each in statement.body or ():
-        name = _SYNONYMS.get(each.name, each.name)
-        if name in ("real_server", "sorry_server"):
-            servers.append(each)
-        elif name == "protocol":
-            _set_protocol(service, each)
-        elif name == "delay_loop":
-            every_s = _seconds(each, service) or every_s
-        elif name not in _KNOWN_SERVICE:
-            service.omissions.add(each, _SERVICE_REASONS.get(name, NOTHING_LIKE_IT))
+    service.protocol = Protocol.TCP
+    settings = _inner({}, statement)
+    servers = [each for each in statement.body or () if each.name in ("real_server", "sorry_server")]
+    checks = []
     for server in sorted(servers, key=lambda server: server.name == "sorry_server"):
-        _add_server(service, server, every_s)
-    if service.health and any(each.name == "alpha" for each in statement.body or ()):
+        address = _add_server(service, server)
+        if address is not None and server.name == "real_server":
+            checks.append((str(address), *_check_of(server, address, _inner(settings, server), service.omissions)))
+    for each in statement.body or ():
+        if each.name == "protocol" and each.argument.lower() in ("tcp", "udp", "sctp"):
+            service.protocol = Protocol(each.argument.lower())
+            use(each.head[:2])
+        elif each.name in ("lb_kind", "omega"):
+            use(each.head[:2])
+    service.health = service.omissions.one_check("check", checks)
+    if service.health and "alpha" in settings:
         service.health["initial"] = "down"
 
 
-def _set_protocol(service: DraftService, statement: Statement) -> None:
-    try:
-        service.protocol = Protocol(statement.argument.lower())
-    except ValueError:
-        service.omissions.add(statement, "not tcp, udp or sctp; tcp is assumed")
+def _name_the_rest(statement: Statement, omissions: Omissions) -> None:
+    """Name what is left of a statement: as a whole if nothing of it is used, else by its parts."""
+    reason = _REASONS.get(statement.name, NOTHING_LIKE_IT)
+    if not any(word.is_used or word.reasons for word in statement.words):
+        omissions.add(statement.words, reason)
+        return
+    omissions.rest(statement.head, reason, about=statement.name)
+    for each in statement.body or ():
+        _name_the_rest(each, omissions)
 
 
 def _set_kind(service: DraftService, statement: Statement, draft: Draft) -> None:
-    """Convert lb_kind, which is that of the servers' ports too: only NAT has others than the VIP."""
-    kinds = [each for each in statement.body or () if _SYNONYMS.get(each.name, each.name) == "lb_kind"]
-    kind = kinds[-1].argument.upper() if kinds else "DR"
+    """Convert lb_kind, NAT by default, which is that of the servers' ports too: only NAT has others than the VIP."""
+    kinds = [each for each in statement.body or () if each.name == "lb_kind"]
+    words = kinds[-1].words if kinds else list(statement.head[:1])
+    kind = kinds[-1].argument.upper() if kinds else "NAT"
     if kind == "NAT":
         reason = service.why_no_nat(draft.services)
         service.is_nat = reason is None
         if reason is not None:
             draft.is_dsr = False
-            service.omissions.add(kinds[-1], f"{reason}: set the servers up for DR, with the VIP on a loopback device")
+            hint = "set the servers up for DR, with the VIP on a loopback device"
+            service.omissions.add(words, f"{reason}: {hint}", about="" if kinds else "lb_kind NAT")
     elif kind != "DR":
         draft.is_dsr = False
-        service.omissions.add(kinds[-1], "packets keep their destination, as with DR: set the servers up for DR")
+        service.omissions.add(words, "packets keep their destination, as with DR: set the servers up for DR")
     for backend in service.backends:
         is_same = bool(service.ports) and backend.l4_port == service.ports[0].first
+        if backend.l4_port is not None and not is_same and not service.is_nat:
+            shown = ", ".join(map(str, service.ports)) or "every port"
+            service.omissions.add(
+                _port_of(backend, statement), f"packets keep their port: the server has to listen on {shown}"
+            )
         backend.l4_port = None if is_same or not service.is_nat else backend.l4_port
 
 
-def _add_server(service: DraftService, statement: Statement, every_s: float) -> None:
+def _port_of(backend: DraftBackend, statement: Statement) -> list[Word]:
+    return [word for each in statement.body or () if each.argument == str(backend.address) for word in each.head]
+
+
+def _add_server(service: DraftService, statement: Statement) -> IPAddress | None:
+    """Add a real server or sorry server. Returns its address; None: it was left out."""
     try:
         address = ip_address(statement.argument)
     except ValueError:
-        service.omissions.add(statement, "not an IP address; left out")
-        return
+        service.omissions.add(statement.words, "not an IP address; left out")
+        return None
+    name, is_backup = str(address).replace(":", "-"), statement.name == "sorry_server"
+    port = "".join(statement.head[2:3])
+    l4_port = int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 0xFFFF else None
+    if any(each.address == address and (is_backup or each.l4_port == l4_port) for each in service.backends):
+        service.omissions.add(statement.words, "this server is one of the real servers; left out")
+        return None
+    use(statement.head[:3] if l4_port or port == "0" else statement.head[:2])
     weight = Fraction(1)
     for each in statement.body or ():
-        if each.name == "weight":
-            weight = _weight(each, service)
-        elif each.name in _CHECKS:
-            _add_check(service, each, every_s)
-        elif each.name.endswith("_CHECK"):
-            reason = (
-                f"no probe like it; {'a tcp probe on that port' if 'SMTP' in each.name else 'an exec probe'} may do"
-            )
-            service.omissions.add(each, reason)
-        else:
-            service.omissions.add(each, _SERVER_REASONS.get(each.name, NOTHING_LIKE_IT))
-    others = [backend.name for backend in service.backends]
-    name, is_backup = name_from(str(address).replace(":", "-"), others), statement.name == "sorry_server"
-    port = statement.words[2] if len(statement.words) > 2 else ""
-    l4_port = int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 0xFFFF else None
+        if each.name == "weight" and each.argument.isascii() and each.argument.isdigit():
+            weight = Fraction(int(each.argument[:9]))
+            use(each.head[:2])
+    name = name_from(name, [backend.name for backend in service.backends])
     service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup, l4_port=l4_port))
-
-
-def _weight(statement: Statement, service: DraftService) -> Fraction:
-    if statement.argument.isascii() and statement.argument.isdigit():
-        return Fraction(int(statement.argument[:9]))
-    service.omissions.add(statement, "not a weight; 1 is written")
-    return Fraction(1)
+    return address
 
 
 # Checks: each real server has its own in keepalived, a service has one.
 
 
-def _add_check(service: DraftService, statement: Statement, every_s: float) -> None:
-    health = {"probe": _CHECKS[statement.name], "interval": duration(every_s * 1000)}
-    timeout_s = 0.0
-    for each in statement.body or ():
-        name = _SYNONYMS.get(each.name, each.name)
-        setter = _CHECK_KEYS.get(name)
-        if name == "url":
-            _add_url(health, each, service)
-        elif name in ("connect_timeout", "misc_timeout", "timeout"):
-            timeout_s = _seconds(each, service)
-        elif setter is None or not each.argument:
-            service.omissions.add(each, "the probe has nothing like it")
-        else:
-            setter(health, each.argument)
-    if timeout_s:
-        health["timeout"] = duration(min(timeout_s, every_s) * 1000)
+def _check_of(
+    server: Statement, address: IPAddress, settings: Settings, omissions: Omissions
+) -> tuple[Sequence[Word], dict[str, str]]:
+    """Return the first check of a real server, and what says so; the head of the server: it has none."""
+    found = [each for each in server.body or () if each.name in _CHECKS]
+    for other in found[1:]:
+        omissions.add(other.words, "a service has one check, here the first of its first server; this one is another")
+    if not found:
+        return server.head, {}
+    first = found[0]
+    health = {"probe": _CHECKS[first.name]}
+    settings = _inner(settings, first)
+    times = _TIMES_S | _TIMES_OF_S.get(first.name, {})
+    for name in times.keys() & settings.keys():
+        written = settings[name].argument
+        if _NUMBER.fullmatch(written) and (float(written) or name == "retry"):
+            times[name] = float(written)
+            use(settings[name].head[:2])
+    if first.name in ("HTTP_GET", "SSL_GET"):
+        health["status"] = _STATUS
+        _set(health, "host", settings.get("virtualhost"), _VALUE)
+    urls = [each for each in first.body or () if each.name == "url"]
+    for each in (*(first.body or ()), *(urls[0].body or () if urls else ())):
+        match each.name:
+            case "connect_port":
+                _set(health, "port", each, re.compile(r"[0-9]{1,5}"), quote=False)
+            case "path":
+                _set(health, "path", each, re.compile(r"/[!-~]*"))
+            case "status_code":
+                _set(health, "status", each, _STATUSES, quote=False)
+            case "virtualhost":
+                _set(health, "host", each, _VALUE)
+            case "name":
+                _set(health, "query", each, _VALUE)
+            case "misc_path":
+                _set_command(health, each, address)
+            case "alpha" | "url":
+                use(each.head[:1] if each.name == "alpha" or each is urls[0] else ())
+    use(first.head)
     if health["probe"] == "exec" and "command" not in health:
-        service.omissions.add(statement, "a MISC_CHECK without misc_path")
-        return
-    if not service.health:
-        service.health = health
-    elif service.health != health:
-        reason = "a service has one check, here that of its first real server; this one differs"
-        service.omissions.add(statement, reason)
+        omissions.add(first.words, "a MISC_CHECK without misc_path")
+        return server.head, {}
+    every_s = times["delay_loop"]
+    health |= {
+        "interval": duration(every_s * 1000),
+        "timeout": duration(min(times["connect_timeout"], every_s) * 1000),
+        "fall": str(min(100, round(times["retry"]) + 1)),
+        "fast_interval": duration(min(times["delay_before_retry"], every_s) * 1000),
+    }
+    return first.words, health
 
 
-def _add_url(health: dict[str, str], statement: Statement, service: DraftService) -> None:
-    for each in statement.body or ():
-        if each.name == "path" and each.argument and "path" not in health:
-            health["path"] = json.dumps(each.argument)
-        elif each.name == "status_code" and each.argument:
-            health["status"] = each.argument.replace(" ", "")
-        elif each.name == "virtualhost" and each.argument:
-            health["host"] = json.dumps(each.argument)
-        else:
-            reason = (
-                "use `body`: text that the answer holds" if each.name == "digest" else "the probe has nothing like it"
-            )
-            service.omissions.add(each, reason)
+def _set(
+    health: dict[str, str], key: str, each: Statement | None, form: re.Pattern[str], *, quote: bool = True
+) -> None:
+    if each is not None and form.fullmatch(each.argument):
+        health[key] = json.dumps(each.argument) if quote else each.argument
+        use(each.head[:2])
 
 
-def _set_fall(health: dict[str, str], text: str) -> None:
-    if text.isascii() and text.isdigit():
-        health["fall"] = str(min(100, int(text[:4]) + 1))
-
-
-def _set_retry_delay(health: dict[str, str], text: str) -> None:
-    if text.isascii() and text.replace(".", "", 1).isdigit():
-        health["fast_interval"] = duration(float(text[:12]) * 1000)
-
-
-_CHECK_KEYS: dict[str, Callable[[dict[str, str], str], None]] = {
-    "connect_port": lambda health, text: health.update(port=text),
-    "retry": _set_fall,
-    "nb_get_retry": _set_fall,
-    "retry_delay": _set_retry_delay,
-    "misc_path": lambda health, text: health.update(command="[" + ", ".join(map(json.dumps, text.split())) + "]"),
-    "name": lambda health, text: health.update(query=json.dumps(text)),
-    "virtualhost": lambda health, text: health.update(host=json.dumps(text)),
-    "payload": lambda health, text: health.update(send=json.dumps(text)),
-}
-
-
-def _seconds(statement: Statement, service: DraftService) -> float:
+def _set_command(health: dict[str, str], statement: Statement, address: IPAddress) -> None:
+    """Set the program of an exec probe. Its own address is for each server another one, which the environment has."""
     try:
-        found = float(statement.argument[:12])
-        if not 0 < found < 1e6:
-            raise ValueError(statement.argument)
+        words = shlex.split(statement.argument)
     except ValueError:
-        service.omissions.add(statement, "not a time in seconds")
-        return 0.0
-    return found
+        return
+    if str(address) in words:
+        line = " ".join('"$XENOOVS_ADDRESS"' if word == str(address) else shlex.quote(word) for word in words)
+        words = ["/bin/sh", "-c", f"exec {line}"]
+    health["command"] = "[" + ", ".join(map(json.dumps, words)) + "]"
+    use(statement.head[:2])

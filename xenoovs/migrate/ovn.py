@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from ipaddress import ip_address
+from itertools import pairwise
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, name_from
+from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Word, name_from, use
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 
@@ -19,7 +20,7 @@ def read_lb_list(text: str) -> Draft:
     The name of a load balancer stands in the first of its lines only, cut to 19 characters.
 
     Raises:
-        ParseError: There is no header line, or a line has another form.
+        ParseError: There is no header line.
     """
     lines = text.split("\n")
     header = next((number for number, line in enumerate(lines) if all(word in line.split() for word in _COLUMNS)), None)
@@ -27,56 +28,62 @@ def read_lb_list(text: str) -> Draft:
         raise ParseError(text=text[:200], offset=0, expected="the table of `ovn-nbctl lb-list`, with its header line")
     starts = {word: lines[header].index(word) for word in _COLUMNS}
     draft, name = Draft(), ""
-    for number, line in enumerate(lines[header + 1 :], start=header + 2):
-        if not line.strip():
+    for number, line in enumerate(lines, start=1):
+        cut = (0, starts["LB"], starts["PROTO"], len(line))
+        uuid, lb, row = ([Word(word, number) for word in line[a:b].split()] for a, b in pairwise(cut))
+        draft.words += (*uuid, *lb, *row)
+        if number - 1 <= header:
+            use((*uuid, *lb, *row) if number - 1 == header else ())
             continue
-        if line[: starts["LB"]].strip():
-            name = line[starts["LB"] : starts["PROTO"]].strip()
-        words = line[starts["PROTO"] :].split()
-        if not words or len(words) > 3:
-            raise ParseError(text=line, offset=0, expected="PROTO, VIP and IPs below their headers", line=number)
-        _add(draft, name or "lb", words, line, number)
-    return draft
+        if uuid:
+            name = "-".join(lb)
+            draft.omissions.add(uuid, "how OVN names it: `ovn-nbctl lb-del` takes this, too")
+        if row:
+            _add(draft, name or "lb", row, lb)
+    return draft.finish()
 
 
-def _add(draft: Draft, name: str, words: list[str], line: str, number: int) -> None:
+def _add(draft: Draft, name: str, row: list[Word], lb: list[Word]) -> None:
+    protocol, vip_and_port, *rest = row if len(row) > 1 else (*row, Word("", row[0].line))
     try:
-        vip, port = _address(words[1])
-    except (IndexError, ValueError):
-        raise ParseError(text=line, offset=0, expected="a VIP such as 10.0.0.10:80", line=number) from None
-    service = DraftService("", (vip,), ports=() if port is None else (PortRange(port, port),))
+        vip, port = _address(vip_and_port)
+        # ovn-nb(5), Load_Balancer, protocol: tcp where it is empty, which ovn-nbctl prints as (null).
+        found = Protocol("tcp" if protocol in ("(null)", "tcp/udp") else protocol)
+    except ValueError:
+        reason = "left out: no VIP, such as 10.0.0.10:80, and no protocol tcp, udp or sctp"
+        if "^" in vip_and_port:
+            reason = "left out: a template, whose values are of each chassis (ovn-nb(5), Chassis_Template_Var)"
+        draft.omissions.add((*lb, *row), reason)
+        return
+    service = DraftService("", (vip,))
     if port is not None:
-        try:
-            service.protocol = Protocol(words[0])
-        except ValueError:
-            expected = "a protocol: tcp, udp or sctp"
-            raise ParseError(text=line, offset=line.find(words[0]), expected=expected, line=number) from None
+        service.protocol, service.ports = found, (PortRange(port, port),)
     suffix = "" if port is None else f"-{port}"
     service.name = name_from(name.strip("-._/") + suffix, (other.name for other in draft.services))
-    for text in words[2].split(",") if len(words) > 2 else ():
-        _add_backend(service, text, port, line, number)
+    for text in rest[0].split(",") if rest else ():
+        _add_backend(service, Word(text, protocol.line), port)
     if service.backends:
+        use((*lb, *row[:3]))
         draft.services.append(service)
     else:
-        reason = "this VIP has no backend, and OVN rejects its packets; a service needs one"
-        draft.omissions.append(Omission(number, " ".join(words), reason))
+        draft.omissions += service.omissions
+        draft.omissions.add((*lb, *row), "this VIP has no backend, and OVN rejects its packets; a service needs one")
 
 
-def _add_backend(service: DraftService, text: str, port: int | None, line: str, number: int) -> None:
+def _add_backend(service: DraftService, text: Word, port: int | None) -> None:
     try:
         address, own_port = _address(text)
     except ValueError:
-        offset = line.find(text)
-        raise ParseError(text=line, offset=offset, expected="ADDRESS or ADDRESS:PORT", line=number) from None
+        service.omissions.add((text,), "not ADDRESS or ADDRESS:PORT; left out")
+        return
     known = [backend for backend in service.backends if backend.address == address]
     if known:
-        reason = f"{address} is a backend already; one with two ports has twice the weight"
-        service.omissions.append(Omission(number, text, reason))
+        service.omissions.add((text,), f"{address} is a backend already; one with two ports has twice the weight")
         known[0].weight += 1
         return
     if own_port != port:
         wanted = "every port" if port is None else f"port {port}"
-        service.omissions.append(Omission(number, text, f"OVN translates ports, xenoovs does not: listen on {wanted}"))
+        service.omissions.add((text,), f"packets keep their port: the server has to listen on {wanted}")
     service.backends.append(DraftBackend(str(address).replace(":", "-"), Fraction(1), address=address))
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Omission, name_from
+from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Word, name_from, use
 from xenoovs.model.address import parse_mac
 
 _MOST = 4096
+_KEYS = ("backends", "name", "mac_address")
+_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 
 
 class _NamedMac(BaseModel):
@@ -47,22 +51,28 @@ def read_xenoflow(text: str) -> Draft:
             f'{{"backends": [{{"name": ..., "mac_address": ...}}]}}; {where or "the document"} is not of that form'
         )
         raise ParseError(text=text[:_MOST], offset=0, expected=expected) from None
+    draft = Draft(is_dsr=True)
     service = DraftService("xenoflow")
-    for number, backend in enumerate(document.backends):
+    words = draft.words = _words(text)
+    use(word for word in words if word in _KEYS)
+    values = (value for key, value in pairwise(words) if key == "mac_address")
+    names = (value for key, value in pairwise(words) if key == "name")
+    for backend, name, value in zip(document.backends, names, values, strict=False):
         try:
             mac = parse_mac(backend.mac_address)
         except ValueError as error:
-            quoted = f"{backend.name} {backend.mac_address}"
-            service.omissions.append(Omission(_line_of(text, number), quoted, f"{error}; the backend is left out"))
+            service.omissions.add((name, value), f"{error}; the backend is left out")
             continue
+        use((name, value))
         others = (other.name for other in service.backends)
         service.backends.append(DraftBackend(name_from(backend.name, others), Fraction(1), mac))
-    return Draft([service], is_dsr=True)
+    draft.omissions += service.omissions if not service.backends else ()
+    draft.services += [service] if service.backends else []
+    draft.omissions.rest(words, "state of XenoFlow, and no part of its config")
+    return draft.finish()
 
 
-def _line_of(text: str, number: int) -> int:
-    """Return the line of the `mac_address` with this number."""
-    offset = -1
-    for _ in range(number + 1):
-        offset = text.find('"mac_address"', offset + 1)
-    return text.count("\n", 0, max(offset, 0)) + 1
+def _words(text: str) -> list[Word]:
+    """Return the keys and values of a JSON text."""
+    found = ((each[0], text.count("\n", 0, each.start()) + 1) for each in _JSON.finditer(text))
+    return [Word(json.loads(word) if word.startswith('"') else word, line) for word, line in found]

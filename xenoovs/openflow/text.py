@@ -651,6 +651,35 @@ def parse_dump(text: str, *, tables: Mapping[str, int] | None = None) -> Iterato
             yield parse_observed(line, number=number, tables=tables)
 
 
+_ACTIONS = re.compile(r"[,\s]*\bactions?=", re.ASCII)
+_ALIASES = {"ip_src": "nw_src", "ip_dst": "nw_dst", "eth_src": "dl_src", "eth_dst": "dl_dst"}
+_ADD_FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
+_NUMBERS = ("idle_timeout", "hard_timeout", "importance")
+_PORT_ACTION = re.compile(r"(?<![^,])(?:output=)?([0-9]+)(?![^,])|(?<![^,])(mod_[a-z_]+|output)=", re.ASCII)
+
+
+def as_dumped(text: str) -> str:
+    """Return a flow that was written for `ovs-ofctl add-flow` as a dump shows it (ovs-ofctl(8), Flow Syntax).
+
+    Its words may stand in any order there, with commas or blanks; a timeout of 0 is none. Text of a dump stays.
+    """
+    found = _ACTIONS.search(text)
+    if found is None or '"' in text or "n_packets=" in text:
+        return text
+    named = [token.partition("=") for token in re.split(r"[,\s]+", text[: found.start()]) if token]
+    first = {name: value for name, _, value in named if name in ("cookie", "table", "priority", *_NUMBERS)}
+    flags = [name for name, _, _ in named if name in _ADD_FLAGS]
+    known = (*first, *flags)
+    written = [f"{_ALIASES.get(name, name)}{equals}{value}" for name, equals, value in named if name not in known]
+    head = "".join(f"{name}={first[name]}, " for name in ("cookie", "table", *_NUMBERS) if first.get(name, "0") != "0")
+    head += "".join(f"{flag} " for flag in flags)
+    priority = [f"priority={first['priority']}"] if "priority" in first else []
+    actions = text[found.end() :].strip()
+    if "(" not in actions:
+        actions = _PORT_ACTION.sub(lambda each: f"output:{each[1]}" if each[1] else f"{each[2]}:", actions)
+    return f"{head}{','.join((*priority, *written))} actions={actions}"
+
+
 def parse_flow(line: str) -> Flow:
     """Parse one flow without its counters, as `render_flow` writes it. Raises ParseError."""
     return parse_observed(line).flow

@@ -149,6 +149,13 @@ def test_a_dump_of_others_is_judged_flow_by_flow(xenoovs: CommandLine, tmp_path:
     assert "for 1 it depends (A group of unknown type); 1 stays with the CPU (Send to a controller)" in result.out
 
 
+def test_bug_options_of_add_flow_were_taken_for_conditions(xenoovs: CommandLine, tmp_path: Path) -> None:
+    flows = tmp_path / "flows.txt"
+    flows.write_text("idle_timeout=0,hard_timeout=0,importance=5,check_overlap,priority=9,tcp,actions=output=2\n")
+    result = xenoovs("lint", "--flows", str(flows))
+    assert (result.status, result.out.splitlines()[-1].endswith("the NIC can take 1 flow")) == (0, True)
+
+
 def test_foreign_flows_beside_ours_are_judged_and_their_cost_is_reported(xenoovs: CommandLine, tmp_path: Path) -> None:
     config, dump = _config(tmp_path / "my.yaml"), tmp_path / "flows.txt"
     own = xenoovs("compile", config).out

@@ -56,3 +56,24 @@ def test_flows_of_xenoovs_are_no_services() -> None:
 def test_text_without_flows_is_refused() -> None:
     with pytest.raises(ParseError):
         read_flows("nothing\nof the kind\n")
+
+
+def test_bug_options_of_flows_were_taken_for_conditions() -> None:
+    options = "idle_timeout=0,hard_timeout=0,table=0,check_overlap"
+    flows = (f"{options},ip,nw_src=0.0.0.{bit}/0.0.0.1,actions={to}" for bit, to in enumerate((ONE, TWO)))
+    assert weights_of(*flows) == [1, 1]
+
+
+def test_a_flow_that_ends_by_a_timeout_is_named() -> None:
+    draft = read_flows(f"idle_timeout=60,ip,actions={ONE}")
+    assert [omission.reason for omission in draft.every_omission] == ["flows of a service have no idle_timeout=60"]
+
+
+def test_bug_answers_of_servers_became_a_service_without_clients() -> None:
+    draft = read_flows(f"ip,nw_dst=192.0.2.1,actions={ONE}\nip,nw_src=192.0.2.1,actions=output:p5")
+    assert [service.name for service in draft.services] == ["service-192.0.2.1"]
+    assert [omission.line for omission in draft.every_omission] == [2]
+
+
+def test_commands_name_the_bridge() -> None:
+    assert read_flows(f"ovs-ofctl -O OpenFlow14 add-flow traffic 'ip,actions={ONE}'").switch.bridge == "traffic"

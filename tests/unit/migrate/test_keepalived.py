@@ -17,12 +17,12 @@ def of_server(body: str, service: str = "") -> Draft:
 
 def test_a_brace_may_stand_on_the_next_line() -> None:
     (one,) = parse_statements("virtual_server 192.0.2.1 80\n{\n  delay_loop 6\n}\n")
-    assert [each.words for each in one.body or ()] == [("delay_loop", "6")]
+    assert [each.words for each in one.body or ()] == [["delay_loop", "6"]]
 
 
 def test_comments_and_quotes() -> None:
     (one,) = parse_statements("misc_path \"/bin/check  'a' # b\" ! comment\n# all\n")
-    assert one.words == ("misc_path", "/bin/check  'a' # b")
+    assert one.head == ("misc_path", "/bin/check  'a' # b")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_retries_are_failures_less_one() -> None:
         "port": "8080",
         "fall": "3",
         "fast_interval": "500ms",
+        "timeout": "5s",
     }
 
 
@@ -62,7 +63,9 @@ def test_nat_is_nat_where_the_way_back_is_clear() -> None:
     assert (first.is_nat, first.backends[0].l4_port, list(first.omissions)) == (True, 8080, [])
     for service, reason in ((second, "which of two services"), (third, "one IPv4 address")):
         assert (service.is_nat, service.backends[0].l4_port) == (False, None)
-        assert [reason in omission.reason for omission in service.omissions] == [True]
+        why, port = service.omissions
+        assert reason in why.reason
+        assert port.reason == "packets keep their port: the server has to listen on 80"
     assert not draft.is_dsr
 
 
@@ -77,3 +80,47 @@ def test_servers_that_begin_as_failed_do_so_here() -> None:
     assert service.health["initial"] == "down"
     (unchecked,) = of_server("", "alpha").services
     assert not unchecked.health
+
+
+def test_bug_a_virtual_server_without_lb_kind_is_nat() -> None:
+    (service,) = read_keepalived("virtual_server 192.0.2.1 80 {\nreal_server 198.51.100.1 8080 {\n}\n}\n").services
+    assert (service.is_nat, service.backends[0].l4_port) == (True, 8080)
+
+
+def test_bug_the_second_url_gave_the_check_its_status_and_host() -> None:
+    url = "url {{\npath /{0}\nstatus_code {1}\nvirtualhost {0}.example\n}}\n"
+    urls = url.format("a", 200) + url.format("b", 404)
+    (service,) = of_server(f"HTTP_GET {{\n{urls}\n}}").services
+    assert [service.health[key] for key in ("path", "status", "host")] == ['"/a"', "200", '"a.example"']
+
+
+def test_bug_settings_of_the_virtual_server_are_the_defaults_of_checks() -> None:
+    own = "retry 5\ndelay_before_retry 2\nconnect_timeout 3\ndelay_loop 8\nvirtualhost a.example\n"
+    (service,) = of_server("HTTP_GET {\nretry 1\n}", own).services
+    assert {key: service.health[key] for key in ("fall", "fast_interval", "timeout", "interval", "host")} == {
+        "fall": "2",
+        "fast_interval": "2s",
+        "timeout": "3s",
+        "interval": "8s",
+        "host": '"a.example"',
+    }
+
+
+def test_bug_parameters_were_not_substituted() -> None:
+    text = "$NET=192.0.2\n$VIP=${NET}.1\nvirtual_server $VIP 80 {\nreal_server ${NET}.2 80 {\n}\n}\n$RS= \\\n x\n"
+    draft = read_keepalived(text)
+    assert [(str(one.vips[0]), str(one.backends[0].address)) for one in draft.services] == [("192.0.2.1", "192.0.2.2")]
+    assert [omission.line for omission in draft.omissions] == [7, 8]
+
+
+def test_bug_a_sorry_server_that_is_a_real_server_was_there_twice() -> None:
+    (service,) = of_server("", "sorry_server 198.51.100.1 80").services
+    assert [backend.is_backup for backend in service.backends] == [False]
+
+
+def test_bug_the_program_of_one_server_was_asked_about_all_of_them() -> None:
+    check = "real_server {0} 80 {{\nMISC_CHECK {{\nmisc_path \"/bin/check {0} 'a b'\"\n}}\n}}\n"
+    servers = "".join(check.format(address) for address in ("198.51.100.1", "198.51.100.2"))
+    (service,) = read_keepalived(f"virtual_server 192.0.2.1 80 {{\n{servers}}}\n").services
+    assert service.health["command"] == '["/bin/sh", "-c", "exec /bin/check \\"$XENOOVS_ADDRESS\\" \'a b\'"]'
+    assert not service.omissions

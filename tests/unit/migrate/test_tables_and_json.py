@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from xenoovs.errors import ParseError
 from xenoovs.migrate.ovn import read_lb_list
 from xenoovs.migrate.xenoflow import read_xenoflow
+from xenoovs.model.balancer import Protocol
 
 HEADER = "UUID      LB       PROTO      VIP                IPs\n"
 
@@ -44,10 +47,19 @@ def test_the_answer_of_the_api_is_read_too() -> None:
         ("x         lb       tcp        192.0.2.1:80       198.51.100.1:80,a", 2),
     ],
 )
-def test_a_row_of_another_form_is_refused_with_its_line(row: str, line: int) -> None:
-    with pytest.raises(ParseError) as raised:
-        read_lb_list(HEADER + row)
-    assert raised.value.line == line
+def test_bug_a_row_of_another_form_stopped_the_others(row: str, line: int) -> None:
+    draft = read_lb_list(f"{HEADER}{row}\nx         lb       tcp        192.0.2.9:80       198.51.100.1:80")
+    assert draft.services[-1].vips == (ip_address("192.0.2.9"),)
+    assert [omission.line for omission in draft.every_omission if omission.text != "x"] == [line]
+
+
+def test_bug_a_load_balancer_without_protocol_is_tcp() -> None:
+    (service,) = read_lb_list(f"{HEADER}x         lb       (null)     192.0.2.1:80       198.51.100.1:80").services
+    assert service.protocol is Protocol.TCP
+
+
+def test_bug_a_document_without_backends_was_one_service() -> None:
+    assert not read_xenoflow('{"backends": []}').services
 
 
 def test_a_table_without_header_is_refused() -> None:
