@@ -108,3 +108,11 @@ def test_coarse__their_weights_let_expect_the_packets_that_were_sent(story: Stor
     ]
     assert f"about {COARSE_CLIENTS // 4} of {COARSE_CLIENTS} expected" in text["stdout"]
     assert "xenoovs measure rate" in text["stdout"]
+
+
+def test_port_gone__its_packets_are_dropped_and_not_misdelivered(story: Story) -> None:
+    """The report said that they leave by another port or with another MAC."""
+    said = story.record["said"][-1]
+    blocks = json.loads(said["stdout"])["blocks"]
+    assert said["exit_code"] == 2
+    assert {next(iter(block["anomalies"].items())) for block in blocks} == {("dropped", 1)}

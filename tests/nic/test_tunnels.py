@@ -157,6 +157,31 @@ def test_tunnel_paths__doctor_names_the_bridge_that_has_the_local_address_and_th
     assert (state, seen.partition(" (")[0]) == ("wrong", "1500 of ovsbr1 is below 1550")
 
 
+def _said(story: Story, command: str) -> tuple[int, dict[str, Any]]:
+    [said] = [said for said in story.record["said"] if said["argv"][0] == command]
+    return said["exit_code"], json.loads(said["stdout"])
+
+
+def test_tunnel_neighbour__that_does_not_answer_is_the_first_reason(story: Story) -> None:
+    """It was third-hand: after "the NIC was reset", and only possible."""
+    assert _said(story, "verify-offload")[0] == 2
+    status, report = _said(story, "why")
+    first = [row["reasons"][0] for row in report["megaflows"] if row["in_port"] == "p0"]
+    assert (status, [(each["cause"], each["likelihood"]) for each in first]) == (
+        2,
+        [("neighbour-unresolved", "certain")],
+    )
+    assert first[0]["evidence"][0].startswith(f"{REMOTES['geneve']}: no answer")
+
+
+def test_tunnel_neighbour__that_is_asked_again_and_again_is_wrong(story: Story) -> None:
+    """doctor said "unknown, not known yet", exit status 0, while no packet went by the NIC."""
+    status, report = _said(story, "doctor")
+    [row] = [row for row in report["checks"] if row["check"] == "tunnel neighbour"]
+    assert (row["state"], status) == ("wrong", 2)
+    assert "no answer" in row["seen"]
+
+
 def test_tunnel_ipsec__a_nic_that_knows_leaves_the_tunnel_to_the_cpu(story: Story) -> None:
     without, with_sa = story.look("policy without SA"), story.look("SA on the device")
     for look in (without, with_sa):

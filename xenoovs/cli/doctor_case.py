@@ -238,8 +238,10 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
     cost = _cost(balancer, program, passed) if passed else NOT_READ
-    varying = _varying(balancer, program, passed) if isinstance(cost, Unknown) else ()
-    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying)
+    is_unknown = isinstance(cost, Unknown)
+    varying = _varying(balancer, program, passed) if is_unknown else ()
+    taken = _taken(balancer, program, passed) if is_unknown else ()
+    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken)
 
 
 def _as_varying(flow: Flow) -> Flow:
@@ -265,6 +267,17 @@ def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> 
     return tuple(found)
 
 
+def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+    """Return the services of which these flows take every packet. Their actions may be ones that are not simulated."""
+    dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
+    alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *dropping))
+    missed = dict[str, bool]()
+    for service, packet in _samples(balancer):
+        if not missed.get(service):
+            missed[service] = alone.predict(packet)[1].copies == beside.predict(packet)[1].copies
+    return tuple(service for service, is_missed in missed.items() if not is_missed)
+
+
 def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
     try:
         alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
@@ -279,6 +292,11 @@ def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fac
 
 def sample_packets(balancer: Balancer) -> Iterator[Packet]:
     """Yield packets of many clients to every service, the same ones each time."""
+    return (packet for _, packet in _samples(balancer))
+
+
+def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
+    """Yield these packets with the names of their services."""
     entries = [
         (port, service, family)
         for service in balancer.services
@@ -288,7 +306,7 @@ def sample_packets(balancer: Balancer) -> Iterator[Packet]:
     each = max(1, MAX_PACKETS // max(1, len(entries)))
     for port, service, family in entries:
         for number in range(each):
-            yield _packet(service, family, in_port=port, number=number)
+            yield service.name, _packet(service, family, in_port=port, number=number)
 
 
 def _packet(service: Service, family: Family, *, in_port: str, number: int) -> Packet:

@@ -101,6 +101,8 @@ _UNPARSED = "cannot judge: the dump has no readable megaflow"
 _WITHOUT_M = "cannot judge: the dump does not show where megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
 _ANOMALY = {
     Anomaly.MISDELIVERED: "packets leave by another port or with another MAC than the config says; see `xenoovs plan`",
+    Anomaly.DROPPED: "packets leave by no port: that of the backend is not on the bridge any more, is down, or was "
+    "renamed; see `xenoovs doctor` and `xenoovs plan`",
     Anomaly.SLOW_PATH: "ovs-vswitchd handles each packet itself",
     Anomaly.NOT_IN_HW: "OVS reports offloaded:yes but the tc filter is not_in_hw; counted as TC_SW",
     Anomaly.WITHOUT_FILTER: "no tc filter has its cookie: filters changed between two reads, or the megaflow is stale",
@@ -483,7 +485,7 @@ def _show_flows(flows: Sequence[Flow]) -> None:
 
 
 def _show_anomaly(anomaly: Anomaly, count: int, check: DatapathCheck, shown: ReportOptions) -> None:
-    colour = "red" if anomaly in (Anomaly.MISDELIVERED, Anomaly.NOT_IN_HW) else "yellow"
+    colour = "red" if anomaly in (Anomaly.MISDELIVERED, Anomaly.DROPPED, Anomaly.NOT_IN_HW) else "yellow"
     print_text(f"{anomaly.value.replace('_', ' ')} ({count}): {shown.say(_ANOMALY[anomaly])}", indent="  ", fg=colour)
     if anomaly is Anomaly.EXPIRING:
         return

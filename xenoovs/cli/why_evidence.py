@@ -15,7 +15,9 @@ from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile,
 from xenoovs.compile.program import compile_onto
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, HostFacts
+from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
+from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
@@ -33,6 +35,7 @@ from xenoovs.switch.vswitchd import (
     find_process,
     judge_offload,
     logged_version,
+    netns_of,
     parse_history,
     read_log,
     same_namespace,
@@ -120,7 +123,7 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
 
 def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple[str, ...]]:
     """Return the evidence of the host and its Open vSwitch, and notes on what could not be read."""
-    evidence = Evidence(gather(inquiry.endpoint), target=inquiry.target)
+    evidence = Evidence(_host_of(inquiry.endpoint, selection), target=inquiry.target)
     notes = _unread(evidence)
     process = find_process(inquiry.endpoint)
     if process is not None:
@@ -132,6 +135,24 @@ def read_switch(inquiry: Inquiry, selection: Selection) -> tuple[Evidence, tuple
         except SwitchError as error:
             notes = (*notes, str(error))
     return evidence, notes
+
+
+def _host_of(endpoint: Endpoint, selection: Selection) -> HostFacts:
+    """Return the facts about the host, with the next hops of tunnels whose rules the NIC holds and does not use."""
+    host, place = gather(endpoint), netns_of(endpoint)
+    held = (candidate.megaflow for candidate in selection.candidates if candidate.held is not None)
+    outers = (outer for megaflow in held for outer in encapsulations(megaflow.actions))
+    remotes = tuple(dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers))
+    if not remotes or isinstance(place, Unknown):
+        return host
+    # Imported here: most hosts have no tunnels.
+    from xenoovs.switch.tunnel_facts import read_next_hops
+
+    return replace(host, tunnels=read_next_hops(place, remotes[:_MAX_REMOTES]))
+
+
+_MAX_REMOTES = 256
+"""Some milliseconds each."""
 
 
 def read_kernel_evidence(

@@ -155,6 +155,14 @@ class TunnelFacts:
     files: CertificateFiles = field(default_factory=CertificateFiles, hash=False)
     ike_failures: Mapping[str, IkeFailure] = field(default_factory=dict, hash=False)
 
+    def neighbour(self, remote: str) -> tuple[str, NeighbourEntry | None] | None:
+        """Return the next hop to a remote with its entry, if there is one; None: no route is known."""
+        route = self.routes.get(remote)
+        if not isinstance(route, RouteTo):
+            return None
+        hop = route.gateway or remote
+        return hop, self.neighbours.get(hop)
+
     def ike_failure(self, end: TunnelEnd) -> IkeFailure | None:
         """Return why there is no SA, as the log of the IKE daemon has it; None: it has nothing about this remote."""
         return self.ike_failures.get(end.remote) or self.ike_failures.get(end.port)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +30,43 @@ _MONITOR = "ovs-monitor-ipsec"
 _DAEMONS = ("charon", "charon-systemd", "pluto")
 
 
+_RESOLVING_S = 4.0
+"""The kernel asks for 3 s: mcast_solicit times retrans_time_ms (arp(7))."""
+_LOOK_AGAIN_S = 0.5
+
+
+def read_next_hops(place: Netns, remotes: Iterable[str]) -> TunnelFacts:
+    """Return the routes to remotes, and the neighbours. Changes and raises nothing.
+
+    An entry that is INCOMPLETE is known soon, or it fails; with steady traffic the kernel asks again at once, so that a
+    failing one mostly looks the same. So it is read again until it is known, and FAILED where it never is.
+    """
+    routes = {remote: read_route(place, remote) for remote in dict.fromkeys(remotes)}
+    hops = frozenset(facts.gateway or remote for remote, facts in routes.items() if not isinstance(facts, Unknown))
+    neighbours, asked_s = _neighbours(place), 0.0
+    while waiting := [hop for hop in hops if (found := neighbours.get(hop)) and found.state == "INCOMPLETE"]:
+        if asked_s >= _RESOLVING_S:
+            neighbours |= dict.fromkeys(waiting, NeighbourEntry(None, "FAILED"))
+            break
+        time.sleep(_LOOK_AGAIN_S)
+        asked_s += _LOOK_AGAIN_S
+        neighbours = _neighbours(place)
+    return TunnelFacts((), routes, neighbours=neighbours)
+
+
+def _neighbours(place: Netns) -> dict[str, NeighbourEntry]:
+    found = place.read(("ip", "-j", "neigh", "show"), parse_entries)
+    return {} if isinstance(found, Unknown) else found
+
+
 def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd]) -> TunnelFacts:
     """Return the facts about the first 256 ends. Changes and raises nothing."""
     listed = tuple(ends)[:_MAX_ENDS]
     addresses = place.read(("ip", "-j", "address", "show"), parse_addresses_by_device)
-    neighbours = place.read(("ip", "-j", "neigh", "show"), parse_entries)
-    return TunnelFacts(
+    return replace(
+        read_next_hops(place, (end.remote for end in listed)),
         ends=listed,
-        routes={remote: read_route(place, remote) for remote in dict.fromkeys(end.remote for end in listed)},
         addresses={} if isinstance(addresses, Unknown) else addresses,
-        neighbours={} if isinstance(neighbours, Unknown) else neighbours,
         cached=_cached(endpoint) if any(end.is_userspace for end in listed) else {},
         ipsec=read_ipsec(place, (end.outer for end in listed)),
         programs=running_programs(),

@@ -604,7 +604,7 @@ class OffloadCheck:
         if is_slow_path(megaflow.actions):
             anomalies.append(Anomaly.SLOW_PATH)
         elif not is_undetermined(megaflow.actions) and not delivers(megaflow, fields, block):
-            anomalies.append(Anomaly.MISDELIVERED)
+            anomalies.append(Anomaly.DROPPED if megaflow.actions == ("drop",) else Anomaly.MISDELIVERED)
         if block.is_moving:
             anomalies.append(Anomaly.DRAINED)
         unwildcarding = self.unwildcarded.key_of(megaflow, fields, entry, block)

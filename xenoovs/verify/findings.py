@@ -122,6 +122,7 @@ class Anomaly(Enum):
     """What a megaflow of a block should not be, whatever its verdict.
 
     MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
+    DROPPED:       packets of the block leave by no port.
     SLOW_PATH:     ovs-vswitchd handles each packet (`userspace(...)`).
     NOT_IN_HW:     the dump says offloaded:yes, the tc filter says not_in_hw.
     WITHOUT_FILTER: the dump says dp:tc, but no tc filter has the megaflow's cookie.
@@ -132,6 +133,7 @@ class Anomaly(Enum):
     """
 
     MISDELIVERED = "misdelivered"
+    DROPPED = "dropped"
     SLOW_PATH = "slow_path"
     NOT_IN_HW = "not_in_hw"
     WITHOUT_FILTER = "without_filter"
@@ -240,8 +242,8 @@ class BlockOffload:
 
     @property
     def misdelivered(self) -> int:
-        """Number of megaflows whose packets leave with another MAC or port than the block's flow says."""
-        return self.count(Anomaly.MISDELIVERED)
+        """Number of megaflows whose packets leave otherwise than the block's flow says, or not at all."""
+        return self.count(Anomaly.MISDELIVERED) + self.count(Anomaly.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,9 +326,9 @@ class Bench:
         self.add_flows(self.record.program + self.record.extra_flows)
 
     @contextmanager
-    def streaming(self) -> Iterator[Stream]:
+    def streaming(self, kind: Kind | None = None) -> Iterator[Stream]:
         """A steady stream of all clients for the time of the block."""
-        stream = Stream(self.wires, CLIENTS)
+        stream = Stream(self.wires, CLIENTS, kind or Kind())
         stream.begin()
         try:
             yield stream

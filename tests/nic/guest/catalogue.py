@@ -65,15 +65,17 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "mirrored": beside.mirrored,
     "overriding": beside.overriding,
     "coarse": faulty.coarse,
+    "port_gone": setup.port_gone,
     "tagged": beside.tagged,
     "tagged_twice": beside.tagged_twice,
     "select_group": beside.select_group,
     "tunnels": tunnels.tunnels,
+    "tunnel_neighbour": tunnels.tunnel_neighbour,
     "tunnel_ipsec": tunnels.tunnel_ipsec,
     "tunnel_reload": tunnels.tunnel_reload,
 }
 
-TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
+TUNNELS = ("tunnels", "tunnel_paths", "tunnel_neighbour", "tunnel_ipsec", "tunnel_reload")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
 JUDGED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet"))

@@ -22,10 +22,10 @@ _SOURCE_PORT_AT, _MAC_BYTES = 34, 6
 class Stream:
     """Sends packets of the sources in turn, at a fixed rate whatever is lost."""
 
-    def __init__(self, wires: Mapping[str, Wire], sources: Sequence[str]) -> None:
+    def __init__(self, wires: Mapping[str, Wire], sources: Sequence[str], kind: Kind) -> None:
         """`wires`: the far ends of all ports. Nothing else may be sent until the end of the stream."""
         self._wires = wires
-        self._sources = tuple(sources)
+        self._sources, self._kind = tuple(sources), kind
         self._sent, self._marks = 0, list[Mark]()
         self._lock, self._end = Lock(), Event()
         self._begun_s = time.monotonic()
@@ -63,7 +63,7 @@ class Stream:
                 time.sleep(wait_s)
                 continue
             source = self._sources[self._sent % len(self._sources)]
-            frame = replace(Kind(), source_port=_FIRST_SOURCE_PORT + self._sent).frame(source)
+            frame = replace(self._kind, source_port=_FIRST_SOURCE_PORT + self._sent).frame(source)
             with self._lock:
                 self._wires["p0"].send([frame])
                 self._sent += 1

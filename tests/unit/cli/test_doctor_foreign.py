@@ -70,6 +70,21 @@ def test_a_flow_that_cannot_be_simulated_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "taken"),
+    [
+        ("priority=2000,ip actions=ct(table=7)", True),
+        ("priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=ct(table=7)", False),
+        ("priority=2000,ct_state=+trk,ip actions=drop", False),
+    ],
+)
+def test_a_flow_that_takes_every_packet_does_so_whatever_its_actions_are(line: str, taken: bool) -> None:
+    """The cost was "unknown", and the exit status of doctor 0, although no packet reached a flow of the service."""
+    foreign = _foreign(VIP, line)
+    assert isinstance(foreign.cost, Unknown)
+    assert foreign.taken == tuple(each.name for each in VIP.services if taken)
+
+
+@pytest.mark.parametrize(
     ("line", "varying"),
     [
         ("priority=2000,ip,nw_tos=32 actions=drop", ("nw_tos",)),

@@ -10,7 +10,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.model.next_hop import mac_of
 from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion, OutsideKind
+from xenoovs.verify.findings import Anomaly, Conclusion, OutsideKind
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -61,6 +61,13 @@ def test_a_finer_mask_than_the_block_still_belongs_to_it() -> None:
 def test_another_mac_or_port_than_expected_is_misdelivered(actions: str) -> None:
     findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], actions=actions)])
     assert findings.blocks[0].misdelivered == 1
+    assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_packets_that_leave_by_no_port_are_dropped_not_misdelivered() -> None:
+    """The port was renamed: "packets leave by another port or with another MAC", while none left."""
+    findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], actions="drop")])
+    assert findings.blocks[0].anomalies == ((Anomaly.DROPPED, 1),)
     assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE
 
 

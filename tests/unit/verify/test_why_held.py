@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.compiled import compiled
-from tests.unit.verify.why_cases import UFID, host, megaflow
+from tests.unit.verify.why_cases import COOKIE, UFID, host, megaflow
 from xenoovs.config.load import load_config
+from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
+from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
 from xenoovs.verify.check import CheckContext
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.expected import expected_services, index_blocks
@@ -137,6 +139,30 @@ def test_an_unused_rule_of_an_encapsulation_may_wait_for_the_next_hop(remote: st
     (found,) = _diagnoses(selection)
     assert [reason.cause for reason in found.reasons] == [Cause.RULE_UNUSED, Cause.NEIGHBOUR_UNRESOLVED]
     assert f"ping -c 1 {remote.partition('=')[2]}" in found.reasons[1].fix
+
+
+@pytest.mark.parametrize(
+    ("entry", "causes"),
+    [
+        (NeighbourEntry(None, "FAILED"), [(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.CERTAIN)]),
+        (NeighbourEntry("02:00:00:00:00:07", "REACHABLE"), [(Cause.RULE_UNUSED, Likelihood.CONFIRMED)]),
+    ],
+)
+def test_a_next_hop_that_does_not_answer_is_the_reason_and_one_that_does_is_none(
+    entry: NeighbourEntry, causes: list[tuple[Cause, Likelihood]]
+) -> None:
+    """The reset of the NIC came first, whatever the neighbour table said."""
+    actions = "set(tunnel(tun_id=0x1,src=192.0.2.1,dst=192.0.2.7,ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
+    rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=True, counters=TcCounters(9, 900, 0), active_s=30)
+    selection = select_candidates(
+        [megaflow("offloaded:yes, dp:tc", actions)],
+        find_block=lambda _: None,
+        is_selected=MegaflowFilter(ufid=UFID).selects,
+        context=CheckContext(filters={COOKIE: rule}),
+    )
+    facts = TunnelFacts((), {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}, neighbours={"192.0.2.254": entry})
+    (found,) = diagnose(selection, Evidence(replace(host(), tunnels=facts)))
+    assert [(reason.cause, reason.likelihood) for reason in found.reasons] == causes
 
 
 def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:

@@ -39,12 +39,14 @@ class ForeignFlows:
         others: number of other foreign flows.
         cost: cost of the flows that our packets pass.
         varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
+        taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
     """
 
     passed: tuple[str, ...] = ()
     others: int = 0
     cost: Fact[ForeignCost] = NOT_READ
     varying: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from xenoovs.datapath.database import BridgeState, Mirror
 from xenoovs.datapath.fact import Unknown, Unresponsive
 from xenoovs.datapath.host import Daemon
-from xenoovs.errors import counted, worded
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.verify.doctor.check import (
     PURGE,
     UNDO_LEFTOVERS,
@@ -398,6 +398,9 @@ def _foreign(foreign: ForeignFlows) -> tuple[CheckState, str]:
     if foreign.varying:
         fields = ", ".join(foreign.varying)
         return CheckState.WRONG, f"{passed}; each value of {fields} that clients send takes hardware entries of its own"
+    if foreign.taken:
+        services = first_names(foreign.taken, most=_SHOWN)
+        return CheckState.WRONG, f"{passed}; they take every packet of {services} before the flows of xenoovs"
     if isinstance(foreign.cost, Unknown):
         return CheckState.UNKNOWN, f"{passed}; their cost is unknown: {foreign.cost.reason}"
     is_harmless = foreign.cost.entries_with_foreign <= foreign.cost.entries and not foreign.cost.overridden

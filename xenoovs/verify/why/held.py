@@ -32,20 +32,36 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
         fix = tuple(command.format(port=case.in_port) for command in _CONTRADICTED)
         yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*port, *evidence), fix)
         return
+    unresolved = tuple(_unresolved(case, evidence))
+    if any(reason.likelihood is Likelihood.CERTAIN for reason in unresolved):
+        yield from unresolved
+        return
     if case.verdict is not Verdict.IDLE_HW:
         text = "the NIC forwards only a part of the packets by the rule that it holds"
         yield Reason(Cause.RULE_PARTLY_USED, Likelihood.CONFIRMED, text, evidence, _REINSTALL)
         return
     text = "the NIC holds the rule and does not use it; likely it was reset and lost its rules, or it evicted this one"
     yield Reason(Cause.RULE_UNUSED, Likelihood.CONFIRMED, text, evidence, _REINSTALL)
+    yield from unresolved
+
+
+def _unresolved(case: Case, evidence: tuple[str, ...]) -> Iterator[Reason]:
+    """Yield that the MAC of the next hop of a tunnel is unknown, as certain if the kernel has asked in vain."""
+    tunnels = case.evidence.host.tunnels
     for outer in encapsulations(case.megaflow.actions):
         remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
-        text = (
-            f"the MAC of the next hop to {remote} may be unknown: until then mlx5 has a rule in place of this one "
-            "that gives the packets to the CPU"
-        )
         fix = tuple(command.format(remote=remote) for command in _RESOLVE)
-        yield Reason(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.POSSIBLE, text, (), fix)
+        hop, entry = (tunnels and tunnels.neighbour(remote)) or (remote, None)
+        if entry is None:
+            text = (
+                f"the MAC of the next hop to {remote} may be unknown: until then mlx5 has a rule in place of this one "
+                "that gives the packets to the CPU"
+            )
+            yield Reason(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.POSSIBLE, text, (), fix)
+        elif not entry.is_valid:
+            text = f"the next hop to {remote} does not answer, and without its MAC the NIC cannot encapsulate"
+            shown = f"{hop}: no answer ({entry.state})"
+            yield Reason(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.CERTAIN, text, (shown, *evidence), fix)
 
 
 _RESOLVE = (

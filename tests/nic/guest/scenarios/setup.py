@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.nic.guest.bench import Bench
+from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.frames import Kind
 from tests.nic.guest.nic import set_hw_tc_offload
 from xenoovs.switch.process import run
 
@@ -84,3 +85,17 @@ def fixed(bench: Bench) -> None:
     bench.prime()
     bench.look("fixed again")
     bench.judge("dns")
+
+
+def port_gone(bench: Bench) -> None:
+    """The port of the backends leaves the bridge: flows stay, and their megaflows drop all packets."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("before")
+    bench.judge("dns")
+    bench.ovs.vsctl("del-port", "p1")
+    bench.purge()
+    bench.send_frames([Kind().frame(client) for client in CLIENTS] * 3)
+    bench.wait_until_stable()
+    bench.xenoovs("verify-offload", "dns", "--interval", "0s", "--output", "json")

@@ -97,11 +97,21 @@ def test_fail_mode(fail_mode: str, controllers: tuple[Controller, ...], state: C
         (ForeignFlows((PIN,), cost=COST), CheckState.OK),
         (ForeignFlows((PIN,), cost=replace(COST, entries_with_foreign=46)), CheckState.WRONG),
         (ForeignFlows((PIN,), cost=replace(COST, overridden=1)), CheckState.WRONG),
+        (ForeignFlows((PIN,), cost=Unknown("ct() is not simulated"), taken=("dns",)), CheckState.WRONG),
         (ForeignFlows((PIN,), cost=Unknown("ct_state cannot be simulated")), CheckState.UNKNOWN),
         (ForeignFlows((PIN,), cost=Unknown("nw_tos cannot be simulated"), varying=("nw_tos",)), CheckState.WRONG),
         (Unknown("permission denied"), CheckState.UNKNOWN),
     ],
-    ids=["none", "harmless", "un-wildcards", "overrides", "not simulated", "differs between clients", "not read"],
+    ids=[
+        "none",
+        "harmless",
+        "un-wildcards",
+        "overrides",
+        "takes all",
+        "not simulated",
+        "differs between clients",
+        "not read",
+    ],
 )
 def test_foreign_flows(foreign: ForeignFlows | Unknown, state: CheckState) -> None:
     assert only(openvswitch.check_foreign_flows, with_wanted(foreign=foreign)).state is state
