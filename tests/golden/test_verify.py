@@ -79,6 +79,8 @@ def test_the_report_on_any_bridge(xenoovs: CommandLine, update_golden: bool) -> 
 
 
 CHAINS = {
+    "chain_without_continuation": Conclusion.NOT_ALL_IN_HARDWARE,
+    "chain_of_type_offloaded": Conclusion.NOTHING_SEEN,
     "ovn_recirculation": Conclusion.NOT_ALL_IN_HARDWARE,
     "ovn_nat_in_tc": Conclusion.NOT_ALL_IN_HARDWARE,
     "ovn_stateless_nat": Conclusion.NOT_ALL_IN_HARDWARE,

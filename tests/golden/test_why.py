@@ -13,12 +13,14 @@ HERE = Path(__file__).parent / "why"
 
 CASES = {
     "ovn_no_entry": (2, ["no-ingress-qdisc"]),
-    "ovn_type_offloaded": (0, []),
+    "ovn_type_offloaded": (3, []),
+    "chain_without_continuation": (2, ["recirculation", "recirculation"]),
+    "chain_of_type_offloaded": (3, []),
     "ovn_recirculation": (2, ["recirculation", "recirculation"]),
-    "ovn_nat_in_tc": (2, ["unsupported-match"]),
+    "ovn_nat_in_tc": (2, ["unsupported-match", "recirculation"]),
     "ovnk_slow_path": (2, ["slow-path"]),
     "ovnk_packet_length": (2, ["slow-path"]),
-    "ovnk_without_packets": (0, []),
+    "ovnk_without_packets": (3, []),
     "doca_internal_port": (2, ["reported-by-datapath"]),
     "dpdk_representor": (0, []),
     "dpdk_vdpa_bond": (2, ["unknown"]),
@@ -30,10 +32,10 @@ CASES = {
     "ovn_ct_tuple": (2, ["unsupported-match"]),
     "ovn_load_balancer": (2, ["recirculation", "unsupported-match", "recirculation", "recirculation"]),
     "ovnk_ping": (2, ["unsupported-action"]),
-    "seed_geneve": (0, []),
-    "seed_geneve_wrapped": (0, []),
+    "seed_geneve": (3, []),
+    "seed_geneve_wrapped": (3, []),
     "seed_geneve_without_command": (1, []),
-    "vendor_counters": (0, []),
+    "vendor_counters": (3, []),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
 }
 """Dump -> exit status, and the most likely cause of each megaflow."""

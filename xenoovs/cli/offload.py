@@ -224,7 +224,9 @@ def check_recorded_dump(
     balancer = program.balancer
     ports = BridgePorts(frozenset(balancer.ports))
     # A dump does not show for how long its host keeps megaflows, so none is judged by its age.
-    context = CheckContext(own_mask=own_mask_of(program), ports=ports, is_listing=is_listing, max_idle_s=inf)
+    context = CheckContext(
+        own_mask=own_mask_of(program), ports=ports, is_listing=is_listing, max_idle_s=inf, is_recorded=True
+    )
     hints = Hints()
     with open_dump(dump) as lines, uncollected():
         findings = check_dump(expected_services(program), hints.watch(lines), context=context)
@@ -360,7 +362,7 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
     inferred = NamedBridges()
     bridges: Set[str] = inferred if bridge is None else frozenset((bridge,))
     with open_dump(dump) as lines, uncollected():
-        context = CheckContext(internal_ports=bridges, is_listing=is_listing)
+        context = CheckContext(internal_ports=bridges, is_listing=is_listing, is_recorded=True)
         findings = check_bridge(scan_dump(hints.watch(lines)), context)
     is_filtered = hints.all_offloaded and not lines.is_complete
     remarks = (*lines.remarks(), *hints.remarks(is_filtered=is_filtered), *_recorded_remarks(hints))

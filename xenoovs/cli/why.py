@@ -201,7 +201,7 @@ def why_command(
     of recirculation is in hardware if all of its megaflows are: the first one that is not has the reason.
 
     Exit status 0: all selected megaflows are in hardware, 2: some are not, or a port contradicts the NIC, 1: it could
-    not check, 3: none was found, or some are UNCONFIRMED.
+    not check, 3: none was found, some are UNCONFIRMED, or a recorded dump may lack those in software.
     """
     live = {
         "--db": db,
@@ -241,7 +241,7 @@ def why_command(
         lambda: to_json(findings.diagnoses, selection, notes=findings.notes),
         lambda: show(findings, nothing=nothing, has_config=config is not None),
     )
-    context.exit(_status(findings.selection))
+    context.exit(_status(findings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,12 +328,13 @@ def _lines_of(bridge: str, states: Iterable[BridgeState], dump: str) -> Iterator
     return lines_of_bridge(dump, bridge, states)
 
 
-def _status(selection: Selection) -> int:
+def _status(findings: WhyFindings) -> int:
+    selection = findings.selection
     if selection.candidates or selection.contradicted:
         return EXIT_DIFFERS
     if selection.unjudged:
         return EXIT_FAILED
-    if selection.unconfirmed:
+    if selection.unconfirmed or findings.is_filtered:
         return EXIT_NOTHING_SEEN
     return EXIT_OK if selection.in_hardware else EXIT_NOTHING_SEEN
 

@@ -97,11 +97,17 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class WhyFindings:
-    """The result. `notes`: what was undone of an earlier run, and what could not be read."""
+    """The result.
+
+    Attributes:
+        notes: what was undone of an earlier run, and what could not be read.
+        is_filtered: the dump may lack megaflows in software: all of it is offloaded.
+    """
 
     selection: Selection
     diagnoses: tuple[Diagnosis, ...]
     notes: tuple[str, ...]
+    is_filtered: bool = False
 
 
 def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
@@ -251,18 +257,19 @@ def find_recorded(
             is_selected=selected.selects,
             find_answers=finder.find,
             find_overrides=partial(overrides_of, OverrideCounter(index)),
-            context=CheckContext(internal_ports=selected.internal_ports or frozenset()),
+            context=CheckContext(internal_ports=selected.internal_ports or frozenset(), is_recorded=True),
         )
+    is_filtered = bool(selection.in_hardware) and hints.all_offloaded and not lines.is_complete
     undecided = (f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED))
     notes = (
         *lines.remarks(),
         *undecided,
         *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
-        *((MAYBE_FILTERED,) if selection.in_hardware and hints.all_offloaded and not lines.is_complete else ()),
+        *((MAYBE_FILTERED,) if is_filtered else ()),
         *((recorded_remark("why"),) if selection.in_hardware else ()),
     )
     if not selection.candidates:
-        return WhyFindings(selection, (), notes)
+        return WhyFindings(selection, (), notes, is_filtered)
 
     def foreign() -> tuple[Flow, ...] | None:
         return tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie)) if recorded.flows else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.logical_flow import LogicalFlow
-from xenoovs.datapath.megaflow import Megaflow, Verdict, output_ports
+from xenoovs.datapath.megaflow import Megaflow, Offloaded, Verdict, output_ports
 from xenoovs.errors import ParseError
 from xenoovs.verify.bridge_reason import ReasonFinder
 from xenoovs.verify.chains import ChainLink, is_hop, judge_chains, link_chains
@@ -23,6 +23,7 @@ from xenoovs.verify.check import (
     TunnelCounter,
     UnparsedLines,
     hop_of,
+    judge_continuations,
     state_of,
 )
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
@@ -173,12 +174,13 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
     context = context or CheckContext()
     counter, hops = _RowCounter(context), list[tuple[Megaflow, MegaflowState]]()
     unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
-    contradicted, tunnels = context.contradicted, TunnelCounter()
+    contradicted, tunnels, is_all_offloaded = context.contradicted, TunnelCounter(), True
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
             unparsed.add(megaflow)
             continue
         read += 1
+        is_all_offloaded = is_all_offloaded and megaflow.offloaded is Offloaded.YES
         state = state_of(megaflow, context.filters, context.before, contradicted)
         if state is None:
             unjudged += 1
@@ -189,7 +191,8 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
                 hops.append((megaflow, state))
             else:
                 counter.add(megaflow, state)
-    counter.add_hops(hops)
+    states = judge_continuations(hops, is_partial=context.is_recorded and is_all_offloaded)
+    counter.add_hops([(megaflow, state) for (megaflow, _), state in zip(hops, states, strict=True)])
     return BridgeFindings(
         counter.rows(),
         tuple(unparsed.listed),

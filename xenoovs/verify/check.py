@@ -6,8 +6,8 @@ Shares are of packets, not of bytes: software traffic control counts each frame 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Set
+from collections import Counter, defaultdict
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -225,6 +225,61 @@ def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
     return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
 
 
+_FAR_FEWER = 10
+"""Times. Megaflows behind a hop are narrower, so some of them may have expired and come back with counters at 0."""
+_ENOUGH_GROWTH = 20
+
+
+def judge_continuations(
+    found: Sequence[tuple[Megaflow, MegaflowState]], *, is_partial: bool = False
+) -> list[MegaflowState]:
+    """Return the states of hops; one whose packets no megaflow takes is not in hardware: each packet is an upcall.
+
+    Args:
+        found: all hops of a dump.
+        is_partial: the dump may lack megaflows that are not offloaded.
+    """
+    if len(found) >= MAX_HOPS:
+        return [state for _, state in found]
+    behind = defaultdict[tuple[str | None, int], list[MegaflowState]](list)
+    for megaflow, state in found:
+        behind[megaflow.in_port, megaflow.recirc_id].append(state)
+    return [_continued(megaflow, state, behind, is_partial=is_partial) for megaflow, state in found]
+
+
+def _continued(
+    megaflow: Megaflow,
+    state: MegaflowState,
+    behind: Mapping[tuple[str | None, int], Sequence[MegaflowState]],
+    *,
+    is_partial: bool,
+) -> MegaflowState:
+    targets = recirculations(megaflow)
+    if not targets or not state.packets or state.verdict is not Verdict.HW:
+        return state
+    ids = " and ".join(f"recirc_id {target:#x}" for target in targets)
+    following = [each for target in targets for each in behind.get((megaflow.in_port, target), ())]
+    if not following and is_partial:
+        reason = f"the dump may lack the megaflows of {ids}, which take its packets"
+        return replace(state, verdict=Verdict.UNCONFIRMED, reason=reason)
+    if not following:
+        text = f"no megaflow of the dump takes its packets behind {ids}, so each of them is an upcall"
+        return replace(state, verdict=Verdict.SW, reason=text, hw_packets=0, hw_bytes=0, growth=_in_software(state))
+    came, went = (state.growth or NO_GROWTH).packets, sum((each.growth or NO_GROWTH).packets for each in following)
+    if came >= _ENOUGH_GROWTH and went * _FAR_FEWER < came:
+        text = f"megaflows of {ids} took {went} of the {came} packets that came, so the others are upcalls"
+        return replace(state, verdict=Verdict.SW, reason=text, growth=_in_software(state))
+    packets = sum(each.packets for each in following)
+    if not came and packets * _FAR_FEWER < state.packets:
+        text = f"megaflows of {ids} have {packets} of its {state.packets} packets"
+        return replace(state, verdict=Verdict.UNCONFIRMED, reason=text)
+    return state
+
+
+def _in_software(state: MegaflowState) -> Growth | None:
+    return None if state.growth is None else Growth(state.growth.packets, 0)
+
+
 _MAX_TUNNELS = 5_000
 
 
@@ -313,6 +368,7 @@ class CheckContext:
         port_checks: packets that ports gave to the CPU between the two samples.
         version: of Open vSwitch; None: unknown.
         has_tc_chains: as KernelFacts has it; None: unknown.
+        is_recorded: whether the dump is a file, which may lack megaflows if all that it has are offloaded.
     """
 
     filters: Mapping[str, TcFilter] | None = None
@@ -325,6 +381,7 @@ class CheckContext:
     port_checks: tuple[PortFinding, ...] = ()
     version: Version | None = None
     has_tc_chains: bool | None = None
+    is_recorded: bool = False
 
     @property
     def contradicted(self) -> frozenset[str]:
@@ -476,6 +533,7 @@ class OffloadCheck:
         self.unparsed = UnparsedLines()
         self.tunnels = TunnelCounter()
         self.unjudged = self.uncounted = 0
+        self._is_all_offloaded = True
         self.unwildcarded = UnwildcardCounter(context.own_mask)
         self.overrides = OverrideCounter(self.index)
         self.answers = AnswerFinder(services, self.overrides.index)
@@ -491,6 +549,7 @@ class OffloadCheck:
             self.unjudged += 1
             return None
         self.uncounted += not state.is_counted
+        self._is_all_offloaded = self._is_all_offloaded and megaflow.offloaded is Offloaded.YES
         self.tunnels.add(megaflow, state)
         fields = match_of(megaflow)
         if is_hop(megaflow) and len(self._hops) < MAX_HOPS:
@@ -615,7 +674,10 @@ class OffloadCheck:
 
     def _add_hops(self) -> None:
         """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
-        hops, self._hops = self._hops, []
+        found, self._hops = self._hops, []
+        is_partial = self.context.is_recorded and self._is_all_offloaded
+        states = judge_continuations([each[:2] for each in found], is_partial=is_partial)
+        hops = [(megaflow, state, fields) for (megaflow, _, fields), state in zip(found, states, strict=True)]
         judged = judge_chains(self._hop(*each) for each in hops)
         for (megaflow, state, fields), hop in zip(hops, judged, strict=True):
             self._add(megaflow, state.in_chain(hop), fields)

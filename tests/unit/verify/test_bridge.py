@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.parse import parse_dump, scan_dump
 from xenoovs.verify.bridge import BridgeFindings, check_bridge
 from xenoovs.verify.check import BridgePorts, CheckContext
 from xenoovs.verify.findings import Conclusion
+from xenoovs.verify.samples import DatapathSample, sample_of
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
 
@@ -95,3 +97,34 @@ def test_a_dump_that_may_be_filtered_proves_nothing() -> None:
     assert whole.conclusion_for(None) is whole.conclusion_for(0.95) is Conclusion.IN_HARDWARE
     filtered = replace(whole, is_filtered=True)
     assert filtered.conclusion_for(None) is filtered.conclusion_for(0.95) is Conclusion.NOTHING_SEEN
+
+
+_HOP = (
+    "ufid:11111111-0000-4000-8000-00000000000{id}, recirc_id({id:#x}),in_port(p0),eth(),eth_type(0x0800),ipv4(), "
+    "packets:{packets}, bytes:{packets}, used:0.100s, offloaded:yes, dp:tc, actions:{actions}"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        (None, (100, 95), Verdict.HW),
+        (None, (100, 5), Verdict.UNCONFIRMED),
+        ((1000, 10), (1100, 105), Verdict.HW),
+        ((1000, 990), (1100, 995), Verdict.SW),
+        ((1000, 10), (1010, 10), Verdict.HW),
+    ],
+    ids=["as many", "far fewer", "as many now", "far fewer now", "too few to tell"],
+)
+def test_a_chain_is_in_hardware_if_its_next_link_takes_the_packets(
+    before: tuple[int, int] | None, now: tuple[int, int], verdict: Verdict
+) -> None:
+    """The packets that no megaflow took were upcalls, and the chain was "in hardware"."""
+
+    def megaflows(packets: tuple[int, int]) -> list[Megaflow]:
+        first = _HOP.format(id=0, packets=packets[0], actions="ct(zone=1),recirc(0x1)")
+        return list(parse_dump(f"{first}\n{_HOP.format(id=1, packets=packets[1], actions='p1')}\n"))
+
+    earlier = None if before is None else DatapathSample(sample_of(megaflows(before), None))
+    (row,) = check_bridge(megaflows(now), CheckContext(before=earlier)).rows
+    assert row.verdict is verdict

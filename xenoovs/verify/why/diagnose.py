@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
-from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Offloaded, Verdict, match_of, verdict_of
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
 from xenoovs.verify.chains import is_hop, link_chains
-from xenoovs.verify.check import MAX_HOPS, CheckContext, MegaflowState, ProofCounter, hop_of, state_of
+from xenoovs.verify.check import (
+    MAX_HOPS,
+    CheckContext,
+    MegaflowState,
+    ProofCounter,
+    hop_of,
+    judge_continuations,
+    state_of,
+)
 from xenoovs.verify.expected import (
     BlockIndex,
     ExpectedBlock,
@@ -165,16 +173,19 @@ def select_candidates(
         overrides = find_overrides(megaflow) if block is None and not answers else ()
         return Candidate(megaflow, verdict or Verdict.ABSENT, block, None, answers, overrides)
 
+    is_all_offloaded = True
     selector, hops = _Selector(context, candidate_of, is_selected), list[tuple[Megaflow, MegaflowState]]()
     for megaflow in megaflows:
         if context.ports is not None and not context.ports.has(megaflow):
             continue
         state = state_of(megaflow, context.filters, context.before, context.contradicted)
+        is_all_offloaded = is_all_offloaded and megaflow.offloaded is Offloaded.YES
         if state is not None and is_hop(megaflow) and len(hops) < MAX_HOPS:
             hops.append((megaflow, state))
         else:
             selector.add(megaflow, state)
-    selector.add_hops(hops)
+    states = judge_continuations(hops, is_partial=context.is_recorded and is_all_offloaded)
+    selector.add_hops([(megaflow, state) for (megaflow, _), state in zip(hops, states, strict=True)])
     return selector.selection()
 
 

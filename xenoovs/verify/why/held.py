@@ -32,6 +32,9 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
         fix = tuple(command.format(port=case.in_port) for command in _CONTRADICTED)
         yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*port, *evidence), fix)
         return
+    if held.state.reason:
+        yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, held.state.reason, evidence[1:])
+        return
     unresolved = tuple(_unresolved(case, evidence))
     if any(reason.likelihood is Likelihood.CERTAIN for reason in unresolved):
         yield from unresolved
