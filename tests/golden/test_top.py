@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.snapshots import NOW_S, snapshot
-from xenoovs.cli.top_screen import Order, Size, Sort, Task, View, frame, text_of
 from xenoovs.show.agent import PortView, Snapshot
+from xenoovs.show.screen import Size
+from xenoovs.show.top import Order, Sort, Task, View, frame
 
 HERE = Path(__file__).parent / "top"
 
@@ -39,7 +41,7 @@ CASES: dict[str, tuple[Snapshot, View, Size]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_frame(name: str, update_golden: bool) -> None:
-    text = "".join(f"{text_of(line)}\n" for line in frame(*CASES[name]))
+    text = "".join(f"{click.unstyle(line)}\n" for line in frame(*CASES[name]))
     golden = HERE / f"{name}.txt"
     if update_golden:
         golden.write_text(text)
@@ -50,5 +52,5 @@ def test_the_frame(name: str, update_golden: bool) -> None:
 def test_the_frame_fits(name: str) -> None:
     size = CASES[name][2]
     lines = frame(*CASES[name])
-    assert all(len(text_of(line)) <= size.width for line in lines)
+    assert all(len(click.unstyle(line)) <= size.width for line in lines)
     assert size.height in (None, len(lines))

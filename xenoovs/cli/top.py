@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import select
-import shutil
-import signal
-import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -21,11 +13,12 @@ import click
 
 from xenoovs.cli.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.cli.options import OutputFormat, duration, output_option
-from xenoovs.cli.output import echo, is_terminal, print_json
+from xenoovs.cli.output import echo, print_json
 from xenoovs.cli.status import agent_document
-from xenoovs.cli.top_screen import Line, Order, Quit, Size, View, frame, pressed, text_of
 from xenoovs.errors import XenoovsError
 from xenoovs.show.agent import parse_snapshot
+from xenoovs.show.screen import Terminal, is_live, once_size, raw_terminal
+from xenoovs.show.top import Order, Quit, View, frame, pressed
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -103,146 +96,9 @@ class Requests:
         return OrderAnswer(str(done["message"]))
 
 
-# The terminal: keys one by one, frames in place, and the state from before at the end.
-
-
-# Control sequences of xterm (ctlseqs): the other screen, the cursor, one line, the rest of the screen.
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-
-_KEYS = {
-    b"\x1b[A": "up",
-    b"\x1bOA": "up",
-    b"\x1b[B": "down",
-    b"\x1bOB": "down",
-    b"\x1b[5~": "page-up",
-    b"\x1b[6~": "page-down",
-    b"\x1b[H": "home",
-    b"\x1b[1~": "home",
-    b"\x1b[F": "end",
-    b"\x1b[4~": "end",
-    b"\x1b": "escape",
-    b"\x03": "ctrl-c",
-    b"\x04": "q",
-    b"\x1a": "ctrl-z",
-}
-_STYLES: dict[str, dict[str, object]] = {
-    "plain": {},
-    "bold": {"bold": True},
-    "quiet": {"dim": True},
-    "good": {"fg": "green"},
-    "warn": {"fg": "yellow"},
-    "bad": {"fg": "red", "bold": True},
-    "note": {"fg": "cyan"},
-    "head": {"bold": True, "underline": True},
-    "cursor": {"reverse": True},
-}
-_LONGEST_KEY = 8
-
-
-def painted(line: Line) -> str:
-    """Return a line with its styles as ANSI sequences; without colours if NO_COLOR is set (https://no-color.org)."""
-    is_plain = bool(os.environ.get("NO_COLOR"))
-    styles = {name: {k: v for k, v in style.items() if k != "fg" or not is_plain} for name, style in _STYLES.items()}
-    return "".join(click.style(text, **styles[style]) if styles[style] else text for text, style in line)  # type: ignore[arg-type]
-
-
-class Terminal:
-    """A terminal in raw mode, made by `raw_terminal`."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def enter(self) -> None:
-        tty.setraw(self._descriptor)
-        sys.stdout.write(_ENTER)
-        sys.stdout.flush()
-
-    def leave(self) -> None:
-        """Restore the state from before."""
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
-
-    def suspend(self) -> None:
-        """Stop after Ctrl-Z, until the shell continues this process."""
-        self.leave()
-        # The whole job: sudo(8) and scripts that started this have to stop too.
-        os.killpg(os.getpgrp(), signal.SIGTSTP)
-        self.enter()
-
-    def wake(self) -> None:
-        """Let `key` return now; from any thread."""
-        with suppress(OSError):
-            os.write(self._waker, b"!")
-
-    @contextmanager
-    def woken_by_signals(self) -> Iterator[None]:
-        """Let `key` return at each signal that has a handler, also when it comes just before select(2)."""
-        before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(before)
-
-    @property
-    def size(self) -> Size:
-        found = shutil.get_terminal_size()
-        return Size(found.columns, max(found.lines, 6))
-
-    def show(self, lines: Iterable[Line]) -> None:
-        """Draw a frame over the last one, without flicker."""
-        text = "\r\n".join(f"{painted(line)}{_CLEAR_LINE}" for line in lines)
-        sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
-        sys.stdout.flush()
-
-    def key(self, timeout_s: float) -> str | None:
-        """Return the next key; None: the time is over, the window has another size, or `wake` was called."""
-        descriptor = self._descriptor
-        ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-        if descriptor not in ready:
-            return None
-        data = os.read(descriptor, 1)
-        while data.startswith(b"\x1b") and data not in _COMPLETE and len(data) < _LONGEST_KEY:
-            more, _, _ = select.select([descriptor], [], [], 0.02)
-            if not more:
-                break
-            data += os.read(descriptor, 1)
-        if not data:
-            return "q"
-        return _KEYS.get(data, data.decode(errors="replace"))
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    """End as by Ctrl-C, so that the terminal is not left in raw mode."""
-    raise KeyboardInterrupt
-
-
-_COMPLETE = frozenset(_KEYS) - {b"\x1b"}
-
-
-@contextmanager
-def raw_terminal() -> Iterator[Terminal]:
-    """Read keys without Enter and without echo, on the screen for full-screen programs."""
-    terminal = Terminal(sys.stdin.fileno())
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    signal.signal(signal.SIGWINCH, lambda *_: None)
-    terminal.enter()
-    try:
-        with terminal.woken_by_signals():
-            yield terminal
-    finally:
-        terminal.leave()
-
-
 _RATES_PATIENCE_S = 6.0
 """For `--once`: an agent takes offload samples on request, and rates need two samples."""
 _RETRY_S = 0.5
-_WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
 """Longest time between two frames."""
 _PAUSE_RATIO = 9
@@ -273,7 +129,7 @@ def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFo
 
     --once -o json prints one document, that of `xenoovs status -o json`, as soon as there are rates, after 6 s at most.
     """
-    is_once = once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb"
+    is_once = once or not is_live()
     if output is OutputFormat.JSON and not is_once:
         raise click.UsageError("-o json prints one document and ends: add --once.")
     client = find_client(where)
@@ -354,10 +210,9 @@ def _print_once(status: dict[str, Any], output: OutputFormat, *, options: str) -
     if output is OutputFormat.JSON:
         print_json(agent_document(status))
         return
-    width = shutil.get_terminal_size().columns if is_terminal() else _WIDTH_OF_PIPES
-    for line in frame(parse_snapshot(status["snapshot"]), View(options=options), Size(width)):
-        echo(painted(line) if is_terminal() else text_of(line))
+    for text in frame(parse_snapshot(status["snapshot"]), View(options=options), once_size()):
+        echo(text)
 
 
 def _has_rates(snapshot: Snapshot) -> bool:
-    return any(backend.rate is not None for service in snapshot.services for backend in service.backends)
+    return any(backend.rate is not None for backend in snapshot.backends)

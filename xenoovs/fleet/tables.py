@@ -32,7 +32,7 @@ def state_style(row: Row[DpuRow]) -> str:
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     (
-        Column("Its name.", lambda row: row.value.name, header="DPU", name="name"),
+        Column("Its name.", lambda row: row.value.name, header="DPU", live=5, name="name"),
         Column(
             "Names of its groups.",
             lambda row: sorted(row.value.groups),
@@ -40,6 +40,8 @@ DPUS = Table(
             cell=lambda groups: ",".join(groups) or "-",
             only_if=lambda row: bool(row.value.groups),
             keep=1,
+            live=8,
+            live_from=100,
             name="groups",
             metrics=(
                 gauge(
@@ -65,19 +67,20 @@ DPUS = Table(
                 ),
             ),
         ),
-        Column(of=lambda row: row.value.state.value, header="STATE", style=state_style),
+        Column(of=lambda row: row.value.state.value, header="STATE", style=state_style, live=8),
         Column(
             "Newest generation that its bridge has had.",
             lambda row: row.value.status.applied,
             header="GENERATION",
             cell=lambda applied: str(applied or "-"),
             is_number=True,
+            live=11,
             name="applied",
             metrics=(
                 gauge("xenoovs_fleet_dpu_generation", "Newest generation that the bridge of a DPU has had.", _REPORTS),
             ),
         ),
-        Column(of=lambda row: row.value.hw_share, header="HW", cell=percent, is_number=True),
+        Column(of=lambda row: row.value.hw_share, header="HW", cell=percent, is_number=True, live=8),
         Column("Generation that it was ready for.", lambda row: row.value.status.prepared, name="prepared"),
         Column(
             "Whether it was not ready when the DPUs switched to its generation.",
@@ -101,7 +104,7 @@ DPUS = Table(
                 ),
             ),
         ),
-        Column(of=lambda row: row.value.seen_s, header="SEEN", cell=duration, is_number=True),
+        Column(of=lambda row: row.value.seen_s, header="SEEN", cell=duration, is_number=True, live=9),
         Column(
             "Estimated error of its clock, in microseconds; null: unknown.",
             lambda row: None if row.value.status.clock_us < 0 else row.value.status.clock_us,
@@ -119,6 +122,7 @@ DPUS = Table(
             of=lambda row: row.value.clock,
             header="CLOCK",
             is_number=True,
+            live=9,
             style=lambda row: "plain" if row.value.is_clock_good else "warn",
         ),
         Column(
@@ -129,7 +133,7 @@ DPUS = Table(
             keep=2,
             name="version",
         ),
-        Column(of=lambda row: row.value.note, header="NOTE"),
+        Column(of=lambda row: row.value.note, header="NOTE", live=10),
         Column("Why it does not follow the store.", lambda row: row.value.status.error, name="error"),
         Column(
             "Services whose flows differ from the store, with what was read.",

@@ -13,6 +13,7 @@ from fractions import Fraction
 from xenoovs import __version__
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, duration, percent, quantity, span
+from xenoovs.errors import counted
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.codec import parse
 from xenoovs.show.column import Column, Kind, Metric, Row, Table, column, columns_of, counter, gauge, record
@@ -137,6 +138,23 @@ def _probe(row: Row[BackendView]) -> str:
     return reason if latency_s is None else f"{reason}, {span(latency_s)}"
 
 
+def _traffic_share(row: Row[BackendView]) -> float | None:
+    """Return its share of the packets of its service, by rates; None: there were none."""
+    total = sum(rate.pps for rate in row.parent.rates)
+    return None if row.value.rate is None or not total else row.value.rate.pps / total
+
+
+_BAR = 20
+
+
+def _bar(row: Row[BackendView]) -> str:
+    """Return a bar that is filled to the share of the traffic and has a mark at the target."""
+    filled = round((_traffic_share(row) or 0.0) * _BAR)
+    cells = ["█" if place < filled else "░" for place in range(_BAR)]
+    cells[min(round(row.value.target_share * _BAR), _BAR - 1)] = "┃"
+    return "".join(cells)
+
+
 def _by_path(unit: str) -> Callable[[BackendView], dict[str, float]]:
     """Return the reader of a counter in hardware and in software; or of an unknown path, without megaflows."""
 
@@ -161,7 +179,7 @@ class BackendView:
     """One backend of one service."""
 
     service = Column(header="SERVICE", of=lambda row: row.parent.name)
-    name: str = column("In the config.", header="BACKEND", read=lambda b: b.used.name)
+    name: str = column("In the config.", header="BACKEND", live=12, read=lambda b: b.used.name)
     mac: str = column(
         "Destination MAC of its packets.",
         read=lambda b: b.installed.macs.get(b.used.name) or mac_and_port(b.used.next_hop)[0],
@@ -193,8 +211,8 @@ class BackendView:
         ),
         read=lambda b: b.state,
     )
-    state_cell = Column(header="STATE", of=_state, style=lambda row: _STYLES[row.value.state])
-    since_cell = Column(header="SINCE", of=_since)
+    state_cell = Column(header="STATE", of=_state, live=12, style=lambda row: _STYLES[row.value.state])
+    since_cell = Column(header="SINCE", of=_since, live=9)
     is_ejected: bool = column(
         "Whether it has no clients because of its health, its port or maintenance. A backend that is down and not "
         "ejected is held in service by `max_down`.",
@@ -215,7 +233,7 @@ class BackendView:
         gauge("xenoovs_backend_weight_in_use", "Weight after overrides and slow starts.", "config, overrides, ramps"),
         read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
     )
-    weight_cell = Column(header="WEIGHT", of=_weight, is_number=True)
+    weight_cell = Column(header="WEIGHT", of=_weight, is_number=True, live=7)
     target_share: float = column(
         "Share of the clients by `weight_in_use`.",
         gauge("xenoovs_backend_target_share_ratio", "Share of the clients by weight in use (0-1).", "the weights"),
@@ -223,6 +241,7 @@ class BackendView:
         header="TARGET",
         cell=percent,
         is_number=True,
+        live=7,
         keep=5,
     )
     share: float = column(
@@ -274,11 +293,13 @@ class BackendView:
     rate: Rate | None = column(
         "Rates between the last two offload samples.", read=lambda b: b.moment.sample.rates.get(b.name), default=None
     )
+    traffic_cell = Column(header="TRAFFIC", of=_traffic_share, cell=percent, is_number=True, in_tables=False, live=8)
     pps_cell = Column(
         header="PPS",
         of=lambda row: None if row.value.rate is None else row.value.rate.pps,
         cell=quantity,
         is_number=True,
+        live=6,
         keep=6,
     )
     bps_cell = Column(
@@ -286,9 +307,13 @@ class BackendView:
         of=lambda row: None if row.value.rate is None else row.value.rate.bps,
         cell=quantity,
         is_number=True,
+        live=6,
         keep=4,
     )
-    hw_cell = Column(header="IN HW", of=lambda row: row.value.hw_share, cell=percent, is_number=True, keep=7)
+    hw_cell = Column(header="IN HW", of=lambda row: row.value.hw_share, cell=percent, is_number=True, keep=7, live=7)
+    bar_cell = Column(
+        header="TRAFFIC | TARGET", of=_bar, in_tables=False, live=_BAR + 2, live_from=112, style=lambda _: "note"
+    )
     ramp: float | None = column(
         "Progress of a slow start; null without one.",
         gauge("xenoovs_backend_ramp_ratio", "Progress of its slow start (0-1); absent without one.", "ramps"),
@@ -353,7 +378,7 @@ class BackendView:
         default=None,
     )
     last_change_cell = Column(header="LAST CHANGE", of=_last_change, keep=1)
-    probe_cell = Column(header="PROBE", of=_probe)
+    probe_cell = Column(header="PROBE", of=_probe, live=12, live_from=112)
     agent: AgentView | None = column(
         "What the agent of its server advertises; null: it is not asked, or has not been yet.",
         gauge(
@@ -396,6 +421,11 @@ class BackendView:
     def hw_share(self) -> float | None:
         """Share of its packets in hardware, by rates; None: there were none, or it is unknown."""
         return hw_share(() if self.rate is None else (self.rate,))
+
+    @property
+    def software_pps(self) -> float:
+        """Packets a second that are not known to be in hardware; -1 without rates."""
+        return -1.0 if self.rate is None else self.rate.pps - (self.rate.hw_pps or 0.0)
 
 
 @record
@@ -509,6 +539,17 @@ class ServiceView:
     def hw_share(self) -> float | None:
         """Share of its packets in hardware; None: there were none, or it is unknown."""
         return hw_share(self.rates)
+
+    @property
+    def facts(self) -> Iterator[str]:
+        """What is known of it beside its backends, in words."""
+        if self.hw_share is not None:
+            yield f"{percent(self.hw_share)} in hardware"
+        if self.megaflows_predicted is not None:
+            seen = "-" if self.megaflows_seen is None else self.megaflows_seen
+            yield f"megaflows {seen}/{self.megaflows_predicted}"
+        if self.draining:
+            yield f"{counted(self.draining, 'block')} draining"
 
     @property
     def unanswered(self) -> float:

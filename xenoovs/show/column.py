@@ -98,6 +98,9 @@ class Column:
         cell: Returns the text of its value.
         keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
         is_number: Whether it is aligned to the right.
+        in_tables: Whether printed tables have it.
+        live: Its least width in `top`; 0: `top` does not have it.
+        live_from: The least width of a terminal on which `top` has it.
         style: Returns the style of a row's cell, by name.
         only_if: A terminal shows the column if this holds for a row; None: always.
         metrics: Those that are made of it.
@@ -111,6 +114,9 @@ class Column:
     cell: Callable[[Any], str] = str
     keep: int = 0
     is_number: bool = False
+    in_tables: bool = True
+    live: int = 0
+    live_from: int = 0
     style: Callable[[Row[Any]], str] | None = None
     only_if: Callable[[Row[Any]], bool] | None = None
     metrics: tuple[Metric, ...] = ()

@@ -20,6 +20,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "warn": {"fg": "yellow"},
     "bad": {"fg": "red"},
     "note": {"fg": "cyan"},
+    "head": {"bold": True, "underline": True},
+    "cursor": {"reverse": True},
 }
 """What `click.style` makes of the styles of columns and notices."""
 
@@ -49,7 +51,11 @@ class TextTable:
     def of(cls, columns: Iterable[Column], rows: Iterable[Row[Any]]) -> TextTable:
         """Return the columns that terminals show. Text is filtered: it cannot drive the terminal."""
         rows = list(rows)
-        shown = [each for each in columns if each.header and (each.only_if is None or any(map(each.only_if, rows)))]
+        shown = [
+            each
+            for each in columns
+            if each.header and each.in_tables and (each.only_if is None or any(map(each.only_if, rows)))
+        ]
         droppable = sorted((each.keep, index) for index, each in enumerate(shown) if each.keep)
         return cls(
             [each.header for each in shown],

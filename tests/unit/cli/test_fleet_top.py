@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xenoovs.cli.top_screen import Size, text_of
+import click
+
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.show.screen import Size
 from xenoovs.store.view import DpuStatus, FleetView
 
 SIZE = Size(80, 24)
@@ -21,7 +23,7 @@ def fleet(dpus: int = 1000, *problems: str) -> FleetSnapshot:
 
 
 def lines(snapshot: FleetSnapshot, screen: FleetScreen = FleetScreen()) -> list[str]:  # noqa: B008 - it is frozen
-    return [text_of(line) for line in fleet_frame(snapshot, screen, SIZE)]
+    return [click.unstyle(line) for line in fleet_frame(snapshot, screen, SIZE)]
 
 
 def test_a_thousand_dpus_fit_and_trouble_comes_first() -> None:
@@ -45,7 +47,7 @@ def test_clocks_and_notes_fit_and_groups_need_a_wide_terminal() -> None:
     # Of DPUs in one state those with a note come first.
     assert shown[5].split()[:6] == ["dpu007", "applied", "41", "-", "12s", "80.0"]
     assert "its clock may be wrong" in shown[5]
-    wide = [text_of(line) for line in fleet_frame(made, FleetScreen(), Size(100, 24))]
+    wide = [click.unstyle(line) for line in fleet_frame(made, FleetScreen(), Size(100, 24))]
     assert max(map(len, wide)) <= 100
     assert wide[3].split()[:3] == ["DPU", "GROUPS", "STATE"]
     assert wide[5].split()[:3] == ["dpu007", "edge", "applied"]

@@ -6,28 +6,14 @@ from dataclasses import replace
 from itertools import accumulate
 from unicodedata import east_asian_width
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
-from xenoovs.cli.top import painted
-from xenoovs.cli.top_screen import (
-    Order,
-    Quit,
-    Size,
-    Sort,
-    Task,
-    View,
-    chosen_index,
-    cut,
-    fit,
-    frame,
-    one_column,
-    pressed,
-    sorted_rows,
-    text_of,
-)
+from xenoovs.show.screen import Size, fit, line, one_column
+from xenoovs.show.top import Order, Quit, Sort, Task, View, chosen_index, frame, names_of, pressed, sorted_rows
 
 DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
@@ -95,9 +81,9 @@ def test_s_goes_through_all_orders() -> None:
 
 
 def test_rows_by_packets() -> None:
-    assert [row.backend.name for row in sorted_rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
-    assert sorted_rows(snapshot(), Sort.SOFTWARE)[0].names == ("web", "b1")
-    assert sorted_rows(snapshot(), Sort.STATE)[0].names == ("web", "b2")
+    assert [row.value.name for row in sorted_rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
+    assert names_of(sorted_rows(snapshot(), Sort.SOFTWARE)[0]) == ("web", "b1")
+    assert names_of(sorted_rows(snapshot(), Sort.STATE)[0]) == ("web", "b2")
 
 
 def test_the_cursor_stays_on_its_backend_when_the_order_changes() -> None:
@@ -113,19 +99,19 @@ def test_a_backend_that_is_gone_leaves_the_cursor_at_the_first() -> None:
 def test_any_keys_and_any_window_give_a_frame_that_fits(keys: list[str], width: int, height: int) -> None:
     lines = frame(snapshot(), after(*keys)[0], Size(width, height))
     assert len(lines) == height
-    assert all(len(text_of(line)) <= width for line in lines)
+    assert all(len(click.unstyle(line)) <= width for line in lines)
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(8, 30))
 def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None:
-    texts = [text_of(line) for line in frame(snapshot(), after(*keys)[0], Size(80, height))]
+    texts = [click.unstyle(line) for line in frame(snapshot(), after(*keys)[0], Size(80, height))]
     assert sum(text.startswith("▸ ") for text in texts) == 1
 
 
 def test_an_answer_cannot_move_the_cursor() -> None:
     first = snapshot().services[0]
     rude = replace(first, backends=(replace(first.backends[0], reason="\x1b[2J\x07漢\n"), *first.backends[1:]))
-    text = "".join(text_of(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
+    text = "".join(click.unstyle(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
     assert "\\x1b[2J\\x07?\\n" in text
     assert "\x1b" not in text
 
@@ -136,14 +122,11 @@ def test_text_from_outside_takes_one_column_a_character(text: str) -> None:
     assert not any(east_asian_width(char) in "WF" for char in one_column(text))
 
 
-def test_fit_and_cut() -> None:
+def test_texts_are_cut_to_the_width() -> None:
     assert (fit("backend", 7), fit("backend", 4), fit("b", 0)) == ("backend", "bac…", "…")
-    assert cut((("ab", "bold"), ("cd  ", "plain")), 3) == (("ab", "bold"), ("c", "plain"))
-    assert cut((("a ", "bold"), ("  ", "plain")), 9) == (("a", "bold"),)
-
-
-def test_styles_become_colours() -> None:
-    assert painted((("up", "good"), (" 4", "plain"))) == "\x1b[32mup\x1b[0m 4"
+    assert line(3, ("ab", "plain"), ("cd  ", "plain")) == "abc"
+    assert line(9, ("a ", "plain"), ("  ", "bold")) == "a"
+    assert line(9, ("up", "good"), (" 4", "plain")) == "\x1b[32mup\x1b[0m 4"
 
 
 @pytest.mark.parametrize(("used", "configured", "shown"), [(0.125, 1, "0.125/1"), (1, 1, "1"), (12.5, 100, "12.5/100")])
@@ -151,7 +134,7 @@ def test_a_weight_is_whole_at_80_columns(used: float, configured: float, shown: 
     service = snapshot().services[0]
     backend = replace(service.backends[0], weight=configured, weight_in_use=used, share=1)
     one = replace(snapshot(), services=(replace(service, backends=(backend,)),))
-    lines = [text_of(line) for line in frame(one, View(), Size(80, 24))]
+    lines = [click.unstyle(line) for line in frame(one, View(), Size(80, 24))]
     assert f" {shown} " in lines[4]
     assert all(len(line) <= 80 for line in lines)
     assert lines[2].index("WEIGHT") + len("WEIGHT") == lines[4].index(shown) + len(shown)

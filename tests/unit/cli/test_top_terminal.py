@@ -173,11 +173,11 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
 def test_a_new_width_is_drawn_at_once(control: Path) -> None:
     with top(control, interval="1h") as (window, process):
         window.wait_for("quit")
-        assert "LAST PROBE" not in window.seen
+        assert "TRAFFIC | TARGET" not in window.seen
         resize(window.descriptor, columns=150)
         # The terminal is of another session here, so the kernel does not send it.
         process.send_signal(signal.SIGWINCH)
-        window.wait_for("LAST PROBE")
+        window.wait_for("TRAFFIC | TARGET")
 
 
 def test_it_can_be_stopped_and_goes_on(control: Path) -> None:

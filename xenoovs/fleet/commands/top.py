@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,22 +12,17 @@ import click
 from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.cli.options import duration as duration_type
 from xenoovs.cli.output import echo
-from xenoovs.cli.top import raw_terminal
-from xenoovs.cli.top_screen import Line, Size, cut, fit, one_column, text_of
-from xenoovs.display import duration, percent
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.tables import DPUS
+from xenoovs.show.column import Row
+from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, raw_terminal
 
-_WIDTH_OF_PIPES = 120
 _LONGEST_S = 60.0
-_GENERATION, _HW, _SEEN, _CLOCK = 10, 8, 9, 9
-_MAX_NAME, _MAX_GROUPS = 32, 24
-_WIDTH_FOR_GROUPS = 100
 _MAX_NOTES = 24
 """So many DPUs have their notes below the table, where there is room."""
 _MAX_PROBLEMS = 4
-_STYLES = {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +48,29 @@ class FleetScreen:
         return replace(self, first=min(max(0, min(self.first, last) + steps.get(key, 0)), last))
 
 
-def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> tuple[Line, ...]:
-    """Return the lines from top to bottom, as `top_screen.frame`."""
-    rows = _chosen(snapshot, screen.only)
-    columns = _Columns.of(snapshot, rows, size.width)
-    head = [*_head(snapshot, size.width), columns.titles()]
-    if size.height is None:
-        return tuple(cut(line, size.width) for line in (*head, *map(columns.line, rows)))
-    room = max(0, size.height - len(head) - 1)
+def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> list[str]:
+    """Return the lines from top to bottom, as `top.frame`."""
+    rows = [Row(row, None, snapshot.now_s) for row in _chosen(snapshot, screen.only)]
+    head, height = _head(snapshot, size.width), len(rows) if size.height is None else size.height
+    room = max(0, height - len(head) - 2) if size.height else len(rows)
     first = min(screen.first, max(0, len(rows) - room))
-    above = [*head, *map(columns.line, rows[first : first + room])][: size.height - 1]
-    left = size.height - 1 - len(above)
-    notes = columns.cut_notes(rows, size.width)[:left]
-    blanks: list[Line] = [*notes, *[()] * (left - len(notes))]
+    visible = rows[first : first + room]
+    layout = Layout(DPUS.columns, rows, visible, size.width)
+    lines = [*map(layout.line, visible)]
+    if size.height:
+        lines += _cut_notes(layout, rows, size.width)[: room - len(lines)]
     shown = "all" if screen.only is None else screen.only.value
-    last = min(first + room, len(rows))
-    foot = f"{first + 1 if rows else 0}-{last} of {len(rows)}   ↑ ↓ scroll   f filter: {shown}   q quit"
-    return tuple(cut(line, size.width) for line in (*above, *blanks, ((foot, "quiet"),)))
+    foot = f"{first + 1 if rows else 0}-{first + len(visible)} of {len(rows)}   ↑ ↓ scroll   f filter: {shown}   q quit"
+    return framed([*head, layout.titles()], lines, line(size.width, (foot, "quiet")), size)
+
+
+def _cut_notes(layout: Layout, rows: Sequence[Row[DpuRow]], width: int) -> list[str]:
+    """Return the notes that the column cuts off, as paragraphs for below the table."""
+    lines = list[str]()
+    for row in rows[:_MAX_NOTES]:
+        if note := layout.cut(row):
+            lines += ["", *wrap(f"{one_column(row.value.name)}: {note}", width)]
+    return lines
 
 
 def head_height(snapshot: FleetSnapshot) -> int:
@@ -83,78 +82,23 @@ def _chosen(snapshot: FleetSnapshot, only: DpuState | None) -> list[DpuRow]:
     return [row for row in snapshot.worst_first() if only in (None, row.state)]
 
 
-def _head(snapshot: FleetSnapshot, width: int) -> list[Line]:
-    view, (state, style), counts = snapshot.view, snapshot.headline, snapshot.counts()
-    name = "-" if view is None else one_column(view.name)
-    left = f"xenoovs fleet top  {fit(name, 24)}  "
-    generation = "-" if view is None else str(view.generation)
+def _head(snapshot: FleetSnapshot, width: int) -> list[str]:
+    view, counts = snapshot.view, snapshot.counts()
+    name, generation = ("-", "-") if view is None else (fit(one_column(view.name), 24), str(view.generation))
     leads = ", ".join(f"{each.database.value} {each.role.value}" for each in snapshot.servers)
-    lines: list[Line] = [
-        ((left, "bold"), (state, style)),
-        ((f"generation {generation}   server {'leads' if snapshot.is_active else 'follows'}   {leads}", "plain"),),
-        (
-            (
-                "   ".join(f"{counts[each]} {each.value}" for each in WORST_FIRST if counts[each])
-                or "no reports of DPUs",
-                "plain",
-            ),
+    states = "   ".join(f"{counts[each]} {each.value}" for each in WORST_FIRST if counts[each])
+    more = len(snapshot.problems) - _MAX_PROBLEMS
+    return [
+        line(width, (f"xenoovs fleet top  {name}  ", "bold"), snapshot.headline),
+        line(
+            width,
+            (f"generation {generation}   server {'leads' if snapshot.is_active else 'follows'}   {leads}", "plain"),
         ),
+        line(width, (states or "no reports of DPUs", "plain")),
+        *(line(width, (fit(one_column(text), width), "warn")) for text in snapshot.roll_out),
+        *(line(width, (fit(one_column(text), width), "bad")) for text in snapshot.problems[:_MAX_PROBLEMS]),
+        *([line(width, (f"{more} more: see `xenoovs fleet status`", "quiet"))] if more > 0 else []),
     ]
-    lines += [((fit(one_column(text), width), "warn"),) for text in snapshot.roll_out]
-    lines += [((fit(one_column(text), width), "bad"),) for text in snapshot.problems[:_MAX_PROBLEMS]]
-    if len(snapshot.problems) > _MAX_PROBLEMS:
-        lines.append(((f"{len(snapshot.problems) - _MAX_PROBLEMS} more: see `xenoovs fleet status`", "quiet"),))
-    return lines
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The widths of the columns; `groups` is 0 without groups, and where the terminal has no room for them."""
-
-    name: int
-    groups: int
-    state: int
-    generation: int
-    note: int
-
-    @classmethod
-    def of(cls, snapshot: FleetSnapshot, rows: Sequence[DpuRow], width: int) -> _Columns:
-        name = max(5, min(_MAX_NAME, max((len(row.name) for row in rows), default=0) + 2))
-        state = max((len(row.state.value) for row in rows), default=0) + 2
-        is_wide = snapshot.has_groups and width >= _WIDTH_FOR_GROUPS
-        groups = min(_MAX_GROUPS, max(8, *(len(_groups(row)) + 2 for row in rows))) if is_wide and rows else 0
-        generation = max(_GENERATION, *(len(str(row.status.applied)) for row in rows), 0)
-        numbers = generation + _HW + _SEEN + _CLOCK
-        return cls(name, groups, state, generation, max(0, width - name - groups - state - numbers - 2))
-
-    def titles(self) -> Line:
-        left = "DPU".ljust(self.name) + ("GROUPS".ljust(self.groups) if self.groups else "") + "STATE".ljust(self.state)
-        numbers = "GENERATION".rjust(self.generation) + "HW".rjust(_HW) + "SEEN".rjust(_SEEN) + "CLOCK".rjust(_CLOCK)
-        return ((f"{left}{numbers}  NOTE", "head"),)
-
-    def cut_notes(self, rows: Sequence[DpuRow], width: int) -> list[Line]:
-        """Return the notes that the column cuts off, as paragraphs for below the table."""
-        lines = list[Line]()
-        for row in rows[:_MAX_NOTES]:
-            note = one_column(row.note)
-            if len(note) > self.note:
-                lines += [(), *(((text, "plain"),) for text in wrap(f"{one_column(row.name)}: {note}", width))]
-        return lines
-
-    def line(self, row: DpuRow) -> Line:
-        groups = fit(_groups(row), self.groups - 1).ljust(self.groups) if self.groups else ""
-        numbers = str(row.status.applied or "-").rjust(self.generation) + percent(row.hw_share).rjust(_HW)
-        return (
-            (fit(one_column(row.name), self.name - 1).ljust(self.name) + groups, "plain"),
-            (row.state.value.ljust(self.state), _STYLES.get(row.state, "bad")),
-            (numbers + duration(row.seen_s).rjust(_SEEN), "plain"),
-            (row.clock.rjust(_CLOCK), "plain" if row.is_clock_good else "warn"),
-            (f"  {fit(one_column(row.note), self.note)}", "quiet"),
-        )
-
-
-def _groups(row: DpuRow) -> str:
-    return one_column(",".join(sorted(row.groups))) or "-"
 
 
 @click.command("top")
@@ -183,9 +127,9 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     store.view()
     store.statuses()
     watch = FleetWatch(store.fleet, store.states, store.directory)
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
-        for line in fleet_frame(watch.snapshot(), FleetScreen(), Size(_WIDTH_OF_PIPES)):
-            echo(text_of(line))
+    if once or not is_live():
+        for text in fleet_frame(watch.snapshot(), FleetScreen(), once_size()):
+            echo(text)
         return
     _run(watch, interval_s)
 

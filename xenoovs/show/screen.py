@@ -1,0 +1,256 @@
+"""A table on the whole screen: columns of fixed places, a row under the cursor, and the keys of a user."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import east_asian_width
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from xenoovs.display import printable
+from xenoovs.show.column import Column, Row
+from xenoovs.show.terminal import STYLES
+
+# Lines of a given width, as text with ANSI styles.
+
+
+def one_column(text: str) -> str:
+    """Return the text as `printable` does, with `?` for each character that is two columns wide."""
+    return "".join("?" if east_asian_width(char) in "WF" else char for char in printable(text))
+
+
+def fit(text: str, width: int) -> str:
+    """Return at most `width` characters, with an ellipsis in place of further ones."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
+def line(width: int, *parts: tuple[str, str]) -> str:
+    """Return texts with their styles, up to the width, without blanks at the end."""
+    made, left = list[tuple[str, str]](), width
+    for text, style in parts:
+        made.append((text[:left], style))
+        left -= len(text[:left])
+    while made and not made[-1][0].strip():
+        made.pop()
+    texts = [*made[:-1], *((text.rstrip(), style) for text, style in made[-1:])]
+    return "".join(click.style(text, **STYLES[style]) if STYLES[style] else text for text, style in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a frame, in characters. `height` None: as many lines as there are rows, without the line of keys."""
+
+    width: int
+    height: int | None = None
+
+
+_MARK = 2
+"""Before each row: the cursor."""
+_MAX_NAME = 40
+_WIDTH_OF_PIPES = 120
+
+
+class Layout:
+    """The columns that a screen has room for, and their widths.
+
+    Text gives way where the screen is too narrow, and a last column of text has the room that is left.
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[Column],
+        rows: Sequence[Row[Any]],
+        visible: Sequence[Row[Any]],
+        width: int,
+        *,
+        has_cursor: bool = False,
+    ) -> None:
+        """`visible`: the rows whose cells set the widths; the names of all rows do."""
+        self.width, self._mark = width, _MARK if has_cursor else 0
+        self._columns = [
+            each
+            for each in columns
+            if each.live and each.live_from <= width and (each.only_if is None or any(map(each.only_if, rows)))
+        ]
+        self._widths = [
+            max(each.live, len(each.header) + 1, *(len(each.text(row)) + 1 for row in (visible if index else rows)))
+            for index, each in enumerate(self._columns)
+        ]
+        self._widths[0] = min(self._widths[0], _MAX_NAME)
+        # Text that follows a number is set apart from it.
+        self._gaps = [0] + [
+            2 if left.is_number and not each.is_number else 0
+            for left, each in zip(self._columns, self._columns[1:], strict=False)
+        ]
+        if not self._columns[-1].is_number:
+            self._widths[-1] = self._columns[-1].live
+        for index, each in enumerate(self._columns):
+            left = width - self._mark - sum(self._widths) - sum(self._gaps)
+            if left < 0 and not each.is_number:
+                self._widths[index] = max(each.live, self._widths[index] + left)
+        if not self._columns[-1].is_number:
+            self._widths[-1] = max(0, self._widths[-1] + width - self._mark - sum(self._widths) - sum(self._gaps))
+
+    def titles(self) -> str:
+        """Return the line above the rows."""
+        cells = (self._cell(index, each.header) for index, each in enumerate(self._columns))
+        return line(self.width, (" " * self._mark + "".join(cells), "head"))
+
+    def line(self, row: Row[Any], *, is_chosen: bool = False) -> str:
+        """Return the line of a row."""
+        cells = [
+            (self._cell(index, one_column(each.text(row))), "plain" if each.style is None else each.style(row))
+            for index, each in enumerate(self._columns)
+        ]
+        name = f"{'▸ ' if is_chosen else ' ' * self._mark}{cells[0][0]}"
+        return line(self.width, (name, "cursor" if is_chosen else "plain"), *cells[1:])
+
+    def cut(self, row: Row[Any]) -> str:
+        """Return the text of the last column, if it is cut; otherwise nothing."""
+        text = one_column(self._columns[-1].text(row))
+        return text if len(text) > self._widths[-1] else ""
+
+    def _cell(self, index: int, text: str) -> str:
+        column, width = self._columns[index], self._widths[index]
+        cell = fit(text, width - 1)
+        return " " * self._gaps[index] + (cell.rjust(width) if column.is_number else cell.ljust(width))
+
+
+def framed(above: Sequence[str], rows: Sequence[str], foot: str, size: Size) -> list[str]:
+    """Return exactly as many lines as the screen has: the foot is its last one."""
+    if size.height is None:
+        return [*above, *rows]
+    lines = [*above, *rows][: size.height - 1]
+    return [*lines, *[""] * (size.height - 1 - len(lines)), foot]
+
+
+def once_size() -> Size:
+    """Return the size of a frame that is printed once."""
+    return Size(shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES)
+
+
+# The terminal: keys one by one, frames in place, and the state from before at the end.
+
+
+_KEYS = {
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[5~": "page-up",
+    b"\x1b[6~": "page-down",
+    b"\x1b[H": "home",
+    b"\x1b[1~": "home",
+    b"\x1b[F": "end",
+    b"\x1b[4~": "end",
+    b"\x1b": "escape",
+    b"\x03": "ctrl-c",
+    b"\x04": "q",
+    b"\x1a": "ctrl-z",
+}
+_COMPLETE = frozenset(_KEYS) - {b"\x1b"}
+_LONGEST_KEY = 8
+
+
+def is_live() -> bool:
+    """Whether there is a terminal that can move its cursor."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class Terminal:
+    """A terminal in raw mode, made by `raw_terminal`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._live = Live(screen=True, auto_refresh=False)
+
+    def enter(self) -> None:
+        tty.setraw(self._descriptor)
+        self._live.start()
+
+    def leave(self) -> None:
+        """Restore the state from before."""
+        self._live.stop()
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def suspend(self) -> None:
+        """Stop after Ctrl-Z, until the shell continues this process."""
+        self.leave()
+        # The whole job: sudo(8) and scripts that started this have to stop too.
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
+        self.enter()
+
+    def wake(self) -> None:
+        """Let `key` return now; from any thread."""
+        with suppress(OSError):
+            os.write(self._waker, b"!")
+
+    @contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """Let `key` return at each signal that has a handler, also when it comes just before select(2)."""
+        before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+
+    @property
+    def size(self) -> Size:
+        found = shutil.get_terminal_size()
+        return Size(found.columns, max(found.lines, 6))
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Draw a frame over the last one, without flicker."""
+        text = Text("\n", no_wrap=True, overflow="crop").join(map(Text.from_ansi, lines))
+        self._live.update(text, refresh=True)
+
+    def key(self, timeout_s: float) -> str | None:
+        """Return the next key; None: the time is over, the window has another size, or `wake` was called."""
+        descriptor = self._descriptor
+        ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if descriptor not in ready:
+            return None
+        data = os.read(descriptor, 1)
+        while data.startswith(b"\x1b") and data not in _COMPLETE and len(data) < _LONGEST_KEY:
+            more, _, _ = select.select([descriptor], [], [], 0.02)
+            if not more:
+                break
+            data += os.read(descriptor, 1)
+        if not data:
+            return "q"
+        return _KEYS.get(data, data.decode(errors="replace"))
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """End as by Ctrl-C, so that the terminal is not left in raw mode."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def raw_terminal() -> Iterator[Terminal]:
+    """Read keys without Enter and without echo, on the screen for full-screen programs."""
+    terminal = Terminal(sys.stdin.fileno())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGWINCH, lambda *_: None)
+    terminal.enter()
+    try:
+        with terminal.woken_by_signals():
+            yield terminal
+    finally:
+        terminal.leave()

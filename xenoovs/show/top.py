@@ -1,0 +1,247 @@
+"""Frames of `xenoovs top` from a snapshot and the choices of its user. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from operator import attrgetter
+
+from xenoovs.display import duration, percent, quantity
+from xenoovs.errors import counted
+from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, hw_share
+from xenoovs.show.column import Column, Row, columns_of
+from xenoovs.show.conditions import addressed, headline, troubles
+from xenoovs.show.paths import PathState, RemoteView
+from xenoovs.show.screen import Layout, Size, fit, framed, line, one_column
+
+BackendRow = Row[BackendView]
+Item = BackendRow | ServiceView
+"""What has a line of its own."""
+Names = tuple[str, str]
+"""A service and one of its backends."""
+
+
+class Sort(Enum):
+    """The order of the rows. `config` groups them by service; the other orders make one list of all backends."""
+
+    CONFIG = "config"
+    PPS = "packets/s"
+    SOFTWARE = "software packets/s"
+    STATE = "state"
+
+
+class Task(Enum):
+    """A change that the agent is asked for; the value is the name of its route."""
+
+    DRAIN = "drain"
+    RESET = "reset"
+
+
+class Quit(Enum):
+    """The user quits."""
+
+    QUIT = "quit"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A task for one backend."""
+
+    task: Task
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the user sees beside the snapshot.
+
+    Attributes:
+        chosen: The row under the cursor.
+        sort: The order of the rows.
+        question: An order that waits for y or n.
+        message: Result of the last order.
+        silence: Why the agent does not answer, so that the snapshot is old; empty while it answers.
+        options: What suggested commands need to reach the agent, after a space.
+    """
+
+    chosen: Names | None = None
+    sort: Sort = Sort.CONFIG
+    question: Order | None = None
+    message: str = ""
+    silence: str = ""
+    options: str = ""
+
+
+_WORST_FIRST = (
+    BackendState.DOWN,
+    BackendState.MAINTENANCE,
+    BackendState.DRAINED,
+    BackendState.UP,
+    BackendState.UNCHECKED,
+)
+
+
+def names_of(row: BackendRow) -> Names:
+    return row.parent.name, row.value.name
+
+
+def sorted_rows(snapshot: Snapshot, sort: Sort) -> tuple[BackendRow, ...]:
+    """Return all backends in the order asked for; equal ones stay in the order of the config."""
+    listed = [*backend_rows(snapshot)]
+    if sort is Sort.PPS:
+        listed.sort(key=lambda row: -(row.value.rate.pps if row.value.rate else -1.0))
+    elif sort is Sort.SOFTWARE:
+        listed.sort(key=lambda row: -row.value.software_pps)
+    elif sort is Sort.STATE:
+        listed.sort(key=lambda row: _WORST_FIRST.index(row.value.state))
+    return tuple(listed)
+
+
+def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
+    """Return the index of the row under the cursor: the chosen backend, or the first one."""
+    return next((index for index, row in enumerate(listed) if names_of(row) == view.chosen), 0)
+
+
+def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | Quit | None]:
+    """Return the view after a key, and what to do. `page`: number of rows that a page key moves by."""
+    if view.question is not None:
+        order = view.question if key in ("y", "Y") else None
+        message = "" if order is not None else "nothing was changed"
+        return replace(view, question=None, message=message), Quit.QUIT if key == "ctrl-c" else order
+    if key in ("q", "Q", "ctrl-c"):
+        return view, Quit.QUIT
+    listed = sorted_rows(snapshot, view.sort)
+    if key in ("s", "S"):
+        orders = tuple(Sort)
+        return replace(view, sort=orders[(orders.index(view.sort) + 1) % len(orders)], message=""), None
+    if not listed:
+        return view, None
+    index = chosen_index(view, listed)
+    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page}
+    if key in steps or key in ("home", "end"):
+        to = 0 if key == "home" else len(listed) - 1 if key == "end" else index + steps[key]
+        return replace(view, chosen=names_of(listed[min(max(to, 0), len(listed) - 1)]), message=""), None
+    return _asked(view, key, listed[index]), None
+
+
+_AWAY = {BackendState.DRAINED: "drained", BackendState.MAINTENANCE: "in maintenance"}
+
+
+def _asked(view: View, key: str, row: BackendRow) -> View:
+    backend, names = row.value, names_of(row)
+    is_away, name = backend.state in _AWAY, "/".join(names)
+    if key in ("d", "D"):
+        if is_away:
+            return replace(view, message=f"{name} is already {_AWAY[backend.state]}")
+        return replace(view, chosen=names, question=Order(Task.DRAIN, names), message="")
+    if key in ("u", "U"):
+        if not is_away and backend.weight == backend.weight_in_use:
+            return replace(view, message=f"{name} already has its weight of the config")
+        return replace(view, chosen=names, question=Order(Task.RESET, names), message="")
+    return view
+
+
+# One frame.
+
+
+_MAX_REMOTES = 6
+"""Remotes of tunnels that are shown; a line says how many more there are."""
+_FLAT = Column(header="BACKEND", of=lambda row: "/".join(names_of(row)), live=12)
+"""In place of the name, where rows are not below the names of their services."""
+
+
+def frame(snapshot: Snapshot, view: View, size: Size) -> list[str]:
+    """Return the lines from top to bottom, none longer than the width, and exactly `height` lines if that is set."""
+    listed, is_flat = sorted_rows(snapshot, view.sort), view.sort is not Sort.CONFIG
+    head = [*_head(snapshot, view, size.width)]
+    chosen = listed[chosen_index(view, listed)] if listed and size.height is not None else None
+    items = [*_items(listed, is_flat=is_flat)]
+    if size.height is not None:
+        # With thousands of rows only the visible lines are made.
+        items = _window(items, chosen, room=max(size.height - len(head) - 2, 0))
+    columns = [_FLAT if is_flat and each.name == "name" else each for each in columns_of(BackendView)]
+    layout = Layout(columns, listed, [each for each in items if isinstance(each, Row)], size.width, has_cursor=True)
+    rows = [
+        layout.line(each, is_chosen=each is chosen) if isinstance(each, Row) else _service(each, size.width)
+        for each in items
+    ]
+    return framed([*head, layout.titles()], rows, _foot(view, snapshot, size.width), size)
+
+
+def _service(service: ServiceView, width: int) -> str:
+    facts = "  ".join((*service.vips, *service.facts))
+    return line(width, (one_column(service.name), "bold"), (f"  {one_column(facts)}", "quiet"))
+
+
+def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
+    state, style = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
+    left = f"xenoovs top  {one_column(snapshot.bridge)}  "
+    up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
+    yield line(width, (left, "bold"), (state, style), (up.rjust(width - len(left) - len(state)), "quiet"))
+    yield line(width, (_totals(snapshot), "plain"))
+    for remote in snapshot.remotes[:_MAX_REMOTES]:
+        row = Row(remote, None, snapshot.now_s)
+        state, good, blocks, moves, last = (
+            each.text(row)
+            for each in columns_of(RemoteView)
+            if each.header in ("STATE", "GOOD", "BLOCKS", "MOVES", "LAST MOVE")
+        )
+        text = f"{remote.name}  {state}, {good} paths good, blocks {blocks}, {moves} moves  {last}"
+        yield line(width, (one_column(text), "plain" if state == PathState.GOOD.value else "warn"))
+    if len(snapshot.remotes) > _MAX_REMOTES:
+        more = f"{counted(len(snapshot.remotes) - _MAX_REMOTES, 'more remote')}: see `xenoovs paths list`"
+        yield line(width, (one_column(addressed(more, view.options)), "quiet"))
+    for text, how in troubles(snapshot):
+        yield line(width, (one_column(addressed(text, view.options)), how))
+
+
+def _totals(snapshot: Snapshot) -> str:
+    rates = [backend.rate for backend in snapshot.backends if backend.rate is not None]
+    states = [backend.state for backend in snapshot.backends]
+    up, down = states.count(BackendState.UP), states.count(BackendState.DOWN)
+    pps, bps = (quantity(sum(map(attrgetter(name), rates)) if rates else None) for name in ("pps", "bps"))
+    facts = (
+        f"{percent(hw_share(rates))} in hardware",
+        f"{pps} pps",
+        f"{bps} bps",
+        f"{up}/{up + down} up" if up + down else "- up",
+        f"{snapshot.flows} flows",
+        "no sample yet"
+        if snapshot.sampled_s is None
+        else f"sampled {duration(snapshot.now_s - snapshot.sampled_s)} ago",
+    )
+    return "   ".join(facts)
+
+
+def _items(listed: tuple[BackendRow, ...], *, is_flat: bool) -> Iterator[Item]:
+    """Yield an item for each line: backends and, where they are grouped, their services above them."""
+    before: ServiceView | None = None
+    for row in listed:
+        if not is_flat and row.parent is not before:
+            before = row.parent
+            yield row.parent
+        yield row
+
+
+def _window(items: list[Item], chosen: BackendRow | None, *, room: int) -> list[Item]:
+    """Return as many items as there is room for, with the cursor in their middle."""
+    cursor = next((number for number, item in enumerate(items) if item is chosen), 0)
+    start = max(0, min(cursor - room // 2, len(items) - room))
+    return items[start : start + room]
+
+
+def _foot(view: View, snapshot: Snapshot, width: int) -> str:
+    if view.question is not None:
+        name = "/".join(view.question.names)
+        share = next((row.value.share for row in backend_rows(snapshot) if names_of(row) == view.question.names), 0.0)
+        if view.question.task is Task.DRAIN:
+            question = f"drain {name} and move its {percent(share)} of the clients?"
+        else:
+            question = f"return {name} to its weight of the config?"
+        return line(width, (fit(one_column(question), width - 8), "warn"), ("  y / n", "bold"))
+    if view.silence and not view.message:
+        return line(width, (fit(one_column(f"old data: {view.silence}"), width), "bad"))
+    if view.message:
+        return line(width, (fit(one_column(view.message), width), "note"))
+    return line(width, (f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit", "quiet"))
