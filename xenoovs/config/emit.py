@@ -1,14 +1,13 @@
-"""Renders a Balancer as a config in normal form: every default written out, one way to write each value."""
+"""A Balancer as the tree of a config in normal form, every default written out, and the tree as YAML or JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from fractions import Fraction
-from ipaddress import IPv4Address
 from typing import Any
 
 from xenoovs.model.address import Family
@@ -31,10 +30,12 @@ from xenoovs.model.balancer import (
 from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_and_port
 from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
-from xenoovs.model.values import parse_plain_scalar
+from xenoovs.model.values import Number, Value, parse_plain_scalar
+
+Tree = dict[str, Value]
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
-_PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~^-]*[A-Za-z0-9_.+@~^-])?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~%^-]*[A-Za-z0-9_.+@~%^-])?", re.ASCII)
 
 
 def render_config(balancer: Balancer) -> str:
@@ -43,151 +44,181 @@ def render_config(balancer: Balancer) -> str:
     Raises ValueError for what no config can express: weights or tolerances without a finite decimal form, and a service
     without VIPs for both families.
     """
-    return "\n".join(_lines(balancer)) + "\n"
+    return "\n".join(_block(_config(balancer))) + "\n"
 
 
-def _lines(balancer: Balancer) -> Iterator[str]:
+def _block(tree: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the lines of a mapping. Servers and hosts are one line each, and so are short mappings."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and key in ("switch", "health"):
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _block(value))
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            yield f"{key}:"
+            for item in value:
+                lines = iter([_flow(item)] if key in ("backends", "remotes") else _block(item))  # type: ignore[arg-type]
+                yield f"  - {next(lines)}"
+                yield from (f"    {line}" for line in lines)
+        else:
+            yield f"{key}: {_flow(value)}"
+
+
+def _flow(value: Value) -> str:
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{key}: {_flow(each)}' for key, each in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_flow, value))}]"
+        case str():
+            return render_text(value)
+        case _:
+            return render_json(value)
+
+
+def render_json(value: Value) -> str:
+    """Return a tree as one line of JSON; numbers keep all their digits."""
+    match value:
+        case Number():
+            return value.text
+        case dict():
+            return f"{{{','.join(f'{render_json(key)}:{render_json(each)}' for key, each in value.items())}}}"
+        case list():
+            return f"[{','.join(map(render_json, value))}]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _config(balancer: Balancer) -> Tree:
     uplinks = balancer.uplinks
-    yield "version: 1"
-    yield "switch:"
-    yield f"  bridge: {render_text(uplinks.bridge)}"
-    if uplinks.datapath_id is not None:
-        yield f'  datapath_id: "{uplinks.datapath_id:016x}"'
-    yield f"  ingress: {_list(map(render_text, uplinks.ingress))}"
-    yield f"  egress: {render_text(uplinks.egress)}"
-    yield f"  other_traffic: {uplinks.other_traffic.value}"
+    switch = _given(
+        bridge=uplinks.bridge,
+        datapath_id=None if uplinks.datapath_id is None else f"{uplinks.datapath_id:016x}",
+        ingress=list(uplinks.ingress),
+        egress=uplinks.egress,
+        other_traffic=uplinks.other_traffic.value,
+    )
+    tree: Tree = {"version": 1, "switch": switch}
     if balancer.announce is not None:
-        yield f"announce: {json.dumps(settings_of(balancer.announce))}"
-    if balancer.tunnels or balancer.switch_tunnels:
-        yield "tunnels:"
-    for lines in (*map(_switch_tunnel, balancer.switch_tunnels), *map(render_tunnel, balancer.tunnels)):
-        for index, line in enumerate(lines):
-            yield f"  {'-' if index == 0 else ' '} {line}"
-    yield "services:" if balancer.services else "services: []"
-    for service in balancer.services:
-        for index, line in enumerate(render_service(service)):
-            yield f"  {'-' if index == 0 else ' '} {line}"
+        tree["announce"] = settings_of(balancer.announce)
+    if tunnels := [*map(_switch_tunnel, balancer.switch_tunnels), *map(tunnel_tree, balancer.tunnels)]:
+        tree["tunnels"] = list(tunnels)
+    return {**tree, "services": [service_tree(service) for service in balancer.services]}
 
 
-def _switch_tunnel(tunnel: SwitchTunnel) -> Iterator[str]:
-    yield f"name: {render_text(tunnel.name)}"
-    yield f"type: {tunnel.type.value}"
-    yield f"local: {tunnel.local}"
-    if tunnel.key is not None:
-        yield f"key: {tunnel.key}"
-    yield f"ports: {tunnel.ports.value}"
-    if tunnel.dst_port:
-        yield f"dst_port: {tunnel.dst_port}"
-    if tunnel.ipsec is not None:
-        yield f"ipsec: {json.dumps(settings_of(tunnel.ipsec))}"
+def _given(**values: Value) -> dict[str, Value]:
+    """Return the keys that have a value."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def render_tunnel(tunnel: HostTunnel) -> Iterator[str]:
-    """Yield the lines of a tunnel."""
-    yield f"name: {render_text(tunnel.name)}"
-    yield f"type: {tunnel.type.value}"
-    yield f"local: {tunnel.local}"
-    yield f"host_port: {render_text(tunnel.host_port)}"
-    yield f"dst_port: {tunnel.dst_port}"
-    if tunnel.source_ports is not None:
-        yield f"source_ports: {tunnel.source_ports}"
-    yield "remotes:"
-    for remote in tunnel.remotes:
-        yield f"  - {{name: {render_text(remote.name)}, address: {remote.address}{_aliases(remote.aliases)}}}"
-    if tunnel.aliases:
-        yield f"aliases: {_list(map(str, tunnel.aliases))}"
-    yield f"paths: {{{', '.join(_paths(tunnel.paths))}}}"
-    yield f"blocks: {tunnel.blocks}"
-    if tunnel.probe is not None:
-        yield f"probe: {{{', '.join(_probe(tunnel.probe))}}}"
-    yield f"margin: {'auto' if tunnel.margin_us is None else f'{tunnel.margin_us}us'}"
-    yield f"reflect: {tunnel.reflect.value}"
+def _switch_tunnel(tunnel: SwitchTunnel) -> Tree:
+    return _given(
+        name=tunnel.name,
+        type=tunnel.type.value,
+        local=str(tunnel.local),
+        key=tunnel.key,
+        ports=tunnel.ports.value,
+        dst_port=tunnel.dst_port or None,
+        ipsec=None if tunnel.ipsec is None else settings_of(tunnel.ipsec),
+    )
 
 
-def _aliases(aliases: tuple[IPv4Address, ...]) -> str:
-    return f", aliases: {_list(map(str, aliases))}" if aliases else ""
+def tunnel_tree(tunnel: HostTunnel) -> Tree:
+    """Return a tunnel of a host as its entry in `tunnels`."""
+    return _given(
+        name=tunnel.name,
+        type=tunnel.type.value,
+        local=str(tunnel.local),
+        host_port=tunnel.host_port,
+        dst_port=tunnel.dst_port,
+        source_ports=None if tunnel.source_ports is None else str(tunnel.source_ports),
+        remotes=[
+            _given(name=remote.name, address=str(remote.address), aliases=[*map(str, remote.aliases)] or None)
+            for remote in tunnel.remotes
+        ],
+        aliases=[*map(str, tunnel.aliases)] or None,
+        paths=_paths(tunnel.paths),
+        blocks=tunnel.blocks,
+        probe=None if tunnel.probe is None else _probe(tunnel.probe),
+        margin="auto" if tunnel.margin_us is None else f"{tunnel.margin_us}us",
+        reflect=tunnel.reflect.value,
+    )
 
 
-def _paths(paths: Paths) -> Iterator[str]:
-    yield f"by: {paths.by.value}"
-    if paths.by is PathSelector.SOURCE_PORT:
-        yield f"count: {paths.count}"
-        yield f"discover: {paths.discover.value}"
-    if paths.ports:
-        yield f"ports: {_list(map(str, paths.ports))}"
-    if paths.uplinks:
-        yield f"uplinks: {_list(map(render_text, paths.uplinks))}"
+def _paths(paths: Paths) -> Tree:
+    by_port = paths.by is PathSelector.SOURCE_PORT
+    return _given(
+        by=paths.by.value,
+        count=paths.count if by_port else None,
+        discover=paths.discover.value if by_port else None,
+        ports=[*paths.ports] or None,
+        uplinks=[*paths.uplinks] or None,
+    )
 
 
-def _probe(probe: PathProbe) -> Iterator[str]:
-    yield f"port: {render_text(probe.port)}"
-    yield f"interval: {_time(probe.interval_ms)}"
-    yield f"timeout: {_time(probe.timeout_ms)}"
-    yield f"tos: {probe.tos}"
-    yield f'gateway: "{probe.gateway}"' if probe.gateway else "gateway: auto"
+def _probe(probe: PathProbe) -> Tree:
+    return {
+        "port": probe.port,
+        "interval": _time(probe.interval_ms),
+        "timeout": _time(probe.timeout_ms),
+        "tos": probe.tos,
+        "gateway": str(probe.gateway) if probe.gateway else "auto",
+    }
 
 
 def _time(milliseconds: int) -> str:
     return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
 
 
-def render_service(service: Service) -> Iterator[str]:
-    """Yield the lines of a service. Raises ValueError, as `render_config`."""
-    yield f"name: {render_text(service.name)}"
-    yield from _claim(service.claim)
+def service_tree(service: Service) -> Tree:
+    """Return a service as its entry in `services`. Raises ValueError, as `render_config`."""
+    tree = {"name": service.name, **_claim(service.claim)}
     if service.vip_mac is not None:
-        yield f"vip_mac: {service.vip_mac}"
+        tree["vip_mac"] = str(service.vip_mac)
     if service.nat is not None:
-        yield "mode: nat"
-        yield from _nat(service.nat)
-    yield f"match: {{field: {_field(service)}, bits: {_bits(service)}}}"
-    yield f"tolerance: {render_decimal(service.tolerance * 100)}%"
+        tree |= {"mode": "nat", **_nat(service.nat)}
+    tree["match"] = {"field": _field(service), "bits": _bits(service)}
+    tree["tolerance"] = f"{render_decimal(service.tolerance * 100)}%"
     if service.max_flows is not None:
-        yield f"max_flows: {service.max_flows}"
-    yield f"rewrite_source_mac: {service.source_mac or 'false'}"
-    yield f"churn: {service.churn.value}"
+        tree["max_flows"] = service.max_flows
+    tree["rewrite_source_mac"] = False if service.source_mac is None else str(service.source_mac)
+    tree["churn"] = service.churn.value
     if service.health is not None:
-        yield "health:"
-        yield from (f"  {key}: {json.dumps(value)}" for key, value in settings_of(service.health).items())
-    yield f"drain: {json.dumps(settings_of(service.drain))}"
+        tree["health"] = settings_of(service.health)
+    tree["drain"] = settings_of(service.drain)
     if service.notify is not None:
-        yield f"notify: {json.dumps(settings_of(service.notify))}"
+        tree["notify"] = settings_of(service.notify)
     if not service.announced:
-        yield "announce: false"
+        tree["announce"] = False
     if service.returns is not Returns.DIRECT:
-        yield f"return: {service.returns.value}"
+        tree["return"] = service.returns.value
     if service.agent_check is not None:
-        yield f"agent_check: {json.dumps(settings_of(service.agent_check))}"
-    yield "backends:"
-    yield from map(_backend, service.backends)
+        tree["agent_check"] = settings_of(service.agent_check)
+    return {**tree, "backends": [_backend(backend) for backend in service.backends]}
 
 
-def _nat(nat: Nat) -> Iterator[str]:
-    mac = () if nat.return_mac is None else (f"return_mac: {nat.return_mac}",)
-    clients = (f"clients: {_list(map(str, nat.clients))}",) if nat.clients else ()
-    if mac or clients:
-        yield f"nat: {{{', '.join((*mac, *clients))}}}"
+def _nat(nat: Nat) -> Tree:
+    given = _given(
+        return_mac=None if nat.return_mac is None else str(nat.return_mac), clients=[*map(str, nat.clients)] or None
+    )
+    return {"nat": given} if given else {}
 
 
-def _claim(claim: Claim) -> Iterator[str]:
-    if claim.vips:
-        yield f"vip: {_list(map(render_text, map(str, claim.vips)))}"
-    if claim.protocol is not None:
-        yield f"protocol: {claim.protocol.value}"
-    if claim.ports:
-        yield f"ports: {_list(map(str, claim.ports))}"
+def _claim(claim: Claim) -> Tree:
+    return _given(
+        vip=[*map(str, claim.vips)] or None,
+        protocol=None if claim.protocol is None else claim.protocol.value,
+        ports=[parse_plain_scalar(str(ports)) for ports in claim.ports] or None,
+    )
 
 
-def settings_of(
-    part: Health | Drain | Notify | Announce | AgentCheck | Ipsec,
-) -> dict[str, bool | int | str | list[str]]:
+def settings_of(part: Health | Drain | Notify | Announce | AgentCheck | Ipsec) -> Tree:
     """Return the keys of a part such as `health:` or `notify:` with their values, without those that have none."""
     values = ((field.name, getattr(part, field.name)) for field in fields(part))
     given = {name: value for name, value in values if value not in (None, ()) and (name, value) != ("query", NO_QUERY)}
     return {name.removesuffix("_ms"): _setting(value, is_time=name.endswith("_ms")) for name, value in given.items()}
 
 
-def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
+def _setting(value: Any, *, is_time: bool) -> Value:
     match value:
         case Enum():
             return str(value.value)
@@ -203,19 +234,19 @@ def _setting(value: Any, *, is_time: bool) -> bool | int | str | list[str]:
             return value  # type: ignore[no-any-return]  # a number, text, true or false
 
 
-def _backend(backend: Backend) -> str:
-    address = "" if backend.address is None else f", address: {render_text(str(backend.address))}"
-    backup = ", backup: true" if backend.is_backup else ""
+def _backend(backend: Backend) -> Tree:
     hop = backend.next_hop
-    l4_port = l4_port_of(hop)
-    port = "" if l4_port is None else f", port: {l4_port}"
-    mac = "" if backend.follows else f"mac: {mac_and_port(hop)[0]}, "
-    egress, remote = hop.port, ""
-    if isinstance(hop, Tunneled):
-        egress, remote = hop.tunnel, f", remote: {hop.remote}, key: {hop.key}"
-    return (
-        f"  - {{name: {render_text(backend.name)}, {mac}"
-        f"weight: {render_decimal(backend.weight)}, egress: {render_text(egress)}{remote}{address}{port}{backup}}}"
+    end = hop if isinstance(hop, Tunneled) else None
+    return _given(
+        name=backend.name,
+        mac=None if backend.follows else mac_and_port(hop)[0],
+        weight=parse_plain_scalar(render_decimal(backend.weight)),
+        egress=hop.port if end is None else end.tunnel,
+        remote=None if end is None else str(end.remote),
+        key=None if end is None else end.key,
+        address=None if backend.address is None else str(backend.address),
+        port=l4_port_of(hop),
+        backup=backend.is_backup or None,
     )
 
 
@@ -229,15 +260,11 @@ def _field(service: Service) -> str:
     return field.value
 
 
-def _bits(service: Service) -> str:
+def _bits(service: Service) -> Value:
     key = service.key
     if key.positions is None or key.positions == usual_positions(key.field, service.claim.protocol):
-        return "auto" if key.width is None else str(key.width)
-    return _list(map(str, key.positions))
-
-
-def _list(items: Iterator[str]) -> str:
-    return f"[{', '.join(items)}]"
+        return "auto" if key.width is None else key.width
+    return list(key.positions)
 
 
 def render_text(text: str) -> str:

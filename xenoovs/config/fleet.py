@@ -7,14 +7,13 @@ each DPU, and the file of a DPU may say which of its ports another name means: `
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
 from xenoovs.config.bridges import BridgeTree, choose_bridge
-from xenoovs.config.emit import render_service
+from xenoovs.config.emit import render_json, service_tree
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.config.load import check_bridges, compose, compose_json, split_config
 from xenoovs.errors import ConfigError, Finding, first_names
@@ -42,7 +41,6 @@ NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egres
 
 _NOT_STORED = ("agent_check", "notify")
 """What a DPU would do by itself, and no DPU of a fleet may: move clients, or run programs."""
-_NUMBER = re.compile(r'"\\u0000([^"\\]*)\\u0000"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +128,11 @@ def service_text(service: Service, egress: str) -> str:
 
     Raises ValueError for what no config can express, as `render_config`.
     """
-    tree = _shared(_mapping(compose("\n".join(render_service(service)), file=service.name).root))
+    tree = _shared(service_tree(service))
     for backend in tree["backends"]:
         if backend["egress"] == egress:
             del backend["egress"]
-    # No config has the character 0. Numbers are to stay as they are, with all digits.
-    text = json.dumps(tree, default=lambda number: f"\0{number.text}\0", separators=(",", ":"), ensure_ascii=False)
-    return _NUMBER.sub(r"\1", text)
+    return render_json(tree)
 
 
 def join(
@@ -314,11 +310,6 @@ def _with_port(backend: Value, ports: Mapping[str, str]) -> Value:
     egress = backend.get("egress") if isinstance(backend, dict) else None
     is_named = isinstance(backend, dict) and isinstance(egress, str) and egress in ports
     return {**backend, "egress": ports[egress]} if is_named else backend  # type: ignore[dict-item,index]
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    assert isinstance(value, dict)  # noqa: S101  # of text that this process has written
-    return value
 
 
 def unsupported(balancer: Balancer) -> Iterable[str]:

@@ -605,7 +605,7 @@ class Balancer:
     @property
     def tunnel_ports(self) -> tuple[str, ...]:
         """The ports of tunnels of Open vSwitch that packets of clients leave by, by name."""
-        return tuple(sorted({hop.port for hop in self._hops if is_tunneled(hop)}))
+        return tuple(sorted({port for hop in self._hops if is_tunneled(hop) for port in hop.ports}))
 
     @property
     def remote_ends(self) -> tuple[RemoteEnd, ...]:
