@@ -76,13 +76,14 @@ class RuleUse:
                 self._last = self._sample(lines)
         if last is None or self._last is None:
             # Which rules the NIC does not use is known from the next sample on.
-            return CheckContext()
+            return CheckContext(has_totals=False)
         (filters, now), (earlier, sample) = self._last, last
         started = {key: replace(each, packets=0, bytes=0, hw_packets=0) for key, each in now.megaflows.items()}
         return CheckContext(
             filters={cookie: _grown(each, earlier.get(cookie)) for cookie, each in filters.items()},
             before=DatapathSample(started),
             port_checks=check_ports(sample, now),
+            has_totals=False,
         )
 
     def _sample(self, lines: Sequence[str]) -> tuple[Mapping[str, TcFilter], DatapathSample]:

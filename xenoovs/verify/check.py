@@ -369,6 +369,8 @@ class CheckContext:
         version: of Open vSwitch; None: unknown.
         has_tc_chains: as KernelFacts has it; None: unknown.
         is_recorded: whether the dump is a file, which may lack megaflows if all that it has are offloaded.
+        has_totals: whether counters are since the installation of megaflows; False: since the sample before, so that a
+            megaflow without packets is idle, and proves nothing about its rule.
     """
 
     filters: Mapping[str, TcFilter] | None = None
@@ -382,6 +384,7 @@ class CheckContext:
     version: Version | None = None
     has_tc_chains: bool | None = None
     is_recorded: bool = False
+    has_totals: bool = True
 
     @property
     def contradicted(self) -> frozenset[str]:
@@ -425,10 +428,10 @@ class BlockCounters:
             self.hw_packets += packets
             self.hw_bytes += size
 
-    def result(self) -> BlockOffload:
-        """Return the finding for the block."""
+    def result(self, *, has_totals: bool = True) -> BlockOffload:
+        """Return the finding for the block. `has_totals`: as CheckContext has it."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
-        if worst is Verdict.HW and self.proof.unproven():
+        if has_totals and worst is Verdict.HW and self.proof.unproven():
             worst = Verdict.UNCONFIRMED
         return BlockOffload(
             self.block,
@@ -689,7 +692,7 @@ class OffloadCheck:
     def findings(self) -> OffloadFindings:
         """Return the findings about all megaflows so far."""
         self._add_hops()
-        blocks = tuple(counters.result() for counters in self.counters.values())
+        blocks = tuple(counters.result(has_totals=self.context.has_totals) for counters in self.counters.values())
         outside = tuple(counters.result() for counters in self.outside.values() if counters.megaflows)
         return OffloadFindings(
             services=self.services,

@@ -162,6 +162,15 @@ def test_verdicts_and_rates_are_of_this_sample(clock: TurnedClock) -> None:
     assert [rate.hw_pps for rate in now.rates.values()] == [rate.pps for rate in now.rates.values()]
 
 
+def test_a_block_that_is_idle_between_two_samples_stays_in_hardware(clock: TurnedClock) -> None:
+    """Counters are growth here: no packet since the last sample proves nothing about the rule."""
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
+    for sample in (watch.sample(), watch.sample()):
+        assert sample is not None
+        assert sample.findings is not None
+        assert {block.verdict for block in sample.findings.blocks} <= {Verdict.HW, Verdict.ABSENT}
+
+
 def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
     found = watch.sample()

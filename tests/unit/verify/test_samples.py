@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from xenoovs.datapath.host import CpuCounter, PortPackets
-from xenoovs.verify.samples import DatapathSample, MegaflowId, PortFinding, SampledMegaflow, check_ports
+from xenoovs.verify.samples import (
+    DatapathSample,
+    Growth,
+    MegaflowId,
+    PortFinding,
+    PortGrowth,
+    SampledMegaflow,
+    check_ports,
+    port_finding,
+)
 
 HW = SampledMegaflow("p0", "tc", 1000, 100_000, 1000, is_active=True, is_held=True)
 SW = SampledMegaflow("p0", "ovs", 50, 5_000, 0, is_active=True)
@@ -124,3 +133,17 @@ def test_packets_that_another_program_takes_before_any_rule_is_used_are_noticed(
 def test_ports_without_rules_in_hardware_are_not_checked() -> None:
     sample = DatapathSample({("sw", ("p1",)): SW})
     assert check_ports(sample, sample) == ()
+
+
+@pytest.mark.parametrize(
+    ("received", "new_packets", "is_contradicted"), [(118, 408, False), (118, 0, True), (600, 408, True)]
+)
+def test_packets_that_came_before_new_rules_were_in_the_nic_contradict_nothing(
+    received: int,
+    new_packets: int,
+    is_contradicted: bool,
+) -> None:
+    """8 rules took 50 ms each to install, and 118 packets came meanwhile: 19 were tolerated."""
+    first, last = (PortPackets(number, CpuCounter.CPU, "cpu_hit") for number in (1000, 1000 + received))
+    found = port_finding("p0", first, last, PortGrowth(Growth(408, 408), 0, 8, 408, new_packets))
+    assert found.is_contradicted is is_contradicted

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The rule table: one for the whole switch, searched by ingress port in the order of TC's priorities. */
+#include <linux/delay.h>
 #include <linux/jhash.h>
 #include <linux/module.h>
 #include "eswitch.h"
@@ -27,6 +28,10 @@ MODULE_PARM_DESC(chained, "Whether a full bucket is the error EEXIST with a mess
 static bool prefix_masks;
 module_param(prefix_masks, bool, 0644);
 MODULE_PARM_DESC(prefix_masks, "Whether addresses may be matched by prefixes only");
+
+static unsigned int install_ms;
+module_param(install_ms, uint, 0644);
+MODULE_PARM_DESC(install_ms, "Milliseconds that each new rule takes until it is in the table");
 
 static unsigned long long head_start;
 module_param(head_start, ullong, 0644);
@@ -228,6 +233,8 @@ int block_cb(enum tc_setup_type type, void *type_data, void *cb_priv)
 
 	if (type != TC_SETUP_CLSFLOWER)
 		return err;
+	if (flower->command == FLOW_CLS_REPLACE && READ_ONCE(install_ms))
+		msleep(READ_ONCE(install_ms));
 	mutex_lock(&rules_lock);
 	if (flower->command == FLOW_CLS_REPLACE)
 		err = add_rule(cb_priv, flower);
