@@ -33,6 +33,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         wave=view.wave if changes.wave is None else changes.wave,
         switch_at_ms=view.switch_at_ms if changes.switch_at_ms is None else changes.switch_at_ms,
         removed=view.removed if changes.removed is None else changes.removed,
+        silent=view.silent if changes.silent is None else changes.silent,
         staged=_merged(view.staged, staged),
         intent=view.intent if changes.intent is None else changes.intent,
         services=_merged(view.services, services),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -109,9 +110,9 @@ class FleetServers:
         for database in StoreDatabase:
             stop_server(files_of(self.directory, database))
 
-    def start_controller(self, *, switch_after: str = "0s") -> None:
+    def start_controller(self, *, switch_after: str = "0s", env: dict[str, str] | None = None) -> None:
         options = ("--directory", self.directory, "--switch-after", switch_after)
-        self.controllers.append(start("fleet", "serve", *options))
+        self.controllers.append(start("fleet", "serve", *options, env=env))
 
     def wait_active(self) -> None:
         """Wait until a controller decides: a command gives one that starts 15 s, too short beside other work."""
@@ -131,6 +132,14 @@ class FleetServers:
 
     def is_well(self) -> bool:
         return self.fleet("status").status == 0
+
+
+def wrong_clock(directory: Path, off_s: int) -> dict[str, str]:
+    """The environment of a program whose clock is off. Python runs sitecustomize before all else (`site`)."""
+    directory.mkdir()
+    wrong = f"import time\n_now = time.time\ntime.time = lambda: _now() + {off_s}\n"
+    (directory / "sitecustomize.py").write_text(wrong)
+    return {"PYTHONPATH": f"{directory}:{os.environ.get('PYTHONPATH', '')}"}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents
+from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet, wait_for_agents, wrong_clock
 from tests.ovs.test_fleet import generation, select
 from tests.patience import eventually
 from xenoovs.agent.probe.sockets import in_namespace
@@ -286,3 +286,27 @@ def test_what_one_dpu_alone_cannot_reach_moves_nothing_and_without_the_store_not
     eventually(lambda: all_alike(store, without="02:00:5e:10:00:01"), "the ejection after the loss")
     assert down(store) == [ADDRESSES[0]]
     assert generation(store) > number
+
+
+@pytest.mark.parametrize("off_s", [3600, -3600], ids=["ahead", "behind"])
+def test_bug_a_controller_whose_clock_is_off_by_an_hour_ejected_nothing(
+    store: FleetServers, backends: Backends, tmp_path: Path, off_s: int
+) -> None:
+    """It compared the clocks of DPUs with its own, so all of them were silent to it."""
+    store.end_controller()
+    store.start_controller(env=wrong_clock(tmp_path / "clock", off_s))
+    store.wait_active()
+    backends.close(ADDRESSES[1])
+    eventually(lambda: all_alike(store, without="02:00:5e:10:00:02"), "the ejection")
+    said = json.loads(store.fleet("status", "-o", "json").out)
+    assert [each["state"] for each in said["dpus"]] == ["applied"] * 3
+    assert not any("clock" in problem for problem in said["problems"])
+
+
+def test_bug_votes_that_no_controller_writes_are_a_problem(store: FleetServers, backends: Backends) -> None:
+    store.end_controller()
+    backends.close(ADDRESSES[1])
+    eventually(
+        lambda: f"no controller has written that web/two ({ADDRESSES[1]}" in store.fleet("status").out, "the problem"
+    )
+    assert store.fleet("status").status == 2

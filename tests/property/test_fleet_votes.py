@@ -17,6 +17,7 @@ from xenoovs.fleet.votes import (
     WITNESSES,
     Candidates,
     FleetTarget,
+    Silence,
     VoteResult,
     WitnessPanel,
     fit_dpus,
@@ -49,18 +50,10 @@ def watched(dpus: Mapping[str, Dpu]) -> FleetView:
     return committed(view, Changes(watches=next_watches(view, {TARGET: FleetTarget()}, {}, now_ms=0, may_choose=True)))
 
 
-def reports(view: FleetView, *, down: Iterable[str] = (), silent: Iterable[str] = ()) -> dict[str, DpuStatus]:
-    """All DPUs have reported, except those that are silent for long."""
-    late = set(silent)
-    return {
-        name: DpuStatus(
-            name,
-            seen_ms=NOW_MS - (int(SILENT_S * 1000) + 1 if name in late else 0),
-            voted=view.generation,
-            down=frozenset({TARGET} if name in down else ()),
-        )
-        for name in view.dpus
-    }
+def reports(view: FleetView, *, down: Iterable[str] = ()) -> dict[str, DpuStatus]:
+    """What all DPUs have reported, some of them long ago."""
+    voted = view.generation
+    return {name: DpuStatus(name, voted=voted, down=frozenset({TARGET} if name in down else ())) for name in view.dpus}
 
 
 def is_down(view: FleetView, statuses: Mapping[str, DpuStatus], *, may_choose: bool = False) -> bool:
@@ -105,7 +98,7 @@ def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObj
 def test_two_of_five_silent_still_decide(data: st.DataObject) -> None:
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
     silent = data.draw(st.sets(st.sampled_from(sorted(view.dpus)), max_size=2))
-    statuses = reports(view, down=view.dpus.keys() - silent, silent=silent)
+    statuses, view = reports(view, down=view.dpus.keys() - silent), replace(view, silent=frozenset(silent))
     assert is_down(view, statuses)
     without = {name: status for name, status in statuses.items() if name not in silent}
     assert is_down(view, without)
@@ -166,8 +159,8 @@ def test_a_silent_witness_is_replaced_and_a_new_one_votes_once_it_has_probed(
 ) -> None:
     view = watched(dpus)
     silent = data.draw(st.sets(st.sampled_from(sorted(dpus)), max_size=len(dpus) // 2))
-    statuses = reports(view, silent=silent)
-    fit = fit_dpus(view, statuses, now_ms=NOW_MS)
+    view, statuses = replace(view, silent=frozenset(silent)), reports(view)
+    fit = fit_dpus(view, statuses)
     assert fit == dpus.keys() - silent
     found = next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True)
     after = committed(view, Changes(watches=found))
@@ -178,14 +171,14 @@ def test_a_silent_witness_is_replaced_and_a_new_one_votes_once_it_has_probed(
     if watch.witnesses != view.watches[TARGET].witnesses:
         assert not votes_on(after, watch, statuses, fit).up
         # All report what they vote on the new generation.
-        newer = reports(after, silent=silent)
+        newer = reports(after)
         assert votes_on(after, watch, newer, fit).up == watch.witnesses & fit
 
 
 def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     """As when the store of the reports comes back: the first DPU to report must not be the only witness."""
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
-    statuses = reports(view, down=view.dpus, silent=["d1", "d2", "d3"])
+    view, statuses = replace(view, silent=frozenset({"d1", "d2", "d3"})), reports(view, down=view.dpus)
     assert next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True) == {}
     assert votes_on(view, view.watches[TARGET], statuses, {"d0", "d4"}).result is VoteResult.NO_QUORUM
 
@@ -226,7 +219,7 @@ def test_a_target_that_is_gone_loses_its_row_and_what_is_out_does_not_vote() -> 
     view = watched({f"d{number}": dpu(f"d{number}") for number in range(3)})
     assert next_watches(view, {}, {}, now_ms=NOW_MS, may_choose=False) == {TARGET: None}
     out = replace(view, dpus={**view.dpus, "d0": replace(view.dpus["d0"], is_out=True)})
-    assert fit_dpus(out, reports(view), now_ms=NOW_MS) == {"d1", "d2"}
+    assert fit_dpus(out, reports(view)) == {"d1", "d2"}
 
 
 def test_bug_a_witness_of_another_history_voted_up_although_it_did_not_probe() -> None:
@@ -238,3 +231,33 @@ def test_bug_a_witness_of_another_history_voted_up_although_it_did_not_probe() -
     other = replace(view, store_id="new")
     statuses = {name: replace(each, store="old") for name, each in reports(view).items()}
     assert votes_on(other, watch, statuses, view.dpus).silent == watch.witnesses
+
+
+@given(
+    st.integers(-(10**9), 10**9),
+    st.lists(st.tuples(st.floats(1, 400), st.booleans(), st.booleans()), max_size=12),
+    st.booleans(),
+)
+def test_a_dpu_is_silent_exactly_if_its_report_has_not_changed_for_three_minutes_of_the_readers_clock(
+    clock_ms: int, steps: list[tuple[float, bool, bool]], was_silent: bool
+) -> None:
+    """Bug: clocks of two hosts were compared; a controller whose clock was off by three minutes ejected nothing.
+
+    steps: Seconds until the next reading, whether the DPU has reported meanwhile, and whether its report is known.
+    """
+    view = replace(EMPTY, dpus={"d0": dpu("d0")}, silent=frozenset({"d0"} if was_silent else ()))
+    silence, now_s, seen_ms, heard_s = Silence(), 0.0, 10**12 + clock_ms, None
+    for wait_s, has_reported, is_known in steps:
+        now_s += wait_s
+        seen_ms += has_reported
+        found = silence.silent(view, {"d0": DpuStatus("d0", seen_ms=seen_ms)} if is_known else None, now_s=now_s)
+        if not is_known:
+            heard_s = None
+            assert found == view.silent
+            continue
+        if heard_s is None:
+            heard_s = now_s - SILENT_S if view.silent else now_s
+        elif has_reported:
+            heard_s = now_s
+        assert bool(found) == (now_s - heard_s >= SILENT_S)
+        view = replace(view, silent=found)

@@ -19,12 +19,12 @@ from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
-from xenoovs.fleet.dpus import dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import clock_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import FLEET_TABLES
-from xenoovs.fleet.targets import target_problems, target_rows
+from xenoovs.fleet.targets import TargetRow, UnwrittenVotes, target_problems, target_rows
 from xenoovs.show.metrics import exposition
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
@@ -46,6 +46,7 @@ class FleetWatch:
         self._servers_problem = ""
         self._servers_due_s = self._files_due_s = 0.0
         self._progress = FleetProgress()
+        self._unwritten = UnwrittenVotes()
 
     def snapshot(self) -> FleetSnapshot:
         """Return the newest one."""
@@ -73,11 +74,15 @@ class FleetWatch:
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
             problems += fleet_problems(self._progress.change, statuses, stall=stall)
-        targets = [] if view is None else target_rows(view, statuses, now_s=now_s, memory=self._progress.memory)
-        problems += target_problems(targets)
+        rows = [] if view is None or statuses is None else dpu_rows(view, statuses, now_s=now_s)
+        targets = list[TargetRow]()
+        if view is not None:
+            late = self._unwritten.late(view, statuses, now_s=time.monotonic())
+            targets = target_rows(view, statuses, now_s=now_s, unwritten=late, memory=self._progress.memory)
+        problems += [*clock_problems(rows), *target_problems(targets)]
         return FleetSnapshot(
             view=view,
-            rows=() if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s)),
+            rows=tuple(rows),
             servers=self._servers,
             is_active=is_leader,
             is_stalled=bool(stall),

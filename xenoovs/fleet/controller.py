@@ -124,7 +124,7 @@ class FleetController:
             if self._decided is None or not _is_same(self._decided[:2], wanted):
                 self._decided = *wanted, next_change(view, health.availability, self._memory)
             change = self._decided[2]
-        changes = replace(change.changes, watches=health.watches, dpus=health.dpus)
+        changes = replace(change.changes, watches=health.watches, dpus=health.dpus, silent=health.silent)
         if changes.services and changed_health(view, health.watches):
             # Clients of a dead backend must not wait.
             changes = replace(changes, switch_at_ms=0)
@@ -206,6 +206,8 @@ class FleetController:
                 self._log.warn("target down", target=target, generation=view.generation + 1)
             else:
                 self._log.info("target up", target=target, generation=view.generation + 1)
+        if changes.silent is not None and (new := changes.silent - view.silent):
+            self._log.warn("DPUs are silent", dpus=first_names(sorted(new)))
         for name, dpu in changes.dpus.items():
             if dpu is not None and dpu.is_unfit:
                 self._log.warn("DPU not fit: it withdraws", dpu=name, generation=view.generation + 1)

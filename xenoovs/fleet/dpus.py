@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -12,11 +12,9 @@ from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
 from xenoovs.fleet.switch_time import LARGEST_ERROR_US
+from xenoovs.fleet.votes import SILENT_S
 from xenoovs.fleet.waves import uncompared, waits_for
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
-
-SILENT_S = 180.0
-"""Three reports that did not come."""
 
 
 class DpuState(Enum):
@@ -77,7 +75,7 @@ class DpuRow:
         drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
         drift += first_names(sorted(self.status.drift), most=3)
         drifts = drift if self.status.drift else ""
-        reasons = (self._service, self._wrong_clock, self.status.error, drifts, self._late)
+        reasons = (self._service, self.wrong_clock, self.status.error, drifts, self._late)
         return "; ".join(filter(None, reasons))
 
     @property
@@ -115,15 +113,12 @@ class DpuRow:
         return 0 < self.status.prepared < self.status.applied
 
     @property
-    def _wrong_clock(self) -> str:
-        if self.state is not DpuState.SILENT or self.seen_s is None:
+    def wrong_clock(self) -> str:
+        """Why the time of its last report cannot be right, in words; an empty text: it may be."""
+        if self.state is DpuState.SILENT or self.seen_s is None or abs(self.seen_s) <= SILENT_S:
             return ""
-        if self.seen_s < 0:
-            return (
-                f"its last report is {duration(-self.seen_s)} in the future: set the clock of the DPU or of this host "
-                "(NTP); whether it still reports is not known"
-            )
-        return "if its agent runs and reports, its clock or that of this host is wrong (NTP)"
+        when = f"{duration(abs(self.seen_s))} {'in the future' if self.seen_s < 0 else 'ago'}"
+        return f"its last report is {when} by its clock and that of this host: set them (NTP)"
 
 
 def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
@@ -134,18 +129,17 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
         seen_s = None if status is None else now_s - status.seen_ms / 1000
         if seen_s is not None and -SILENT_S <= seen_s < 0:
             seen_s = 0.0
-        state, dpu = _state(view, name, status, seen_s), view.dpus.get(name, Dpu(name, frozenset()))
+        state, dpu = _state(view, name, status), view.dpus.get(name, Dpu(name, frozenset()))
         rows.append(DpuRow(name, state, status or DpuStatus(name), seen_s, dpu.is_out, dpu.is_unfit, dpu.groups))
     return rows
 
 
-def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float | None) -> DpuState:
+def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
     if name not in view.dpus:
         return DpuState.STRANGER
-    if status is None or seen_s is None:
+    if status is None:
         return DpuState.UNKNOWN
-    # A report of the future would hide for as long that no other one came.
-    if abs(seen_s) > SILENT_S:
+    if name in view.silent:
         return DpuState.SILENT
     now = DpuState(standing(view, status).value)
     if now in (DpuState.AHEAD, DpuState.OTHER_STORE):
@@ -153,6 +147,14 @@ def _state(view: FleetView, name: str, status: DpuStatus | None, seen_s: float |
     if status.error:
         return DpuState.FAILED
     return DpuState.DRIFTED if status.drift else now
+
+
+def clock_problems(rows: Iterable[DpuRow]) -> list[str]:
+    """Return the problem that clocks are wrong, by the reports of DPUs that are not silent; otherwise nothing."""
+    names = [row.name for row in rows if row.wrong_clock]
+    if not names:
+        return []
+    return [f"the clocks of this host and of {first_names(names, most=3)} differ by minutes: set them (NTP)"]
 
 
 def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:

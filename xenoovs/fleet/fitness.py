@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from xenoovs.fleet.votes import is_silent
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 MAX_UNFIT = Fraction(3, 10)
@@ -19,12 +18,15 @@ def max_unfit(dpus: int) -> int:
     return min(max(1, int(MAX_UNFIT * dpus)), max(0, dpus - 1))
 
 
-def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> dict[str, Dpu]:
+def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
     """Return the DPUs to change. Those that are unfit already go first; one that is silent stays as it is."""
     if statuses is None:
         return {}
+    heard = {name: status for name, status in statuses.items() if name not in view.silent}
     reported = {
-        name for name, dpu in view.dpus.items() if not dpu.is_out and _is_unfit(dpu, statuses.get(name), now_ms)
+        name
+        for name, dpu in view.dpus.items()
+        if not dpu.is_out and (not heard[name].is_fit if name in heard else dpu.is_unfit)
     }
     ranked = sorted(reported, key=lambda name: (not view.dpus[name].is_unfit, name))
     members = sum(not dpu.is_out for dpu in view.dpus.values())
@@ -32,9 +34,3 @@ def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now
     return {
         name: replace(dpu, is_unfit=name in unfit) for name, dpu in view.dpus.items() if dpu.is_unfit != (name in unfit)
     }
-
-
-def _is_unfit(dpu: Dpu, status: DpuStatus | None, now_ms: int) -> bool:
-    if status is None or is_silent(status, now_ms):
-        return dpu.is_unfit
-    return not status.is_fit

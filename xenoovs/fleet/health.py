@@ -12,6 +12,7 @@ from xenoovs.fleet.fitness import next_unfit
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ResultMemory
 from xenoovs.fleet.votes import (
+    Silence,
     Targets,
     down_backends,
     fit_dpus,
@@ -33,11 +34,13 @@ class HealthStep:
     Attributes:
         watches: The rows to write.
         dpus: The DPUs to change: those that become fit or unfit.
+        silent: All DPUs that have not reported for long; None: as the store has it.
         availability: Which backends may have clients; None: not known.
     """
 
     watches: Mapping[str, Watch | None] = field(default_factory=dict)
     dpus: Mapping[str, Dpu] = field(default_factory=dict)
+    silent: frozenset[str] | None = None
     availability: FleetAvailability | None = None
 
 
@@ -51,6 +54,7 @@ class _Seen:
     view: FleetView
     votes: Mapping[str, tuple[frozenset[str], int, bool]] | None
     fit: frozenset[str]
+    silent: frozenset[str]
     may_choose: bool
 
 
@@ -59,7 +63,7 @@ class FleetHealth:
 
     def __init__(self, memory: FleetMemory) -> None:
         """Begin without votes. `memory`: as of `next_change`."""
-        self._memory, self._candidates = memory, ResultMemory()
+        self._memory, self._candidates, self._silence = memory, ResultMemory(), Silence()
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
         self._seen: _Seen | None = None
@@ -80,13 +84,15 @@ class FleetHealth:
         Raises:
             XenoovsError: A config of the view cannot be read.
         """
-        fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
+        silent = self._silence.silent(view, statuses, now_s=now_s)
+        heard = replace(view, silent=silent)
+        fit = frozenset[str]() if statuses is None else fit_dpus(heard, statuses)
         votes = (
             None
             if statuses is None
             else {name: (each.down, each.voted, each.is_fit) for name, each in statuses.items()}
         )
-        seen = _Seen(view, votes, fit, self._may_choose(view, fit, now_s))
+        seen = _Seen(view, votes, fit, silent, self._may_choose(view, fit, now_s))
         is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
         if self._seen is not None and _is_same(seen, self._seen) and not is_waiting:
             return self._step
@@ -97,12 +103,12 @@ class FleetHealth:
         in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
         targets = merged(in_use, staged)
         watches = next_watches(
-            view, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memory=self._candidates
+            heard, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memory=self._candidates
         )
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
-        dpus = next_unfit(view, statuses, now_ms=now_ms)
-        self._step = HealthStep(watches, dpus, self._follow(view, watches, configs, now_s))
+        dpus, available = next_unfit(heard, statuses), self._follow(view, watches, configs, now_s)
+        self._step = HealthStep(watches, dpus, None if silent == view.silent else silent, available)
         self._seen = seen
         return self._step
 
@@ -150,4 +156,4 @@ def _choice(view: FleetView, fit: frozenset[str]) -> object:
 
 
 def _is_same(one: _Seen, other: _Seen) -> bool:
-    return one.view is other.view and (one.votes, one.fit, one.may_choose) == (other.votes, other.fit, other.may_choose)
+    return one.view is other.view and replace(one, view=other.view) == other

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from xenoovs.display import duration
@@ -13,6 +13,8 @@ from xenoovs.fleet.votes import Targets, VoteResult, Votes, fit_dpus, targets_of
 from xenoovs.store.view import DpuStatus, FleetView, Watch
 
 _MAX_PROBLEMS = 10
+UNWRITTEN_S = 5.0
+"""For so long the votes of most witnesses may differ from the store: two election timers, and the decision."""
 
 
 class TargetState(Enum):
@@ -33,6 +35,7 @@ class TargetRow:
         since_s: For how long it has been up or down.
         votes: Of its witnesses now.
         is_held: Whether a backend of it is down and keeps its clients.
+        is_unwritten: Whether most witnesses vote otherwise for some time, and no controller has written it.
     """
 
     target: str
@@ -41,11 +44,14 @@ class TargetRow:
     since_s: float
     votes: Votes
     is_held: bool = False
+    is_unwritten: bool = False
 
     @property
     def problem(self) -> str:
         """What is wrong, in words; an empty text: nothing is."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
+        if self.is_unwritten:
+            return f"no controller has written that {name} is {self.votes.result.value}: {self.votes.text}"
         if self.state is TargetState.UP:
             return ""
         if self.state is TargetState.NO_QUORUM:
@@ -54,20 +60,50 @@ class TargetRow:
         return f"{name} has been down for {duration(self.since_s)}: {self.votes.text}{held}"
 
 
+class UnwrittenVotes:
+    """Watches by its own clock for how long most witnesses of a target have voted otherwise than the store has it."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are such votes, perhaps only for a moment."""
+        return bool(self._since_s)
+
+    def late(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
+        """Return the targets of which that has been so for `UNWRITTEN_S`. `now_s`: on a clock that never goes back."""
+        fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
+        found = dict[str, float]()
+        for target, watch in view.watches.items():
+            result = votes_on(view, watch, statuses or {}, fit).result
+            if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not watch.is_down:
+                found[target] = self._since_s.get(target, now_s)
+        self._since_s = found
+        return frozenset(target for target, since_s in found.items() if now_s - since_s >= UNWRITTEN_S)
+
+
 def target_rows(
-    view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, memory: FleetMemory | None = None
+    view: FleetView,
+    statuses: Mapping[str, DpuStatus] | None,
+    *,
+    now_s: float,
+    unwritten: Collection[str] = (),
+    memory: FleetMemory | None = None,
 ) -> list[TargetRow]:
     """Return all targets, those that are down first; empty: what DPUs report is not known.
 
     Args:
         now_s: Since 1970.
+        unwritten: As of `UnwrittenVotes.late`.
         memory: As of `change.next_change`.
     """
     if statuses is None:
         return []
-    fit = fit_dpus(view, statuses, now_ms=int(now_s * 1000))
+    fit = fit_dpus(view, statuses)
     named = _targets(view, (memory or FleetMemory()).in_use)
     rows = [_row(watch, votes_on(view, watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
+    rows = [replace(row, is_unwritten=row.target in unwritten) for row in rows]
     order = list(TargetState)
     return sorted(rows, key=lambda row: (order.index(row.state), row.target))
 

@@ -24,7 +24,7 @@ from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, Watch, stand
 WITNESSES = 5
 """Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
 SILENT_S = 180.0
-"""After three missed reports a DPU is silent."""
+"""After three missed reports a DPU is silent, by the clock of the controller."""
 _DIGEST_DIGITS = 8
 _FIRST = 3 * WITNESSES
 _MASK = (1 << 64) - 1
@@ -197,7 +197,37 @@ def _hash(text: str) -> int:
 # Votes.
 
 
-def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> frozenset[str]:
+class Silence:
+    """Notes when a controller has heard of each DPU, by its own clock: those of DPUs may be wrong."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, tuple[int, float]] = {}
+
+    def silent(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
+        """Return the names of the DPUs whose report has not changed for `SILENT_S`.
+
+        The first report that it sees counts as new, except of a DPU that was silent by another controller. Without
+        `statuses` nothing is heard of any DPU, so nothing changes.
+
+        Args:
+            now_s: On a clock that never goes back.
+        """
+        if statuses is None:
+            self._heard = {}
+            return view.silent
+        heard = dict[str, tuple[int, float]]()
+        for name in view.dpus.keys() & statuses.keys():
+            seen_ms, before = statuses[name].seen_ms, self._heard.get(name)
+            if before is not None and before[0] == seen_ms:
+                heard[name] = before
+            else:
+                was_silent = before is None and name in view.silent
+                heard[name] = seen_ms, now_s - SILENT_S if was_silent else now_s
+        self._heard = heard
+        return frozenset(name for name, (_, heard_s) in heard.items() if now_s - heard_s >= SILENT_S)
+
+
+def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[str]:
     """Return the names of the DPUs whose votes count: members that vote, are not silent, and are fit by the fleet."""
     return frozenset(
         dpu.name
@@ -205,13 +235,8 @@ def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int)
         if (status := statuses.get(dpu.name)) is not None
         and status.voted
         and not dpu.is_unfit
-        and not is_silent(status, now_ms)
+        and dpu.name not in view.silent
     )
-
-
-def is_silent(status: DpuStatus, now_ms: int) -> bool:
-    """Return whether the last report of a DPU is too old, or of the future by its clock."""
-    return abs(now_ms - status.seen_ms) > SILENT_S * 1000
 
 
 class VoteResult(Enum):
@@ -350,7 +375,7 @@ def next_watches(
             then the store of the reports is the more likely fault.
         memory: Of the candidates before; without one, all are ranked.
     """
-    fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses, now_ms=now_ms)
+    fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
     kinds = {(facts.groups, facts.is_staged) for facts in targets.values()}

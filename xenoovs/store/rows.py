@@ -306,6 +306,8 @@ FLEET = "Fleet"
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
 _FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "wave", "switch_at_ms", "removed")
+_SILENT = "silent"
+"""The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
 
 VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES, WATCHES)
 
@@ -314,7 +316,7 @@ def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
     """Return the tables and columns of the database of the fleet that a client asks for."""
     columns = {FLEET: _FLEET_COLUMNS, **{table.name: table.columns for table in VIEW_TABLES}}
     if with_intents:
-        columns[INTENTS.name] = INTENTS.columns
+        columns |= {FLEET: (*_FLEET_COLUMNS, _SILENT), INTENTS.name: INTENTS.columns}
     return columns
 
 
@@ -339,6 +341,7 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, st
         store_id=store_id,
         content=_hash([sorted(each.content for each in rows.values()) for rows in (services, staged)]),
         removed=frozenset(fleet["removed"]),
+        silent=frozenset(fleet.get(_SILENT, ())),
         services=services,
         staged=staged,
         dpus=values.get(DPUS.name, {}),
@@ -385,6 +388,8 @@ def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id:
         fleet["switch_at_ms"] = changes.switch_at_ms
     if changes.removed is not None:
         fleet["removed"] = atom(changes.removed)
+    if changes.silent is not None:
+        fleet[_SILENT] = atom(changes.silent)
     made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
     made += _changes(SERVICES, changes.services, rows, {"generation": generation})
     made += _changes(STAGED, changes.staged, rows, {"generation": generation})

@@ -213,6 +213,8 @@ class FleetView:
         wave: DPUs of this wave and of earlier ones have the services of the roll-out; 0: there is none.
         switch_at_ms: When DPUs switch to it, in milliseconds since 1970; in the past, or 0: at once.
         removed: Names of services that the roll-out removes.
+        silent: Names of DPUs that have not reported for long by the clock of the controller; empty for clients without
+            intents.
         services: By name.
         staged: Services that the roll-out adds or changes, by name.
         dpus: By name.
@@ -238,6 +240,7 @@ class FleetView:
     store_id: str = ""
     commit_id: str = ""
     content: str = ""
+    silent: frozenset[str] = frozenset()
 
     @property
     def commit(self) -> str:
@@ -289,6 +292,7 @@ class Changes:
         ack: The new generation that the DPUs of a wave are waited for; `ACK_THIS`: the one of this transaction.
         wave: The new wave of the roll-out.
         removed: The names of all services that the roll-out removes.
+        silent: The names of all DPUs that have not reported for long.
         switch_at_ms: When DPUs switch to it, in milliseconds since 1970; 0: at once.
         generation: The new generation, above the one before; None: the next one. Only a restore gives it.
     """
@@ -305,6 +309,7 @@ class Changes:
     removed: frozenset[str] | None = None
     switch_at_ms: int | None = None
     generation: int | None = None
+    silent: frozenset[str] | None = None
 
 
 ACK_THIS = -1

@@ -18,7 +18,7 @@ from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.fleet.active import ActiveSign
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
 from xenoovs.store.cluster import ServerFacts
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState, Watch
 
 CONNECTED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
@@ -34,7 +34,10 @@ class Store:
         return self.newest
 
     def statuses(self) -> dict[str, DpuStatus]:
-        return {name: DpuStatus(name, applied=self.newest.generation) for name in self.newest.dpus}
+        return {
+            name: DpuStatus(name, applied=self.newest.generation, seen_ms=int(time.time() * 1000))
+            for name in self.newest.dpus
+        }
 
     def monotonic(self) -> float:
         return self.now_s
@@ -120,3 +123,16 @@ def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_mi
     store.now_s = 60
     assert not any("has a gap" in problem for problem in watch.snapshot().problems)
     assert read == [0, 60]
+
+
+def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(store: Store, tmp_path: Path) -> None:
+    watch, names = watch_of(store, tmp_path), frozenset(store.newest.dpus)
+    target, number = "192.0.2.1/tcp/80", store.newest.generation
+    store.newest = replace(store.newest, watches={target: Watch(target, names, False, 0, number)})
+    votes = {name: DpuStatus(name, applied=number, voted=number, down=frozenset({target})) for name in names}
+    store.statuses = lambda: votes  # type: ignore[method-assign]
+    found = list[str]()
+    for store.now_s in (0.0, 4.0, 6.0):
+        found.append("; ".join(watch.snapshot().problems))
+    problem = f"no controller has written that {target} is down: of 2 witnesses 2 say down"
+    assert [problem in texts for texts in found] == [False, False, True]

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows
+from xenoovs.fleet.dpus import DpuRow, DpuState, clock_problems, dpu_rows
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 NOW_S = 1_800_000_000.0
 
 
-def row(clock_s: float) -> DpuRow:
+def row(clock_s: float, silent: frozenset[str] = frozenset()) -> DpuRow:
     """The row of a DPU that reports just now, by a clock that is off by `clock_s`."""
     status = DpuStatus("dpu1", applied=1, seen_ms=int((NOW_S + clock_s) * 1000))
     view = FleetView("fleet", 1, generation=1, intent=1, ack=0, dpus={"dpu1": Dpu("dpu1", frozenset())})
-    return dpu_rows(view, {"dpu1": status}, now_s=NOW_S)[0]
+    return dpu_rows(replace(view, silent=silent), {"dpu1": status}, now_s=NOW_S)[0]
 
 
 @pytest.mark.parametrize("clock_s", [-170, 0, 170])
@@ -25,16 +25,16 @@ def test_a_clock_that_is_a_little_off_changes_nothing(clock_s: int) -> None:
     assert (found.state, found.note, found.seen_s) == (DpuState.APPLIED, "", max(0, -clock_s))
 
 
-def test_a_clock_an_hour_ahead_does_not_hide_a_dpu_that_is_silent() -> None:
-    found = row(3600)
-    assert found.state is DpuState.SILENT
-    assert "in the future: set the clock" in found.note
-
-
-def test_a_clock_an_hour_behind_is_named_beside_silence() -> None:
-    found = row(-3600)
-    assert found.state is DpuState.SILENT
-    assert "its clock or that of this host is wrong" in found.note
+@pytest.mark.parametrize(("clock_s", "when"), [(3600, "in the future"), (-3600, "ago")])
+def test_bug_a_clock_that_was_off_by_an_hour_made_a_dpu_silent(clock_s: int, when: str) -> None:
+    """Also where the clock of the reader was the wrong one. Only the controller finds silence, by its own clock."""
+    found = row(clock_s)
+    assert found.state is DpuState.APPLIED
+    assert f"its last report is 1h {when} by its clock and that of this host" in found.note
+    assert clock_problems([found]) == ["the clocks of this host and of dpu1 differ by minutes: set them (NTP)"]
+    assert clock_problems([row(0)]) == []
+    silent = row(clock_s, silent=frozenset({"dpu1"}))
+    assert (silent.state, silent.note, clock_problems([silent])) == (DpuState.SILENT, "", [])
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,7 @@ import pytest
 
 from tests.fleet_support import EMPTY, committed
 from xenoovs.fleet.fitness import max_unfit, next_unfit
-from xenoovs.fleet.votes import SILENT_S
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
-
-NOW_MS = 10_000_000
 
 
 def fleet(dpus: int, unfit: Iterable[int] = ()) -> FleetView:
@@ -20,9 +17,9 @@ def fleet(dpus: int, unfit: Iterable[int] = ()) -> FleetView:
     return replace(EMPTY, dpus={f"d{n}": Dpu(f"d{n}", frozenset(), is_unfit=n in names) for n in range(dpus)})
 
 
-def reports(view: FleetView, unfit: Iterable[int], *, seen_ms: int = NOW_MS) -> dict[str, DpuStatus]:
+def reports(view: FleetView, unfit: Iterable[int]) -> dict[str, DpuStatus]:
     names = {f"d{n}" for n in unfit}
-    return {name: DpuStatus(name, seen_ms=seen_ms, is_fit=name not in names) for name in view.dpus}
+    return {name: DpuStatus(name, is_fit=name not in names) for name in view.dpus}
 
 
 def unfit(view: FleetView) -> set[str]:
@@ -30,7 +27,7 @@ def unfit(view: FleetView) -> set[str]:
 
 
 def after(view: FleetView, statuses: dict[str, DpuStatus] | None) -> FleetView:
-    return committed(view, Changes(dpus=next_unfit(view, statuses, now_ms=NOW_MS)))
+    return committed(view, Changes(dpus=next_unfit(view, statuses)))
 
 
 @pytest.mark.parametrize(("dpus", "most"), [(0, 0), (1, 0), (2, 1), (3, 1), (9, 2), (10, 3), (1000, 300)])
@@ -44,13 +41,13 @@ def test_an_unfit_dpu_stays_unfit_first_and_recovers() -> None:
     view = fleet(10, unfit=[7, 8, 9])
     assert unfit(after(view, reports(view, range(10)))) == {"d7", "d8", "d9"}
     assert unfit(after(view, reports(view, [9]))) == {"d9"}
-    assert next_unfit(view, reports(view, [7, 8, 9]), now_ms=NOW_MS) == {}
+    assert next_unfit(view, reports(view, [7, 8, 9])) == {}
 
 
 def test_one_that_is_silent_stays_as_it_is_and_one_out_of_service_does_not_count() -> None:
     view = fleet(4, unfit=[0])
-    late = NOW_MS - int(SILENT_S * 1000) - 1
-    assert unfit(after(view, reports(view, [1, 2, 3], seen_ms=late))) == {"d0"}
-    assert next_unfit(view, None, now_ms=NOW_MS) == {}
+    silent = replace(view, silent=frozenset(view.dpus))
+    assert unfit(after(silent, reports(view, [1, 2, 3]))) == {"d0"}
+    assert next_unfit(view, None) == {}
     out = replace(view, dpus={**view.dpus, "d0": replace(view.dpus["d0"], is_out=True)})
     assert unfit(after(out, reports(out, [0, 3]))) == {"d3"}

@@ -16,14 +16,15 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import DpuRow, DpuState, clock_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
-from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
+from xenoovs.fleet.targets import TargetRow, UnwrittenVotes, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
 from xenoovs.store.view import FleetView, Intent, IntentState, Standing, lacks, standing
 
+_POLL_S = 0.2
 _COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
 
 
@@ -35,8 +36,8 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
 
     A DPU is `behind` with an older generation, `ahead of the store` with a newer one (the store was rolled back), `of
     another store` with one of a store that this one replaced, `failed` with an error, `drifted` where its flows say
-    something else than the store, and `silent` three minutes after its last report, or if its clock is off by more than
-    that. HW is the share of its megaflows in hardware, as of its last report.
+    something else than the store, and `silent` three minutes after its last report, by the clock of the
+    controller. HW is the share of its megaflows in hardware, as of its last report.
 
     CLOCK is the estimated error of the clock of a DPU, by NTP or PTP; `unknown` without them. DPUs switch to a planned
     change at one moment, each by its clock. NOTE shows which ones were late for the newest one.
@@ -45,18 +46,24 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     counts log entries that a server lacks.
 
     Problems are in red at the end: no controller is active, or none goes on with a roll-out; a backend is down by the
-    votes of its witnesses, or they have no quorum. JSON has all votes in `targets`.
+    votes of its witnesses, they have no quorum, or no controller writes what most of them vote; the clock of this host
+    and that of a DPU differ by more than three minutes. JSON has all votes in `targets`.
 
     Exit status 0: every DPU has the newest generation, no roll-out runs, and there is no problem, 2: otherwise.
     """
-    view, statuses, now_s = store.view(), store.statuses(), time.time()
+    # What is just being written is no problem.
+    view, statuses, unwritten = store.view(), store.statuses(), UnwrittenVotes()
+    while not (late := unwritten.late(view, statuses, now_s=time.monotonic())) and unwritten.is_waiting:
+        time.sleep(_POLL_S)
+        view, statuses = store.view(), store.statuses()
+    now_s = time.time()
     rows = [] if statuses is None else dpu_rows(view, statuses, now_s=now_s)
-    targets = target_rows(view, statuses, now_s=now_s)
+    targets = target_rows(view, statuses, now_s=now_s, unwritten=late)
     servers = host_facts(store.directory, reads_files=True)
     change = next_change(view)
     problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
     problems += fleet_problems(change, statuses, stall=_stall(view, change))
-    problems += [*target_problems(targets), *all_problems(servers)]
+    problems += [*clock_problems(rows), *target_problems(targets), *all_problems(servers)]
     roll_out = roll_out_lines(view, statuses, now_s=time.time())
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     output.show(
