@@ -166,6 +166,10 @@ def test_lint_reports_that_encapsulation_stays_with_the_cpu(xenoovs: CommandLine
     result = xenoovs("lint", HERE / "encrypted.yaml")
     assert (result.status, result.err) == (0, "")
     assert "encapsulation stays with the CPU at gnv0-c000020b" in result.out
+    # The sentence beside it said that the NIC can take all of them.
+    for command in ("lint", "validate"):
+        said = xenoovs(command, HERE / "encrypted.yaml").out
+        assert "the NIC can take 5 of 6 flows; 1 stays with the CPU, which encrypts its tunnel" in said
 
 
 @pytest.mark.parametrize("name", ["anomalies", "foreign_prefix"])

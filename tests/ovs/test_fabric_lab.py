@@ -128,9 +128,15 @@ def test_a_spine_fails_and_recovers(lab: FabricLab) -> None:
         silence(lab, "spine9")
 
 
-def test_a_command_on_a_dpu_uses_its_switch(lab: FabricLab) -> None:
+def test_a_command_on_a_dpu_uses_its_switch(lab: FabricLab, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [_said(lab, site.dpu, "ovs-vsctl", "get", "bridge", "ovsbr1", "datapath-id") for site in lab.fabric.sites]
     assert len(set(seen)) == 3
+    # What a shell names for its own commands is another Open vSwitch.
+    monkeypatch.setenv("XENOOVS_LAB", "another")
+    monkeypatch.setenv("XENOOVS_CONFIG", "/another.yaml")
+    assert _said(lab, "hosta1", "sh", "-c", "echo $XENOOVS_LAB$XENOOVS_CONFIG") == ""
+    shown = json.loads(_said(lab, lab.fabric.sites[0].dpu, sys.executable, "-m", "xenoovs", "validate", "-o", "json"))
+    assert shown["valid"]
     assert _said(lab, "hosta2", "ip", "-br", "address", "show", "vxlan0").split()[2] == "192.168.233.2/24"
 
 

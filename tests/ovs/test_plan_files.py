@@ -114,10 +114,21 @@ def test_other_flow_mods_than_those_of_the_file_are_refused(
     document = json.loads(planned.read_text())
     document["flow_mods"] = [line.replace("00:03", "00:04") for line in document["flow_mods"]]
     document["xenoovs"] = "0.0.9"
+    del document["sha256"]
     planned.write_text(json.dumps(document))
     said = refused(xenoovs, bridge, planned)
     assert "does not fit any more" in said.err
     assert "the plan is of 0.0.9" in said.err
+
+
+@pytest.mark.parametrize("key", ["flow_mods", "before"])
+def test_bug_an_edited_file_was_refused_for_a_change_of_the_bridge(
+    key: str, xenoovs: CommandLine, bridge: DummyBridge, planned: Path
+) -> None:
+    document = json.loads(planned.read_text())
+    document[key] = document[key][1:]
+    planned.write_text(json.dumps(document))
+    assert "it was edited after `xenoovs plan` wrote it" in refused(xenoovs, bridge, planned).err
 
 
 @pytest.mark.parametrize(

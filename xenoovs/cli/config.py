@@ -68,7 +68,8 @@ def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:
     program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
-    offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION))
+    encrypted = balancer.cpu_encrypted_ports
+    offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION, encrypted=encrypted))
     if output is OutputFormat.JSON:
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]

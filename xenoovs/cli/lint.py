@@ -161,7 +161,8 @@ def lint_command(
     Answers to ARP and neighbour discovery are software by design and not counted. Nor are flows of other programs that
     drop tagged packets, as OVN has them.
 
-    Exit status 0: the NIC can take all flows, 2: not all, or its table is too small, 1: it could not check.
+    Exit status 0: the NIC can take all flows, but those whose tunnel the CPU encrypts as the config says, 2: not all,
+    or its table is too small, 1: it could not check.
     """
     if flows is None:
         config = config or find_config(None, instead="--flows FLOWS")
@@ -183,7 +184,7 @@ def lint_command(
             lint = Lint(
                 profile,
                 version,
-                check_program(program, profile=profile, version=version),
+                check_program(program, profile=profile, version=version, encrypted=balancer.cpu_encrypted_ports),
                 None
                 if foreign is None
                 else check_flows(foreign, profile=profile, version=version, groups=known_groups),

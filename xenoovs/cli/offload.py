@@ -51,7 +51,7 @@ _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 _BRIDGE_NAME = re.compile(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", re.ASCII)
 _TRACED = (Anomaly.MISDELIVERED, Anomaly.DROPPED, Anomaly.UNWILDCARDED)
 
-_NOT_SET = "other_config:hw-offload is not set in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
+_NOT_SET = "other_config:hw-offload is not true in Open vSwitch, so it offloads nothing; see `xenoovs doctor`"
 _EXPIRED = (
     "no conclusion: the blocks had {packets}, but their megaflows have expired (max-idle {idle}); send some "
     "traffic and run this again"

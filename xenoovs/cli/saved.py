@@ -120,6 +120,7 @@ class SavedPlan(SavedDecision):
         before: The flows of the bridge.
         flow_mods: What is to be sent, in this order.
         chosen: The bridge that --bridge named; None: none, and then it is not stored.
+        sha256: Of all other values, as they were written; None: an earlier version wrote the file.
     """
 
     xenoovs_plan: Literal[1] = 1
@@ -127,6 +128,20 @@ class SavedPlan(SavedDecision):
     before: list[str]
     flow_mods: list[str]
     chosen: Text | None = None
+    sha256: str | None = None
+
+    def signed(self) -> SavedPlan:
+        """Return the plan with its `sha256`."""
+        return self.model_copy(update={"sha256": self._digest()})
+
+    def _digest(self) -> str:
+        return _digest(self.model_dump_json(exclude={"sha256"}))
+
+    def _require_unedited(self, file: Path) -> None:
+        if self.sha256 not in (None, self._digest()):
+            again = f"nothing was applied: plan again with `{self.again(file)}`"
+            reason = f"it was edited after `xenoovs plan` wrote it; {again}"
+            raise SavedMalformed(file=str(file), line=1, column=1, reason=reason)
 
     @model_validator(mode="after")
     def _is_of_one_bridge(self) -> SavedPlan:
@@ -155,7 +170,11 @@ class SavedPlan(SavedDecision):
         except ParseError as error:
             line, column = _position(read_text(file), (*place, "before", (error.line or 1) - 1))
             raise SavedMalformed(file=str(file), line=line, column=column, reason=f"before: {error}") from None
+        except BridgeChanged:
+            self._require_unedited(file)
+            raise
         if _flow_mods(change) != self.flow_mods:
+            self._require_unedited(file)
             raise StalePlan(file=str(file), made_by=self.xenoovs, version=__version__, again=self.again(file))
 
 
@@ -215,7 +234,8 @@ def plan_of(change: Change, *, file: str, options: PlanOptions, chosen: str | No
     """
     before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
     facts = facts_of(change, file=file, partial=options.partial)
-    return SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods, chosen=chosen)
+    plan = SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods, chosen=chosen)
+    return plan.signed()
 
 
 def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:

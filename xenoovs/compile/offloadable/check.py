@@ -120,9 +120,17 @@ class JudgedFlow:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOffload:
-    """All flows of a program in its order, judged."""
+    """All flows of a program in its order, judged. `encrypted`: tunnel ports whose packets the CPU encrypts."""
 
     flows: tuple[JudgedFlow, ...]
+    encrypted: frozenset[str] = frozenset()
+
+    @property
+    def to_encrypt(self) -> tuple[JudgedFlow, ...]:
+        """Flows that the NIC could take if the CPU did not encrypt, and so encapsulate, their packets."""
+        ports = {Output(port) for port in self.encrypted}
+        others = {*self.in_software, *self.undetermined}
+        return tuple(each for each in self.flows if ports.intersection(each.flow.actions) and each not in others)
 
     @property
     def in_software(self) -> tuple[JudgedFlow, ...]:
@@ -135,7 +143,9 @@ class ProgramOffload:
         return tuple(each for each in self.flows if each.offload is Offload.DEPENDS and each.role.carries_traffic)
 
 
-def check_program(program: Program, *, profile: Profile, version: Version) -> ProgramOffload:
+def check_program(
+    program: Program, *, profile: Profile, version: Version, encrypted: frozenset[str] = frozenset()
+) -> ProgramOffload:
     """Judge every flow. A block is judged together with the classify flows of its service: they make one megaflow.
 
     Flows that differ only in values are judged once; the evidence is that of the first of them.
@@ -144,7 +154,7 @@ def check_program(program: Program, *, profile: Profile, version: Version) -> Pr
     judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
     for service in program.services:
         judged += _service(service, judge_path)
-    return ProgramOffload(tuple(judged))
+    return ProgramOffload(tuple(judged), encrypted)
 
 
 def check_flows(
@@ -296,7 +306,8 @@ def describe(result: ProgramOffload) -> str:
     """Return one sentence on the flows that carry traffic."""
     carrying = sum(each.role.carries_traffic for each in result.flows)
     software, depends = result.in_software, result.undetermined
-    hardware = carrying - len(software) - len(depends)
+    encrypted = len(result.to_encrypt)
+    hardware = carrying - len(software) - len(depends) - encrypted
     part = f"{hardware} of " if hardware < carrying else worded(carrying, "", "all ")
     parts = [f"the NIC can take {part}{counted(carrying, 'flow')}"]
     if depends:
@@ -305,6 +316,9 @@ def describe(result: ProgramOffload) -> str:
         parts.append(
             f"{len(software)} {worded(len(software), 'stays', 'stay')} with the CPU ({_worst_topic(software)})"
         )
+    if encrypted:
+        stay, its = worded(encrypted, "stays", "stay"), worded(encrypted, "its", "their")
+        parts.append(f"{encrypted} {stay} with the CPU, which encrypts {its} tunnel")
     return "; ".join(parts)
 
 

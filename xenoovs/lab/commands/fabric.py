@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from xenoovs.cli.defaults import CONFIG_VARIABLE
+from xenoovs.cli.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import Command, OutputFormat, data_rate, data_size
 from xenoovs.cli.output import echo, print_json, print_table
@@ -118,7 +118,9 @@ def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
     if machine not in machines:
         guess = did_you_mean(machine, machines)
         raise LabError(f"lab {name} has no machine {machine!r}.{guess} `xenoovs lab status --lab {name}` lists them.")
-    environment = {**os.environ, **lab.marks}
+    # What the caller's shell names is another Open vSwitch, or another config, than those of the machine.
+    named = (CONFIG_VARIABLE, LAB_VARIABLE, "OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR")
+    environment = {key: value for key, value in os.environ.items() if key not in named} | lab.marks
     if any(site.dpu == machine for site in lab.fabric.sites):
         environment |= {**lab.ovs(machine).env, CONFIG_VARIABLE: str(lab.config(machine))}
     sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.database import BridgeState
@@ -13,6 +14,9 @@ from xenoovs.verify.preempted import PreemptingRule
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
 """Modules for match, output, rewritten MACs and addresses, their checksums, and the qdisc."""
 
+_FLAVOUR = re.compile(
+    r"-(?:(?P<ubuntu>generic|lowlatency|aws|azure|gcp|ibm|kvm|oracle)|(?P<cloud>cloud-)?(?:rt-)?(?P<arch>amd64|arm64))\Z"
+)
 DOCA_HUGEPAGES_BYTES = 3072 * (2 << 20)
 """The minimum in deployment guides of NVIDIA's DPF: 3072 pages of 2 MiB."""
 
@@ -28,12 +32,27 @@ def check_modules(case: DoctorCase) -> Iterator[CheckResult]:
     elif isinstance(kernel.modules, Unknown):
         yield check.unknown(kernel.modules.reason)
     elif missing := [module for module in TC_MODULES if kernel.modules.get(module) is False]:
-        fix = Fix((("apt-get", "install", f"linux-modules-extra-{kernel.release}"),))
-        yield check.wrong(f"kernel {kernel.release} lacks {', '.join(missing)}", fix=fix)
+        yield check.wrong(f"kernel {kernel.release} lacks {', '.join(missing)}", fix=_modules_fix(kernel.release))
     elif unknown := [module for module in TC_MODULES if module not in kernel.modules]:
         yield check.unknown(f"it could not be found out whether the kernel has {', '.join(unknown)}")
     else:
         yield check.ok(", ".join(TC_MODULES))
+
+
+def _modules_fix(release: str) -> Fix | None:
+    """Return how to get modules, by the flavour at the end of a kernel's release; None: of another distribution.
+
+    Ubuntu has them in linux-modules-extra of each release, Debian in all of its kernels but those for clouds
+    (packages.ubuntu.com and packages.debian.org, linux-image).
+    """
+    flavour = _FLAVOUR.search(release)
+    if flavour is None:
+        return None
+    if flavour["ubuntu"]:
+        return Fix((("apt-get", "install", f"linux-modules-extra-{release}"),))
+    if flavour["cloud"]:
+        return Fix((("apt-get", "install", f"linux-image-{flavour['arch']}"), ("reboot",)))
+    return Fix((("apt-get", "install", "--reinstall", f"linux-image-{release}"),))
 
 
 def check_hugepages(case: DoctorCase) -> Iterator[CheckResult]:
