@@ -86,7 +86,7 @@ def two_routers(config: str) -> Iterator[tuple[Router, Router]]:
     # FRR runs as a user of its own, which cannot enter the directories of pytest.
     top = Path(mkdtemp(prefix="xenoovs-frr-"))
     top.chmod(0o755)
-    names = tuple(f"xofrr{os.getpid() % 100000}{end}" for end in "ab")
+    names = tuple(f"xofrr{top.name.rpartition('-')[2]}{end}" for end in "ab")
     routers = tuple(Router(name, top / name, addresses) for name, addresses in zip(names, _ADDRESSES, strict=True))
     try:
         _connect(*routers)

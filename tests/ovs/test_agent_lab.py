@@ -144,29 +144,6 @@ def test_a_server_advertises_its_weight(path: Path, tmp_path: Path) -> None:
                 server.kill()
 
 
-def test_a_backend_comes_back_slowly(path: Path, tmp_path: Path) -> None:
-    path.write_text(CONFIG.replace("rise: 2}", "rise: 2, ramp: 10m}"))
-    balancer = load_config(path)
-    with running_lab("ramp", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            eventually(lambda: agent.rounds == 1, "flows at first")
-            flows, before = our_flows(lab), servers(lab, balancer)
-            fail(lab, machines["one"], Failure.PORT, balancer)
-            eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
-            heal(lab, [machines["one"]], balancer)
-            # The next step is more than a minute away, however long the packets take.
-            eventually(lambda: agent.rounds == 3, "the first step")
-            early = servers(lab, balancer)
-            own = [client for client in before if before[client] == "one"]
-            returned = [client for client in own if early[client] == "one"]
-            assert 0 < len(returned) < len(own)
-            assert all(early[client] != "one" for client in before if before[client] != "one")
-            path.write_text(CONFIG.replace("rise: 2}", "rise: 2, ramp: 1s}"))
-            eventually(lambda: our_flows(lab) == flows, "all clients given back")
-            assert servers(lab, balancer) == before
-
-
 def serving(agent: Agent) -> set[str]:
     """The backends that have clients on the bridge."""
     (service,) = agent.snapshot().services

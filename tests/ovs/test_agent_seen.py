@@ -94,18 +94,6 @@ def test_megaflows_are_as_many_as_predicted(bridge: DummyBridge, url: str) -> No
     assert verdicts == {"SW"}
 
 
-def test_the_page_shows_the_same(bridge: DummyBridge, url: str) -> None:
-    send(bridge)
-
-    def shown() -> str:
-        text: str = urllib.request.urlopen(f"{url}/", timeout=PATIENCE_S).read().decode()
-        return text
-
-    predicted = int(samples(url, "xenoovs_service_megaflows_predicted")["dns",])
-    eventually(lambda: f"megaflows {predicted}/{predicted}" in shown(), "the megaflows on the page")
-    assert shown().count('class="v-sw"') == predicted + 1
-
-
 def test_top_prints_one_frame(bridge: DummyBridge, url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [XENOOVS, "top", "--once", "--control", tmp_path / "agent.sock"],

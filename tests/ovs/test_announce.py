@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,11 +92,29 @@ class RunningAgent:
         return ["ip", "netns", "exec", self.host.netns, sys.executable, "-m", "xenoovs", *words]
 
 
-@pytest.fixture
-def routers(request: pytest.FixtureRequest) -> Iterator[tuple[Router, Router]]:
-    """The host and its neighbor; the host has the configuration of the page that a test names, or the first one."""
-    with two_routers(documented_configs()[getattr(request, "param", 0)]) as made:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Router, Router]]:
+    """The host, with the first configuration of the page, and its neighbor."""
+    with two_routers(documented_configs()[0]) as made:
         yield made
+
+
+@pytest.fixture
+def routers(request: pytest.FixtureRequest, shared: tuple[Router, Router]) -> Iterator[tuple[Router, Router]]:
+    """The host and its neighbor, which has no VIP. A test that changes their configuration names one for its own."""
+    if (number := getattr(request, "param", None)) is not None:
+        with two_routers(documented_configs()[number]) as made:
+            yield made
+        return
+    yield shared
+    host, neighbor = shared
+    for device in re.findall(r"\bx[op]-[^:@ ]+", host.ip("-brief", "link", "show")):
+        # The end of one of a pair ends the other one.
+        subprocess.run(["ip", "-n", host.netns, "link", "delete", device], capture_output=True, check=False)
+    vanishes(neighbor)
+
+
+own_routers = pytest.mark.parametrize("routers", [0], indirect=True, ids=["own"])
 
 
 @pytest.fixture
@@ -123,7 +142,7 @@ def vanishes(router: Router) -> None:
     eventually(lambda: has_none(router), "the neighbor has no VIP")
 
 
-@pytest.mark.parametrize("routers", range(2), indirect=True, ids=["redistribute", "network"])
+@pytest.mark.parametrize("routers", [None, 1], indirect=True, ids=["redistribute", "network"])
 def test_the_neighbor_has_a_vip_while_a_backend_serves(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
     _, neighbor = routers
     agent.start()
@@ -246,6 +265,7 @@ def test_a_bridge_whose_switch_is_dead_announces_nothing(
             agent.kill()
 
 
+@own_routers
 def test_routes_of_others_stay_and_lost_ones_come_back(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
     host, neighbor = routers
     # Of the same prefix and protocol, by another device and with a larger metric: ours is the better one.
@@ -261,6 +281,7 @@ def test_routes_of_others_stay_and_lost_ones_come_back(agent: RunningAgent, rout
     assert "via" in host.ip("route", "show", "192.0.2.99")
 
 
+@own_routers
 def test_a_vip_that_another_host_announces_is_announced_here_too(
     agent: RunningAgent, routers: tuple[Router, Router]
 ) -> None:
@@ -291,6 +312,7 @@ def test_a_vtysh_that_hangs_delays_no_round(
     appears(neighbor)
 
 
+@own_routers
 def test_a_bgpd_that_does_not_take_the_route_is_a_problem(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
     host, _ = routers
     for family in ("ipv4", "ipv6"):

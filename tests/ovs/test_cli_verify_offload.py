@@ -112,44 +112,6 @@ def test_a_flow_of_somebody_else_that_takes_packets_is_told_and_named(
     assert theirs in people.out
 
 
-@pytest.mark.parametrize("theirs", ["udp,nw_dst=10.3.10.46 actions=drop", "tcp,nw_src=0.0.0.7/0.0.0.15 actions=drop"])
-def test_flows_of_others_for_other_packets_take_nothing(
-    theirs: str, config: Path, bridge: DummyBridge, xenoovs: CommandLine
-) -> None:
-    bridge.add_flows(f"priority=3000,{theirs}\n")
-    bridge.settle()
-    bridge.send("p0", [*CLIENTS, udp_packet("198.18.0.7", destination="10.3.10.46"), udp_packet("198.18.0.7")])
-    told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
-    assert (told["overrides"], told["total"]["blocks"]["SW"]) == ([], 7)
-
-
-def test_who_delivers_to_the_same_backend_takes_nothing(
-    config: Path, bridge: DummyBridge, xenoovs: CommandLine
-) -> None:
-    rules = [line for line in bridge.dump_flows() if "nw_src=0.0.0.7/0.0.0.15" in line]
-    (mac,) = (rule.partition("mod_dl_dst:")[2][:17] for rule in rules)
-    bridge.add_flows(f"priority=3000,udp,nw_src=0.0.0.7/0.0.0.15 actions=mod_dl_dst:{mac},output:p1\n")
-    bridge.settle()
-    bridge.send("p0", CLIENTS)
-    told = json.loads(xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json").out)
-    assert told["overrides"] == []
-    assert [(row["kind"], row["in_port"], row["megaflows"]) for row in told["other"]] == [("of no service", "p0", 1)]
-
-
-def test_services_beside_each_other_blame_nobody(bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine) -> None:
-    path = tmp_path / "config.yaml"
-    other = CONFIG.split("services:\n")[1].replace("dns", "any").replace("    vip: 10.3.10.45\n", "")
-    path.write_text(
-        CONFIG + other.replace("protocol: udp", "protocol: tcp").replace("ports: [53]", "ports: [80, 8000-8007]")
-    )
-    assert xenoovs("apply", path, "--yes", "--db", _db(bridge)).status == 0
-    bridge.settle(removed_s=0)
-    bridge.send("p0", [*CLIENTS, *(udp_packet("198.18.7.7", ports=(4000, port)) for port in (54, 80, 5353))])
-    told = json.loads(xenoovs("verify-offload", path, "--db", _db(bridge), "--output", "json").out)
-    assert told["total"]["blocks"]["SW"] == 7
-    assert told["unwildcarded"] == []
-
-
 def test_wait_ends_when_every_block_was_seen(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
     traffic = Timer(1.0, bridge.send, ("p0", CLIENTS))
     traffic.start()

@@ -99,19 +99,6 @@ def test_a_port_that_is_down_at_the_start_counts_too(wide: DummyBridge, config: 
         _link(wide, "p2", "up")
 
 
-def test_killed_again_and_again_it_leaves_the_flows_and_finds_them(wide: DummyBridge, config: Path) -> None:
-    with controller(config, wide, "--attach"):
-        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-    before = _ours(wide)
-    for _ in range(2):
-        assert wide.ovs.vsctl("get-fail-mode", wide.name) == "secure"
-        (target,) = wide.ovs.vsctl("get-controller", wide.name).split()
-        with controller(config, wide, "--listen", target.removeprefix("tcp:")):
-            wide.ofctl("del-flows", "table=1,ip,nw_src=0.0.0.0/0.0.0.1")
-            eventually(lambda: _ours(wide) == before, "what somebody had changed is right again")
-        assert _ours(wide) == before
-
-
 def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, config: Path) -> None:
     with controller(config, wide, "--attach", "--resync", "1h") as process:
         assert process.stderr is not None

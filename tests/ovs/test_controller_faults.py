@@ -11,9 +11,8 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.openflow_peer import HELLO, peer, read_to_end
-from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import Record, Way, connect, running_server
-from tests.patience import PATIENCE_S, eventually
+from tests.patience import eventually
 from xenoovs.controller.session import Timeouts
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
@@ -170,24 +169,3 @@ def test_nothing_is_left_of_a_controller_that_ends(bridge: DummyBridge) -> None:
         Way(server).switch(bridge.ovs).apply(bridge.name, _ADD)
     eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
     assert bridge.dump_flows() == ["cookie=0x786f000000000001, priority=7,ip actions=output:p1"]
-
-
-def test_either_side_dies_again_and_again(own_ovs: DummyOvs) -> None:
-    """Fifty deaths: the connection comes back, and what is asked then is right."""
-    address, rounds, deaths_of_the_switch, flows = "127.0.0.1:0", 10, 4, 0
-    with own_ovs.bridge():
-        for _ in range(rounds):
-            with running_server(Record(), at=address) as server:
-                if address.endswith(":0"):
-                    address = server.target.removeprefix("tcp:")
-                    connect(own_ovs.ovs, "ovsbr1", server)
-                switch = ControllerSwitch(server.registry, timeout_s=PATIENCE_S)
-                assert len(switch.dump_flows("ovsbr1")) == flows
-                for _ in range(deaths_of_the_switch):
-                    switch.apply("ovsbr1", _ADD)
-                    before = switch.incarnation("ovsbr1")
-                    kill_and_start_vswitchd(own_ovs.ovs)
-                    eventually(lambda: switch.incarnation("ovsbr1") not in (None, before), "it is back")  # noqa: B023
-                    assert switch.dump_flows("ovsbr1") == ()
-                switch.apply("ovsbr1", _ADD)
-                flows = 1

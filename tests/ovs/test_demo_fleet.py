@@ -68,6 +68,7 @@ def rows(said: str) -> dict[str, Printed]:
     return found
 
 
+@pytest.mark.long
 def test_only_clients_that_had_to_move_get_another_server() -> None:
     said, _ = (process := demo()).communicate(timeout=4 * PATIENCE_S)
     assert process.returncode == 0, said

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.compiled import draining, moves_of
+from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import eventually
-from xenoovs.compile.read import is_learned
-from xenoovs.config.load import load_config
-from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_dump
@@ -115,14 +112,6 @@ def test_blocks_that_stay_have_one_megaflow_each(moving: DummyBridge) -> None:
     assert len(moving.megaflows()) == 2
 
 
-def test_who_starts_in_the_middle_reads_the_drain_back(moving: DummyBridge, file: Path) -> None:
-    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), tcp_packet("198.51.100.4", 7, "syn"))
-    seen = tuple(parse_dump(moving.ofctl("dump-flows")))
-    assert sum(is_learned(each.flow) for each in seen) == 2
-    now = draining(load_config(file), seen, Progress(0.0, {"p0": 1, "p1": 2}), ofports={"p0": 1, "p1": 2})
-    assert {each.flow for each in seen if not is_learned(each.flow)} == set(now.flows)
-
-
 def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), *[tcp_packet("198.51.100.2", 8, "ack")] * 2)
     said = xenoovs("plan", file, "--db", moving.ovs.db)
@@ -199,29 +188,6 @@ def drain_age_s(bridge: DummyBridge) -> float | None:
     return min((each.duration_s for each in seen), default=None)
 
 
-def test_an_agent_that_is_killed_in_the_middle_ends_the_drain_in_time(bridge: DummyBridge, file: Path) -> None:
-    """The switch remembers since when: the second agent does not begin anew."""
-    with agent(bridge, file):
-        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
-        file.write_text(WITHOUT_ONE.replace("timeout: 5m", "timeout: 9s"))
-        eventually(lambda: drain_age_s(bridge) is not None, "a drain")
-    eventually(lambda: (drain_age_s(bridge) or 0) > 5, "time to pass")
-    with agent(bridge, file):
-        ages = []
-
-        def is_over() -> bool:
-            age_s = drain_age_s(bridge)
-            ages.append(age_s)
-            return age_s is None
-
-        eventually(is_over, "the end of the drain")
-    told = [age_s for age_s in ages if age_s is not None]
-    assert told == sorted(told)
-    # One that began anew would count from 0.
-    assert all(age_s > 5 for age_s in told)
-    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or ONE in flow.replace(":", "")]
-
-
 def test_a_drain_at_run_time_keeps_open_connections(
     xenoovs: CommandLine, bridge: DummyBridge, file: Path, tmp_path: Path
 ) -> None:
@@ -239,14 +205,3 @@ def test_a_drain_at_run_time_keeps_open_connections(
         assert xenoovs("undrain", "web", "one", *control).status == 0
         assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
         assert receivers(bridge, tcp_packet(client, 2, "ack")) in ([TWO], [SIX])
-
-
-def test_what_others_delete_in_a_drain_is_put_back(bridge: DummyBridge, file: Path) -> None:
-    with agent(bridge, file):
-        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
-        file.write_text(WITHOUT_ONE)
-        eventually(lambda: drain_age_s(bridge) is not None, "a drain")
-        eventually(lambda: not is_settling(bridge), "new connections that go on")
-        before = bridge.dump_flows()
-        bridge.ofctl("del-flows", "table=2")
-        eventually(lambda: bridge.dump_flows() == before, "flows put back")

@@ -109,22 +109,6 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     assert (said.status, "has no entry 9; it has 3, 2, 1" in said.err) == (1, True)
 
 
-def test_of_two_controllers_one_writes(store: FleetServers, config: Path) -> None:
-    before = generation(store)
-    store.start_controller()
-    for weight in (40, 50, 60):
-        config.write_text(SMALL_CONFIG.replace("weight: 30", f"weight: {weight}"))
-        apply(store, config)
-    # One transaction for what the operator wants, and one for what was decided.
-    assert generation(store) == before + 6
-    first = store.controllers.pop(0)
-    first.kill()
-    first.communicate()
-    # The other one may be slow on a busy machine, and a command waits for 15 s.
-    store.fleet("drain", "dns", "fips2")
-    eventually(lambda: generation(store) == before + 8 and store.is_well(), "the drain")
-
-
 def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: FleetServers, config: Path) -> None:
     one, two = store.dpus
     flows = one.flows()

@@ -83,24 +83,3 @@ def test_a_config_waits_and_all_dpus_switch_to_it_no_earlier(store: FleetServers
     eventually(lambda: is_everywhere(store, states=states, not_as=before), "the config at its time")
     assert store.fleet("rollback", "--yes", "--now", "--at", "+1h").status == 0
     assert intents(store) == ["waiting", *states]
-
-
-def test_a_controller_that_takes_over_begins_what_waits_also_after_its_time(
-    store: FleetServers, tmp_path: Path
-) -> None:
-    before, more = blocks(store), tmp_path / "more.yaml"
-    assert store.fleet("apply", more, "--yes", "--soak", "0s", "--at", "+12s").status == 0
-    store.kill_controllers()
-    store.controllers.clear()
-    store.start_controller()
-    eventually(lambda: is_everywhere(store, states=["current", "past"], not_as=before), "the config at its time")
-
-    after = blocks(store)
-    store.kill_controllers()
-    store.controllers.clear()
-    assert store.fleet("rollback", "--yes", "--now", "--at", "+6s").status == 0
-    eventually(lambda: time.time() * 1000 > newest(store)["at_ms"], "the time of the config")
-    assert (intents(store), blocks(store)) == (["waiting", "current", "past"], after)
-    store.start_controller()
-    eventually(lambda: is_everywhere(store, states=["current", "past", "past"], not_as=after), "the late config")
-    assert blocks(store) == before

@@ -181,21 +181,6 @@ def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
     assert store.dpus[0].blocks() == before
 
 
-def test_a_new_backend_that_is_down_takes_its_roll_out_back(
-    store: FleetServers, backends: Backends, netns: str, tmp_path: Path
-) -> None:
-    before = [dpu.blocks() for dpu in store.dpus]
-    run(["ip", "-n", netns, "address", "add", "192.0.2.15/32", "dev", "lo"])
-    config = tmp_path / "more.yaml"
-    config.write_text(CONFIG + "      - {name: five, mac: 02:00:5e:10:00:05, address: 192.0.2.15, weight: 1}\n")
-    # It is refused 10 s after the vote of the canary.
-    said = store.fleet("apply", config, "--yes", "--soak", "10m")
-    assert said.status == 1, said.out + said.err
-    assert "refused: wave 1: web/five (192.0.2.15/tcp/8080" in said.err
-    assert "is down since the roll-out began: of 1 witness 1 say down" in said.err
-    eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "the way back")
-
-
 EXTRA = """\
   - name: extra
     vip: 203.0.113.2

@@ -24,4 +24,4 @@ def test_another_controller_decides_when_the_leading_server_and_its_controller_a
 
 def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(tmp_path: Path) -> None:
     """It checks that itself."""
-    assert len(killed_leaders(tmp_path, 5).delays) == 5
+    assert len(killed_leaders(tmp_path, 2).delays) == 2

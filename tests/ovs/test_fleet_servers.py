@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
-from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
+from tests.ovs.stores import first_view, loopback, service, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
@@ -99,30 +99,6 @@ def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: 
     finally:
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: not is_running(hung), "its end")
-
-
-def test_a_cluster_of_three_goes_on_without_its_leader(fleet: Fleet, tmp_path: Path) -> None:
-    hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
-    directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]
-    for host, directory in zip(hosts, directories, strict=True):
-        assert fleet("init", directory, "--servers", ",".join(hosts), "--local", host).status == 0
-    for host, directory in zip(hosts, directories, strict=True):
-        started = fleet("server", directory, "--listen", f"{host}:6661", "--listen-states", f"{host}:6663")
-        assert started.status == 0, started.out
-    servers = [StoreServer(files_of(directory, StoreDatabase.FLEET)) for directory in directories]
-    leads = list[bool]()
-
-    def has_leader() -> bool:
-        leads[:] = [state.is_leader for server in servers if (state := server.state()) is not None]
-        return sorted(leads) == [False, False, True]
-
-    eventually(has_leader, "one leader")
-    leading = leads.index(True)
-    assert "stopped xenoovs\n" in fleet("server", directories[leading], "--stop").out
-    remotes = ",".join(server.files.remote for number, server in enumerate(servers) if number != leading)
-    with StoreClient(remotes, with_intents=True) as writer:
-        first_view(writer)
-        assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
 
 
 def test_a_server_that_cannot_join_is_reported(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

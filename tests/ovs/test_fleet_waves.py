@@ -133,20 +133,6 @@ def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetSer
     assert two.blocks() == before
 
 
-def test_a_canary_that_becomes_unfit_takes_the_roll_out_back(store: FleetServers, config: Path) -> None:
-    one, two = store.dpus
-    before = one.blocks()
-    applying = start("fleet", "apply", config, "--yes", "--soak", "10m", "--directory", store.directory)
-    eventually(lambda: one.blocks() != before, "the canary")
-    one.bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "down")
-    said = finish(applying)
-    assert said.status == 1, said.out + said.err
-    assert "refused: wave 1: dpu1: has become unfit: " in said.err
-    eventually(lambda: one.blocks() == two.blocks() == before, "the way back")
-    one.bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "up")
-    eventually(store.is_well, "a DPU that is fit again")
-
-
 def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetServers, config: Path) -> None:
     """It waited for ever."""
     one, two = store.dpus

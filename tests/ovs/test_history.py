@@ -95,15 +95,12 @@ def test_what_was_applied_is_listed(
     assert shown == path.read_text()
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
 def test_any_point_comes_back_byte_for_byte(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], number: int
+    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
-    for other in (1, 3, 2, 1):
-        assert rollback(xenoovs, bridge, other).status == 0
-        assert sorted(bridge.dump_flows()) == points[other]
-    assert rollback(xenoovs, bridge, number).status == 0
-    assert sorted(bridge.dump_flows()) == points[number]
+    for number in (1, 3, 2, 1):
+        assert rollback(xenoovs, bridge, number).status == 0
+        assert sorted(bridge.dump_flows()) == points[number]
 
 
 def test_without_a_number_it_undoes_the_last_change(

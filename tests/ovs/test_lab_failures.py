@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,10 +73,10 @@ def one(lab: Lab) -> MachineStatus:
 @pytest.mark.parametrize(
     ("how", "answer"),
     [
-        ("link", r"no answer in 2\.5s|no route to host"),
         ("port", "connection refused"),
-        ("silent", r"no answer in 2\.5s"),
         ("slow", "b1 one"),
+        pytest.param("link", r"no answer in 2\.5s|no route to host", marks=pytest.mark.long),
+        pytest.param("silent", r"no answer in 2\.5s", marks=pytest.mark.long),
     ],
 )
 def test_status_shows_how_a_backend_fails_and_what_it_answers(
@@ -112,16 +112,23 @@ def test_status_shows_how_a_backend_fails_and_what_it_answers(
 HEALTH = "{{probe: {}, interval: 500ms, fast_interval: 100ms, timeout: 300ms, fall: 2, rise: 2}}"
 
 
+_HTTP, _DNS = "http, path: '/ready?x=1', body: fine, status: 202-299", "dns, query: example.org, port: 5353"
+
+
 @pytest.mark.parametrize(
     ("probe", "failures"),
     [
-        ("icmp", "link silent"),
-        ("arp", "link silent"),
-        ("tcp", "link port silent"),
-        ("http, path: '/ready?x=1', body: fine, status: 202-299", "link port silent slow"),
-        ("https", "port slow"),
-        ("dns, query: example.org, port: 5353", "link port silent slow"),
-        ("udp, send: hello, expect: world, port: 9", "port slow"),
+        ("icmp", "link"),
+        ("tcp", "port"),
+        (_HTTP, "slow"),
+        (_DNS, "silent"),
+        pytest.param("icmp", "silent", marks=pytest.mark.long),
+        pytest.param("arp", "link silent", marks=pytest.mark.long),
+        pytest.param("tcp", "link silent", marks=pytest.mark.long),
+        pytest.param(_HTTP, "link port silent", marks=pytest.mark.long),
+        pytest.param("https", "port slow", marks=pytest.mark.long),
+        pytest.param(_DNS, "link port slow", marks=pytest.mark.long),
+        pytest.param("udp, send: hello, expect: world, port: 9", "port slow", marks=pytest.mark.long),
     ],
 )
 def test_an_agent_in_the_lab_sees_real_deaths(
@@ -231,9 +238,10 @@ def test_commands_without_a_file_use_the_config_of_the_last_agent(
     assert "nothing to do" in xenoovs("plan", "--lab", NAME).out
 
 
-def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine) -> None:
+@pytest.mark.parametrize("moments", [(300, 500), pytest.param(range(100, 900, 100), marks=pytest.mark.long)])
+def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine, moments: Iterable[int]) -> None:
     """It is killed at many moments: `heal` always brings the backend back, and a program runs only once."""
-    for milliseconds in range(100, 900, 100):
+    for milliseconds in moments:
         for how in Failure:
             victim = start("lab", "fail", "one", "--how", how.value, "--lab", NAME)
             try:

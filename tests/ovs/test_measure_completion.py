@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
@@ -139,30 +135,3 @@ def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:
 def _flows(lab: FabricLab) -> str:
     argv = ["ovs-ofctl", "--no-stats", "--names", "dump-flows", "ovsbr1"]
     return run(argv, env=lab.ovs("dpua1").env).stdout
-
-
-def test_a_killed_run_is_undone_and_resumed(lab: FabricLab, tmp_path: Path, xenoovs: CommandLine) -> None:
-    options = ("--lab", lab.name, "--out", tmp_path, "--cases", "elephant", "--designs", "ecmp,doca-ar")
-    small = ("--flows", "2", "--bytes", "2kb", "--repeats", "2")
-    before = _flows(lab)
-    process = start("measure", "completion", *options, *small)
-    eventually(lambda: _stored(tmp_path) >= 1, "a sample is stored")
-    process.send_signal(signal.SIGKILL)
-    finish(process)
-    eventually(lambda: _flows(lab) == before, "the flows are restored")
-    hosts = [lab.fabric.namespace(name) for name in ("hosta1", "hostb1", "elephant")]
-    eventually(lambda: not any(map(processes_in, hosts)), "the programs end")
-    said = xenoovs("measure", "completion", *options, *small, "--resume", "-o", "json")
-    assert said.status == 0, said.err
-    samples = json.loads(said.out)["samples"]
-    # Two designs with an elephant, and the undisturbed time; twice.
-    assert sorted((s["point"]["case"], s["point"]["design"], s["repeat"]) for s in samples) == [
-        *(("alone", "ecmp", repeat) for repeat in (0, 1)),
-        *(("elephant", "doca-ar", repeat) for repeat in (0, 1)),
-        *(("elephant", "ecmp", repeat) for repeat in (0, 1)),
-    ]
-    assert all(sample["values"]["completed"] == 2 for sample in samples)
-
-
-def _stored(directory: Path) -> int:
-    return sum(len(file.read_bytes().splitlines()) for file in directory.glob("*/samples.jsonl"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, start
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.test_design_flows import NINE
 from tests.patience import eventually
@@ -89,33 +86,6 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
     # The load is more than the switch forwards, so that it may never see some of the clients.
     most = {Design.DP_HASH: 257, Design.HASH_SOURCE: CLIENTS, Design.LEARN: CLIENTS, Design.CONNTRACK: 267}
     assert {design: 9 < count <= most[design] for design, count in found.items()} == dict.fromkeys(most, True)
-
-
-def test_an_interrupted_measurement_leaves_the_bridge_as_it_was(
-    lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        assert "0x786ffe" in tables(lab)
-        assert "group_id" in tables(lab)
-        raise KeyboardInterrupt
-
-    made, bed = experiment
-    before = tables(lab)
-    monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        made.measure(bed, point(Design.LEARN), {})
-    assert tables(lab) == before
-
-
-def test_a_killed_run_leaves_the_bridge_as_it_was(lab: Lab, tmp_path: Path) -> None:
-    before = tables(lab)
-    config = lab.directory.parent / "my.yaml"
-    process = start("measure", "designs", config, "--lab", lab.name, "--quick", "--out", tmp_path)
-    eventually(lambda: "0x786ffe" in tables(lab), "the flows of another design are there")
-    process.send_signal(signal.SIGKILL)
-    finish(process)
-    eventually(lambda: is_free(lab), "all that the killed run changed is undone")
-    assert tables(lab) == before
 
 
 def test_flows_that_others_change_meanwhile_are_an_error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import CommandLine
 from tests.ovs.lab_support import BACK, balancer, running_lab, service, set_flows
 from tests.patience import eventually
 from xenoovs.config.emit import render_config
@@ -64,26 +63,6 @@ def test_where_answers_have_a_way_of_their_own(tmp_path: Path, monkeypatch: pyte
         measured = small_experiment(messages=2).measure(bed, POINT, {})
         assert isinstance(rtt_us := measured.values["rtt_us"], list)
         assert len(rtt_us) == 2
-
-
-def test_an_interrupted_measurement_leaves_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> list[float]:
-        assert echo_flows(lab)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(echo, "_ask", interrupt)
-    with open_lab_bed(lab.name, balancer(DNS)) as bed, pytest.raises(KeyboardInterrupt):
-        small_experiment(messages=2).measure(bed, POINT, {})
-    assert_nothing_left(lab)
-
-
-def test_a_killed_measurement_leaves_nothing(lab: Lab, config: Path, tmp_path: Path) -> None:
-    process = start("measure", "echo", config, "--lab", lab.name, "--out", tmp_path)
-    eventually(lambda: bool(echo_flows(lab)), "the flow of the echo")
-    process.send_signal(signal.SIGKILL)
-    finish(process)
-    eventually(lambda: not echo_flows(lab), "the flow is removed")
-    eventually(partial(nothing_runs, lab), "the programs end")
 
 
 def test_a_message_that_does_not_come_back_is_an_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

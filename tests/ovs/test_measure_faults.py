@@ -83,7 +83,10 @@ def kill_generators(lab: Lab) -> int:
     return killed
 
 
-@pytest.mark.parametrize("experiment", ["rate", "latency", "designs", "paths"])
+@pytest.mark.parametrize(
+    "experiment",
+    ["rate", "paths", pytest.param("latency", marks=pytest.mark.long), pytest.param("designs", marks=pytest.mark.long)],
+)
 def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     experiment: str, lab: Lab, config: Path, tmp_path: Path
 ) -> None:
@@ -112,8 +115,15 @@ def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
 
 
-@pytest.mark.parametrize("experiment", [*EXPERIMENTS])
-@pytest.mark.parametrize("at", [1, 4, 12, 30, 60])
+_SHORT = (("rate", 4), ("latency", 1), ("echo", 4), ("designs", 12), ("paths", 30))
+_POINTS = [
+    pytest.param(experiment, at, marks=() if (experiment, at) in _SHORT else pytest.mark.long)
+    for experiment in EXPERIMENTS
+    for at in (1, 4, 12, 30, 60)
+]
+
+
+@pytest.mark.parametrize(("experiment", "at"), _POINTS)
 def test_ctrl_c_at_any_point_leaves_the_bed_as_it_was(
     experiment: str,
     at: int,

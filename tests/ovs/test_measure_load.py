@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -159,28 +158,6 @@ def test_without_flows_the_error_says_what_to_do(lab: Lab, config: Path, tmp_pat
     assert "no frame reached a backend: are the flows of the config installed (`xenoovs apply`)" in said.err
     assert not [*tmp_path.iterdir()]
     assert left_over(lab) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_leaves_samples_and_nothing_else(
-    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine, number: signal.Signals
-) -> None:
-    loads = ("--sizes", "64", "--trial", "200ms", "--repeats", "3", "--out", str(tmp_path))
-    process = start("measure", "loss", config, "--lab", lab.name, *loads)
-
-    def stored() -> int:
-        return sum(len(path.read_bytes().splitlines()) for path in tmp_path.glob("*/samples.jsonl"))
-
-    eventually(lambda: stored() >= 2 or process.poll() is not None, "two samples are stored")
-    assert process.poll() is None
-    process.send_signal(number)
-    _, errors = process.communicate()
-    if number is signal.SIGINT:
-        assert process.returncode == 130
-        assert "of 45 samples are stored" in errors
-    (directory,) = find_runs(tmp_path)
-    assert 2 <= len(read_recorded(directory).samples) < 45
-    eventually(lambda: not left_over(lab), "everything that was started has ended, and was undone")
 
 
 def test_a_second_experiment_in_the_same_lab_is_refused(

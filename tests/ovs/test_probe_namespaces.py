@@ -146,7 +146,7 @@ def silent_and_other(kind: str, near: str) -> tuple[Target, Target]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("turns", [0, 1, 2, 5, 50])
+@pytest.mark.parametrize("turns", [0, 2, *(pytest.param(turns, marks=pytest.mark.long) for turns in (1, 5, 50))])
 def test_cancelled(near: str, kind: str, turns: int) -> None:
     """At any moment: probes that share the socket are answered, and nothing is left open."""
     silent, other = silent_and_other(kind, near)

@@ -12,6 +12,7 @@ _DURATION_S, _TEXTS = 60.0, 6
 """Few configs, so that all of them were in use before the last quarter, in which memory may grow by 5% at most."""
 
 
+@pytest.mark.long
 def test_a_minute_of_changes_leaks_nothing_and_ends_right() -> None:
     assert soak(_DURATION_S, texts=_TEXTS) == []
 

@@ -40,7 +40,11 @@ from xenoovs.switch.ovsdb import read_bridges
 pytestmark = pytest.mark.ovs
 
 _COUNT = 4096
-_MOMENTS = [i * 0.006 for i in range(8)]
+_MOMENTS = [
+    0.0,
+    0.018,
+    *(pytest.param(i * 0.006, marks=pytest.mark.long) for i in (1, 2, 4, 5, 6, 7)),
+]
 _NOBODY = 65534
 _COOKIE = 0x786F << 48 | 1
 

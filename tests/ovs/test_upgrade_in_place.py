@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,8 +78,9 @@ def upgraded(request: pytest.FixtureRequest, ovs: DummyOvs, xenoovs: CommandLine
         yield made
 
 
-def every(cases: list[str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("upgraded", cases, indirect=True)
+def every(cases: list[str], *, long: Sequence[str] = ()) -> pytest.MarkDecorator:
+    marked = (pytest.param(case, marks=pytest.mark.long) for case in long)
+    return pytest.mark.parametrize("upgraded", [*cases, *marked], indirect=True)
 
 
 @every(list(CASES))
@@ -101,7 +102,7 @@ def test_apply_changes_nothing(upgraded: Upgraded) -> None:
     assert upgraded.flows() == before
 
 
-@every(list(CASES))
+@every(DRAINS, long=[case for case in CASES if case not in DRAINS])
 def test_an_agent_changes_nothing(upgraded: Upgraded, tmp_path: Path) -> None:
     before = upgraded.flows()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
