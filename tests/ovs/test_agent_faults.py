@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ def test_flows_come_back_after_a_restart_of_the_switch(own_ovs: DummyOvs, config
         before = flows(bridge)
         for rounds in (2, 3):
             os.kill(own_ovs.ovs.pids()[0], signal.SIGKILL)
-            time.sleep(0.7)
+            eventually(lambda: agent.report.last_error != "", "its end is noticed")
             start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
             eventually(lambda: flows(bridge) == before, "flows after the restart")
             eventually(lambda rounds=rounds: agent.rounds == rounds, "one round for one restart")  # type: ignore[misc]
@@ -59,7 +59,7 @@ def test_flows_come_back_on_a_bridge_made_anew(dummy_ovs: DummyOvs, config: Path
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
         dummy_ovs.ovs.vsctl("del-br", bridge.name)
-        time.sleep(0.5)
+        eventually(lambda: agent.report.last_error != "", "its loss is noticed")
         with dummy_ovs.bridge() as anew:
             eventually(lambda: flows(anew) == before, "flows on the new bridge")
         assert agent.foreign == 0
@@ -73,7 +73,8 @@ def test_what_others_change_is_put_right_and_counted(bridge: DummyBridge, config
         eventually(lambda: flows(bridge) == before, "flows of table 1")
         eventually(lambda: agent.foreign == 5, "five flows counted")
         bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
-        time.sleep(0.8)
+        compared_s = agent.report.last_round_s
+        eventually(lambda: agent.report.last_round_s != compared_s, "another comparison")
         assert agent.foreign == 5
         assert len(flows(bridge)) == FLOWS + 1
 
@@ -82,13 +83,17 @@ def test_a_config_that_is_spoiled_changes_no_flow(bridge: DummyBridge, config: P
     with running_agent(config, bridge.ovs.directory) as agent:
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
-        for spoiled in ("{[", "", SMALL_CONFIG.replace("p1", "p7")):
+
+        def is_refused(times: int) -> bool:
+            return sum(event.text.endswith("the last good one stays") for event in agent.events.since(0)) == times
+
+        for number, spoiled in enumerate(("{[", "", SMALL_CONFIG.replace("p1", "p7")), 1):
             config.write_text(spoiled)
-            time.sleep(0.6)
+            eventually(partial(is_refused, number), "it is read")
             assert flows(bridge) == before
         config.unlink()
         config.mkdir()
-        time.sleep(0.6)
+        eventually(partial(is_refused, 4), "it is no file any more")
         assert flows(bridge) == before
         config.rmdir()
         config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
