@@ -511,7 +511,9 @@ def test_what_a_kill_left_half_written_is_removed(
     assert sorted(path.name for path in directory(bridge).iterdir()) == ["1.json", "2.json", "3.json", "4.json"]
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize(
+    "delay_s", [0.02, 0.2, *(pytest.param(delay_s, marks=pytest.mark.long) for delay_s in (0.0, 0.05, 0.1, 0.4))]
+)
 def test_killed_at_any_moment_there_is_a_way_back(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path, delay_s: float
 ) -> None:
