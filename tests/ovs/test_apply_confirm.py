@@ -139,6 +139,18 @@ def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typ
     os.close(theirs)
 
 
+def test_a_line_that_was_typed_ahead_is_no_confirmation(bridge: DummyBridge, config: Path, before: list[str]) -> None:
+    ours, theirs = os.openpty()
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "1s"]
+    os.write(ours, b"\n")
+    process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert "the change was not confirmed within 1s" in said
+    assert sorted(bridge.dump_flows()) == before
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_first_offloaded_and_then_confirmed(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
 ) -> None:

@@ -15,15 +15,21 @@ from xenoovs.switch.api import Switch
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The flows of xenoovs on a bridge at one moment, without those that Open vSwitch learned for connections."""
+    """The flows of xenoovs on a bridge at one moment, without those that Open vSwitch learned for connections.
+
+    Attributes:
+        incarnation: Of the bridge, as of `Switch`.
+    """
 
     bridge: str
     flows: tuple[Flow, ...]
+    incarnation: str | None = None
 
 
 def take_checkpoint(switch: Switch, bridge: str) -> Checkpoint:
     """Return the flows of now. Raises SwitchError."""
-    return Checkpoint(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)))
+    incarnation = switch.incarnation(bridge)
+    return Checkpoint(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)), incarnation)
 
 
 def changed_services(before: Checkpoint, now: Checkpoint) -> frozenset[int]:
@@ -34,7 +40,8 @@ def changed_services(before: Checkpoint, now: Checkpoint) -> frozenset[int]:
 def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[int]) -> int:
     """Restore the flows of some services in one bundle, and read them back. Return the number of flow-mods.
 
-    Changes of other services since, a drain for instance, stay.
+    Changes of other services since, a drain for instance, stay. A bridge that was recreated since, as by a restart of
+    ovs-vswitchd, has lost the flows of all services, and gets all of them.
 
     Args:
         services: Their ids.
@@ -43,6 +50,8 @@ def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[in
         SwitchError, FlowConflict.
     """
     bridge = checkpoint.bridge
+    if switch.incarnation(bridge) != checkpoint.incarnation:
+        services = {*services, *(service_of(flow.cookie) for flow in checkpoint.flows)}
     learned, foreign = (
         tuple(seen.flow for seen in switch.dump_flows(bridge, only=only)) for only in (LEARNED, FOREIGN)
     )

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -156,6 +157,9 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
     """
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()
+    if has_terminal:
+        # A line that was typed before the question is no answer to it.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
     how = "press ENTER to keep it, or run `xenoovs confirm`" if has_terminal else "keep it with `xenoovs confirm`"
     echo(f"applied; rollback in {span(within_s)} unless confirmed: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
