@@ -43,6 +43,21 @@ def test_an_address_whose_plan_owner_is_up_belongs_to_it_and_none_to_the_dead(
         assert all(used not in down for _, used in pairs)
 
 
+@given(histories(), st.data())
+def test_a_closed_backend_has_its_own_addresses_and_no_others_while_another_is_up(
+    case: tuple[Goal, list[frozenset[int]]], data: st.DataObject
+) -> None:
+    goal, history = case
+    live = plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
+    for down in history:
+        up = frozenset(range(len(goal.weights))) - down
+        closed = data.draw(st.frozensets(st.sampled_from(sorted(up))))
+        live = failover(plan, live, goal=goal, down=down, closed=closed)
+        pairs = list(zip(owners(plan, live.width), owners(live, live.width), strict=True))
+        assert all(planned in down or planned == used for planned, used in pairs)
+        assert all(used not in (down if up == closed else down | closed) for planned, used in pairs if planned in down)
+
+
 @given(histories())
 def test_after_everything_the_plan_is_back(case: tuple[Goal, list[frozenset[int]]]) -> None:
     goal, history = case

@@ -298,7 +298,7 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
     """
     if state.in_use is not state.balancer:
         require_weights(state.balancer, state.in_use)
-    return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed, state.stored)
+    return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed, state.stored, state.held)
 
 
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:

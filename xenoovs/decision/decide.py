@@ -55,14 +55,15 @@ def require_decidable(balancer: Balancer) -> None:
 
 
 def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
-    """Return `desired` with the ejections and slow starts that `previous` shows.
+    """Return `desired` with the ejections, the backends that are held, and the slow starts that `previous` shows.
 
     For callers without health checks: what an agent has ejected stays so until the agent decides otherwise. The blocks
     of remotes stay where they are anyway.
     """
     before = dict(previous.services)
     ids = service_ids(service.claim for service in desired.balancer.services)
-    ejected, ramps = dict[str, frozenset[str]](), dict[tuple[str, str], Fraction]()
+    ejected, held = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
+    ramps = dict[tuple[str, str], Fraction]()
     for service in desired.balancer.services:
         found = before.get(ids[service.claim])
         if found is None:
@@ -73,7 +74,12 @@ def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
         if service.backups is not None and _weighted(service) <= ejected[service.name]:
             ejected[service.name] |= _weighted(service.backups) - found.active.owners
         ramps |= {(service.name, name): part for name, part in displaced.items() if part}
-    return replace(desired, ejected=ejected, ramps=ramps)
+        home, active = found.home.shares(), found.active.shares()
+        if ejected[service.name] and (
+            same := {name for name in _weighted(service) if home.get(name) == active.get(name)}
+        ):
+            held[service.name] = frozenset(same)
+    return replace(desired, ejected=ejected, held=held, ramps=ramps)
 
 
 def parts_served(found: ServiceDecision) -> dict[Owner, Fraction]:
@@ -104,6 +110,7 @@ def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
         if service.name not in easing
         and before.get(service.name) == service
         and met.ejected.get(service.name, frozenset()) == desired.ejected.get(service.name, frozenset())
+        and met.held.get(service.name, frozenset()) == desired.held.get(service.name, frozenset())
         and met.placed.get(service.name) == desired.placed.get(service.name)
         and met.stored.get(service.name) == desired.stored.get(service.name)
     }
@@ -119,7 +126,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
         return _place(service, before, desired.placed.get(service.name), ejected)
     try:
         home = _home(service, before)
-        active = _active(service, home, before, ejected, _ramps(service, desired, ejected))
+        held, ramps = desired.held.get(service.name, frozenset()), _ramps(service, desired, ejected)
+        active = _active(service, home, before, ejected, held, ramps)
     except ToleranceUnreachable as problem:
         raise problem.naming(f"{service.name}/{service.backends[problem.smallest].name}") from None
     except BudgetUnreachable as problem:
@@ -252,9 +260,12 @@ def _active(
     home: Blocks,
     before: ServiceDecision | None,
     ejected: frozenset[str],
+    held: frozenset[str],
     ramps: Mapping[str, Fraction],
 ) -> Blocks:
     """Return the assignment while `ejected` serve no clients and `ramps` serve a part; no other clients move.
+
+    Those of `held` serve their own clients alone, unless nobody else is left.
 
     While no other backend serves, backups have all clients, by their weights.
     """
@@ -263,7 +274,7 @@ def _active(
         backups = service.backups
         if backups is None:
             return Blocks()
-        return _active(backups, Blocks.of_assignment(_fewest(backups).assignment, names), before, ejected, {})
+        return _active(backups, Blocks.of_assignment(_fewest(backups).assignment, names), before, ejected, held, {})
     ejected = ejected & _weighted(service) | home.owners - _weighted(service)
     if not ejected and not ramps:
         return home
@@ -271,12 +282,13 @@ def _active(
     whole = Assignment.of(home.depth, ((block, numbers[owner]) for block, owner in home.rows), len(names))
     goal = goal_of(service)
     down = {numbers[name] for name in (*ejected, *ramps)}
+    closed = {numbers[name] for name in held & serving - ramps.keys()}
     # Clients that come back from backups, or go to them, go where they would go on a switch without a past.
     if before is None or before.active.depth > goal.max_width or not before.active.owners & serving:
-        active = failover(whole, whole, goal=goal, down=down)
+        active = failover(whole, whole, goal=goal, down=down, closed=closed)
     else:
         last, owners = before.active.assignment()
-        active = failover(whole, last, goal=goal, down=down, owners=_indices(service, owners))
+        active = failover(whole, last, goal=goal, down=down, closed=closed, owners=_indices(service, owners))
     if ramps:
         parts = {numbers[name]: part for name, part in ramps.items()}
         active = slow_start(whole, active, parts=parts, max_width=goal.max_width)

@@ -300,6 +300,7 @@ class DesiredState:
         placed: Which path has which blocks, by the name of the service of a remote; of one that is missing the
             blocks stay where they are.
         stored: What a store of decisions has for services of clients, by their names; for these nothing is decided.
+        held: Names of the backends that are down and keep their clients, by service; they get none of others.
     """
 
     balancer: Balancer
@@ -307,6 +308,7 @@ class DesiredState:
     ramps: Mapping[BackendName, Fraction] = field(default_factory=dict)
     placed: Mapping[str, Blocks] = field(default_factory=dict)
     stored: Stored = field(default_factory=dict)
+    held: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) -> Balancer:

@@ -527,9 +527,10 @@ def failover(
     *,
     goal: Goal,
     down: Collection[int],
+    closed: Collection[int] = (),
     owners: Sequence[int | None] | None = None,
 ) -> Assignment:
-    """Return the assignment to use while the backends `down` serve nothing.
+    """Return the assignment to use while the backends `down` serve nothing, and `closed` their home blocks alone.
 
     Blocks whose home owner is up belong to it. The others stay with the owner that they have, if the shares of the rest
     allow it. With no backend down the result is `home`.
@@ -540,6 +541,7 @@ def failover(
     Args:
         home: Made for `goal`, with all backends.
         active: In use now; `home` itself at first.
+        closed: Ignored where all that are not down are among them.
         owners: The index in `home` of each backend of `active`; None in it: gone; None: indices are the same.
 
     Raises:
@@ -547,20 +549,40 @@ def failover(
     """
     if not any(owner in down for _, owner in home.blocks):
         return home
-    weights = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
+    weights: Sequence[Weight] = tuple(0 if index in down else weight for index, weight in enumerate(goal.weights))
+    if not any(weight for index, weight in enumerate(weights) if index not in closed):
+        closed = ()
+    weights = _with_home_shares(weights, home, closed)
     first = first_feasible_width(weights, goal.tolerance, goal.max_width)
     least = max(home.width, active.width, goal.max_width if first is None else first)
     most = max(least, min(least + _WIDTHS_TRIED - 1, goal.max_width))
     known = renumbered(active, home.backends, owners)
     for width in range(least, most + 1):
-        parts = _parts(home, Table.of(active, width, known), {*down, home.backends})
-        result = _within(parts, windows(weights, width, goal.tolerance))
+        parts = _parts(home, Table.of(active, width, known), {*down, home.backends}, closed)
+        result = _within(parts, _windows(parts, weights, goal.tolerance, closed))
         if result is not None:
             return result.assignment(home.backends)
-    return _with_least_tolerance(parts.without_failover(), weights, goal.tolerance).assignment(home.backends)
+    return _with_least_tolerance(parts.without_failover(), weights, goal.tolerance, closed).assignment(home.backends)
 
 
-def _parts(home: Assignment, active: Table, down: Collection[int]) -> _Parts:
+def _with_home_shares(weights: Sequence[Weight], home: Assignment, closed: Collection[int]) -> Sequence[Weight]:
+    """Return the weights with which each closed backend is due what its home blocks are, and the others the rest."""
+    if not closed:
+        return weights
+    spaces = home.spaces()
+    rest = (1 << home.width) - sum(spaces[index] for index in closed)
+    others = sum(weight for index, weight in enumerate(weights) if index not in closed)
+    return [Fraction(others) * spaces[i] / rest if i in closed else weight for i, weight in enumerate(weights)]
+
+
+def _windows(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction, closed: Collection[int]) -> list[Window]:
+    """Return the window of each backend; that of a closed one is what it has at home."""
+    home = _units_by_owner(parts.home, len(weights))
+    allowed = windows(weights, parts.width, tolerance)
+    return [Window(home[i], home[i]) if i in closed else window for i, window in enumerate(allowed)]
+
+
+def _parts(home: Assignment, active: Table, down: Collection[int], closed: Collection[int]) -> _Parts:
     width = active.width
     own: list[Piece] = []
     elsewhere: list[Piece] = []
@@ -570,7 +592,7 @@ def _parts(home: Assignment, active: Table, down: Collection[int]) -> _Parts:
             own.append(piece)
             continue
         for part in active.within(piece.start, piece.size):
-            (free if part.owner in down else elsewhere).append(part)
+            (free if part.owner in down or part.owner in closed else elsewhere).append(part)
     return _Parts(width, _coalesced(width, own), _coalesced(width, elsewhere), tuple(free))
 
 
@@ -647,14 +669,16 @@ def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Wind
     return solve_min_plus(options, 1 << parts.width)
 
 
-def _with_least_tolerance(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction) -> Table:
+def _with_least_tolerance(
+    parts: _Parts, weights: Sequence[Weight], tolerance: Fraction, closed: Collection[int]
+) -> Table:
     """Distribute all failover blocks again, within the least tolerance that the home blocks leave possible."""
     low, high = tolerance, max(2 * tolerance, Fraction(1, 100))
-    while (table := _grown(parts, windows(weights, parts.width, high))) is None:
+    while (table := _grown(parts, _windows(parts, weights, high, closed))) is None:
         low, high = high, 2 * high
     for _ in range(_WIDENINGS):
         middle = (low + high) / 2
-        closer = _grown(parts, windows(weights, parts.width, middle))
+        closer = _grown(parts, _windows(parts, weights, middle, closed))
         if closer is None:
             low = middle
         else:
