@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -197,6 +197,9 @@ def _traffic_rate(more: Traffic, past_s: float) -> Rate:
 _WATCHED_S = 5.0
 """For how long after a request samples are taken more often."""
 
+_COSTS = 2
+"""The cheaper of so many samples says what the next one will cost."""
+
 _JITTER = 0.1
 """By which part of itself a pause may be shorter."""
 
@@ -239,6 +242,7 @@ class OffloadSampler:
         self._rule_use = rule_use or RuleUse()
         self.is_always = False
         self._requested_s: float | None = None
+        self._costs_s = deque[float](maxlen=_COSTS)
         self._requested = asyncio.Event()
         self._counters, self._totals = MegaflowCounters(), MegaflowTotals()
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
@@ -258,9 +262,11 @@ class OffloadSampler:
             begun_s = self._clock.now_s()
             with suppress(SwitchError):
                 sample = await asyncio.to_thread(self.sample)
+                self._costs_s.append(self._clock.now_s() - begun_s)
                 if sample is not None:
                     publish(sample)
-            await self._pause(self._clock.now_s() - begun_s)
+            # A sample that failed, or waited once for a switch that hung, says nothing of what samples cost.
+            await self._pause(min(self._costs_s) if len(self._costs_s) == _COSTS else 0.0)
 
     def sample(self) -> OffloadSample | None:
         """Take one sample; it blocks. None: there are no services. Raises SwitchError."""

@@ -15,6 +15,7 @@ from xenoovs.show.paths import PathState
 _MAX_SERVICES = _MAX_VIPS = 5
 """Named one by one; further ones are counted."""
 _NEARLY_ALL = 0.99
+_OLD_SAMPLE_S = 60
 """Of the packets. The first packet of each megaflow is handled by software."""
 
 Notice = tuple[str, str]
@@ -123,6 +124,9 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
         if remote.pinned:
             undo = f"`xenoovs paths unpin {remote.name}` reverts it"
             yield f"remote {remote.name}: pinned to {remote.pinned}; {undo}", "note"
+    age_s = 0.0 if snapshot.sampled_s is None else snapshot.now_s - snapshot.sampled_s
+    if age_s >= _OLD_SAMPLE_S:
+        yield f"packets and rates are {duration(age_s)} old", "note"
     for service in snapshot.services:
         if service.draining:
             blocks = counted(service.draining, "block")

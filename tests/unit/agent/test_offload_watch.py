@@ -230,6 +230,21 @@ def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
     assert looks_within(watch, asks=3, step_s=4.0, clock=clock) == 2
 
 
+def test_a_sample_that_waited_for_a_switch_delays_no_later_one(clock: TurnedClock) -> None:
+    """As when ovs-vswitchd was stopped for 20 seconds: to keep to a part of the time would take 400."""
+    switch = FakeSwitch(megaflows=DUMP)
+    watch, hung = watch_of(switch, clock), [0.0, 0.0, 20.0, 0.0]
+    take = watch.sample
+
+    def sample() -> OffloadSample | None:
+        clock.time_s += hung.pop(0) if hung else 0.0
+        return take()
+
+    watch.sample = sample  # type: ignore[method-assign]
+    watch.is_always = True
+    assert looks_within(watch, asks=12, step_s=2.0, clock=clock) > 6
+
+
 def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
     """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
     shown: list[OffloadSample] = []
