@@ -17,7 +17,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.cli.via import wake
+from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
 from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
@@ -102,7 +102,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     engine = _Timed(ControllerSwitch(server.registry, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
-    place.on_change(lambda: wake(loop, agent.request_round))
+    place.on_change(LoopCall(loop, agent.request_round))
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()
     try:

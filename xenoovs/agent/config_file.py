@@ -80,17 +80,20 @@ class ConfigFile:
         problem: Why the newest text is not in use.
     """
 
-    def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
+    def __init__(
+        self, path: Path, parse: ConfigParser = _parse, *, read: tuple[ConfigSources, Balancer] | None = None
+    ) -> None:
         """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet.
 
         Args:
             path: The file.
             parse: Returns the config in a text.
+            read: What was read of it already, by these sources; of a file with 100 bridges that takes seconds.
         """
         self.path = path
         self._parse = parse
-        self._sources = ConfigSources(path)
-        self.good = self._read()
+        self._sources = ConfigSources(path) if read is None else read[0]
+        self.good = self._read() if read is None else ConfigVersion(read[1], self._digest)
         self._newest = self.good.digest
         self.candidate: ConfigVersion | None = None
         self.problem: XenoovsError | None = None

@@ -46,7 +46,7 @@ from xenoovs.agent.state import (
 )
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
-from xenoovs.agent.tasks import BackgroundTasks, TaskFactory
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, call_each, kept_running
 from xenoovs.decision.decision import BackendName, Blocks, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -226,27 +226,25 @@ class Agent:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
         watch = BridgeWatch(
             db,
-            balancer=self._with_leaving,
+            balancer=self.used,
             request_round=self.request_round,
             on_change=self._ports_changed,
         )
         self.ports, self.ports_problem = watch.ports, watch.problem
         self.add_task(watch.run)
 
-    def _with_leaving(self) -> Balancer:
+    def used(self) -> Balancer:
         """Return the config, with the next hops of no backend that the bridge still sends packets to."""
         on_bridge = self.engine.balancer
         return self.config.balancer if on_bridge is None else replace(self.config.balancer, leaving=on_bridge.leaving)
 
     def _ports_changed(self) -> None:
-        for listener in self.port_listeners:
-            listener()
+        call_each(self.port_listeners)
 
     def show_offload(self, sample: OffloadSample) -> None:
         """Include this sample of hardware offload in snapshots from now on."""
         self.offload = sample
-        for listener in self.offload_listeners:
-            listener(sample)
+        call_each(self.offload_listeners, sample)
 
     def lazy_snapshot(self) -> LazySnapshot:
         """All that is known now, taken at once; within the event loop of the agent."""
@@ -400,7 +398,7 @@ class Agent:
         if not once:
             self.tasks.start(self._measure_drains())
         for factory in self._task_factories:
-            self.tasks.start(factory())
+            self.tasks.start(kept_running(factory))
 
     async def _measure_drains(self) -> None:
         """Count the packets of old backends while drains go on. With many connections that takes seconds."""
@@ -470,19 +468,28 @@ class Agent:
     async def _run_rounds(self) -> None:
         next_round_s = self.clock.now_s()
         while not self._is_stopping:
-            await self._check_for_changes()
-            if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
-                self._must_round, self._drain_s = False, None
-                is_good = await self._try_round()
-                self._round_ended()
-                next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
-                if is_good and not self.report.problems:
-                    self._readiness.ready()
-            if not self._must_reload:
-                self._readiness.idle()
-            notify("WATCHDOG=1")
+            try:
+                next_round_s = await self._round_if_due(next_round_s)
+            except OSError as error:
+                # Too few descriptors, for instance: the next turn may have them.
+                self._failed(SystemFailure(reason=str(error)))
             await self._pause(_POLL_S)
         info("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
+
+    async def _round_if_due(self, next_round_s: float) -> float:
+        """Make a round if it is time, or if anything has changed. Return when the next one is due."""
+        await self._check_for_changes()
+        if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
+            self._must_round, self._drain_s = False, None
+            is_good = await self._try_round()
+            self._round_ended()
+            next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
+            if is_good and not self.report.problems:
+                self._readiness.ready()
+        if not self._must_reload:
+            self._readiness.idle()
+        notify("WATCHDOG=1")
+        return next_round_s
 
     def _quiet_s(self) -> float:
         """Return the time to the next round without any other reason."""
@@ -516,8 +523,7 @@ class Agent:
         return bool(good.stored and is_right and has_round and self.reloader.accept_unchanged())
 
     def _round_ended(self) -> None:
-        for listener in self.round_listeners:
-            listener()
+        call_each(self.round_listeners)
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""

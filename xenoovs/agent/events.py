@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xenoovs.agent.log import LOGGER, RepeatFilter, current_bridge, facts_of
+from xenoovs.agent.tasks import LoopCall
 from xenoovs.show.agent import Event
 
 _MAX_EVENTS = 1_000
@@ -25,16 +26,27 @@ class EventLog(logging.Handler):
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._count, self._bridge = 0, ""
         self._arrival: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: LoopCall | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record events, and limit how often repeated ones are logged. For the event loop of the agent."""
         logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
-        self._loop, self._arrival, self._bridge = loop, asyncio.Event(), current_bridge()
-        repeats = RepeatFilter(
-            logger, lambda after_s, callback: loop.call_soon_threadsafe(loop.call_later, after_s, callback)
-        )
+        self._arrival, self._bridge = asyncio.Event(), current_bridge()
+        self._wake = LoopCall(loop, self._arrived)
+        timers = deque[tuple[float, Callable[[], None]]]()
+
+        def start_timers() -> None:
+            while timers:
+                loop.call_later(*timers.popleft())
+
+        start = LoopCall(loop, start_timers)
+
+        def call_later(after_s: float, callback: Callable[[], None]) -> None:
+            timers.append((after_s, callback))
+            start()
+
+        repeats = RepeatFilter(logger, call_later)
         logger.addHandler(self)
         logger.addFilter(repeats)
         logger.setLevel(logging.INFO)
@@ -50,8 +62,8 @@ class EventLog(logging.Handler):
         self._count += 1
         level = record.levelname.lower()
         self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        if self._wake is not None:
+            self._wake()
 
     @property
     def last(self) -> int:
@@ -67,7 +79,7 @@ class EventLog(logging.Handler):
         while self._count <= number and self._arrival is not None:
             await self._arrival.wait()
 
-    def _wake(self) -> None:
+    def _arrived(self) -> None:
         if self._arrival is not None:
             self._arrival.set()
             self._arrival = asyncio.Event()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xenoovs.agent.health import in_maintenance
 from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
-from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.scheduler import Probe, probed
 from xenoovs.agent.state import AgentState
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
@@ -168,7 +168,7 @@ class Notifier:
     async def _run_command(self, each: Notification) -> None:
         target = each.target(self._store.state.balancer.uplinks.bridge)
         try:
-            result = await self._probe(target, timeout_s=each.notify.timeout_ms / 1000)
+            result = await probed(self._probe, target, timeout_s=each.notify.timeout_ms / 1000)
             failure = "" if result.ok else result.reason
         except ResourceShortage as shortage:
             failure = str(shortage)

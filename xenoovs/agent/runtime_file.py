@@ -41,7 +41,7 @@ class RuntimeFile:
         self.path = path
 
     def load(self) -> Runtime:
-        """Return what was saved. Raises StateUnusable, after an unusable file was renamed."""
+        """Return what was saved. Raises StateUnusable, after an unusable file was renamed where that is possible."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -52,8 +52,13 @@ class RuntimeFile:
             return parse_runtime(data)
         except ValueError as error:
             aside = self.path.with_name(f"{self.path.name}.broken")
-            self.path.replace(aside)
-            raise StateUnusable(path=str(self.path), reason=str(error), renamed=str(aside)) from None
+            renamed: str | None = str(aside)
+            try:
+                self.path.replace(aside)
+            except OSError:
+                # On a read-only disk it stays, and so do the overrides of the config.
+                renamed = None
+            raise StateUnusable(path=str(self.path), reason=str(error), renamed=renamed) from None
 
     def save(self, runtime: Runtime) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -12,10 +13,10 @@ from typing import Protocol
 
 from xenoovs.agent.health import Check
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target
+from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target, quoted
 from xenoovs.agent.state import AgentState, Effect, ProbeAt, Probed
 from xenoovs.agent.store import Store
-from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.agent.tasks import BackgroundTasks, call_each
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2
@@ -47,6 +48,18 @@ class Probe(Protocol):
     """Probes once. Raises nothing for what the backend or the network does; always done soon after `timeout_s`."""
 
     def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
+
+
+async def probed(probe: Probe, target: Target, *, timeout_s: float) -> ProbeResult:
+    """Probe once; an unexpected exception is a failed result. Raises ResourceShortage."""
+    begun_s = time.monotonic()
+    try:
+        return await probe(target, timeout_s=timeout_s)
+    except ResourceShortage:
+        raise
+    except Exception as error:  # noqa: BLE001 - one backend, or one program, must not end the checks of all others.
+        reason = f"internal error in the probe: {type(error).__name__}: {quoted(str(error).encode(), most=100)}"
+        return ProbeResult(ok=False, latency_s=time.monotonic() - begun_s, reason=reason)
 
 
 class ProbeQueue:
@@ -128,7 +141,7 @@ class ProbeScheduler:
     async def _run_probe(self, check: Check) -> None:
         started_s = self._store.clock.now_s()
         try:
-            result = await self._probe(check.target, timeout_s=check.health.timeout_ms / 1000)
+            result = await probed(self._probe, check.target, timeout_s=check.health.timeout_ms / 1000)
         except ResourceShortage as shortage:
             self._shortage = str(shortage)
             await asyncio.sleep(_SHORTAGE_PAUSE_S)
@@ -140,8 +153,7 @@ class ProbeScheduler:
                 self._wake.set()
             self._running -= 1
         self._store.dispatch(Probed(check, result, started_s))
-        for listener in self.listeners:
-            listener(check, result)
+        call_each(self.listeners, check, result)
 
     def _observe_lateness(self, now_s: float) -> None:
         """Report lateness, and its end, once either has lasted."""

@@ -4,10 +4,66 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from threading import Lock
+from typing import ParamSpec
+
+from xenoovs.agent.log import warn
+from xenoovs.agent.probe.target import SHORTAGES
 
 Running = Coroutine[None, None, None]
 TaskFactory = Callable[[], Running]
 """Returns the coroutine of a task, which may run for ever. It is cancelled when the agent ends."""
+
+
+_RETRY_S = 1.0
+_Facts = ParamSpec("_Facts")
+
+
+def call_each(listeners: Iterable[Callable[_Facts, None]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:
+    """Call listeners. One that raises is logged, and concerns neither the others nor the caller."""
+    for listener in listeners:
+        try:
+            listener(*facts, **named)
+        except Exception as error:  # noqa: BLE001 - what only shows the agent's state must not end it.
+            warn("internal error in a listener", reason=f"{type(error).__name__}: {error}")
+
+
+class LoopCall:
+    """Calls a function in an event loop, from any thread; calls that come before it ran are one.
+
+    Each call_soon_threadsafe() writes a byte to the pipe of the loop, by which it learns of signals too. A full pipe
+    loses these (asyncio/selector_events.py, _write_to_self; signal.set_wakeup_fd).
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+        self._loop, self._function = loop, function
+        self._lock, self._is_due = Lock(), False
+
+    def __call__(self) -> None:
+        with self._lock:
+            if self._is_due:
+                return
+            self._is_due = True
+        with suppress(RuntimeError):
+            # The loop may have ended.
+            self._loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self._is_due = False
+        self._function()
+
+
+async def kept_running(factory: TaskFactory) -> None:
+    """Run a task, and start it again where this host lacks descriptors or memory for it."""
+    while True:
+        try:
+            return await factory()
+        except OSError as error:
+            if error.errno not in SHORTAGES:
+                raise
+            warn("a task failed; starting it again", reason=error.strerror)
+            await asyncio.sleep(_RETRY_S)
 
 
 class BackgroundTasks:

@@ -15,8 +15,8 @@ from xenoovs.agent.fleet import FleetMember
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import info, warn
+from xenoovs.agent.tasks import LoopCall
 from xenoovs.cli.tls import certificates
-from xenoovs.cli.via import wake
 from xenoovs.config.fleet import join
 from xenoovs.config.include import ConfigSources
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
@@ -61,7 +61,7 @@ class JoinedFleet:
         """Make an agent with this config a member, within its event loop."""
         loop = asyncio.get_running_loop()
         member = FleetMember(agent, self.config, self.name, self.store, self.states, self.cache)
-        self.notice.call = lambda: wake(loop, member.changed)
+        self.notice.call = LoopCall(loop, member.changed)
 
 
 @contextmanager

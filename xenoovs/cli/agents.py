@@ -36,14 +36,14 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.agent.tasks import TaskFactory
+from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.options import chosen_bridge, listen_address
 from xenoovs.cli.reach import connect, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
-from xenoovs.cli.via import Reach, Way, reaching, wake
+from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.config.bridges import choose_bridge
 from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import check_bridges, split_config
@@ -132,11 +132,14 @@ def _configs(file: Path, lab: str | None, *, is_bound: bool) -> list[ConfigFile]
     if not is_listed and not is_bound:
         return [ConfigFile(file)]
     # Here, so that the mistakes of all bridges are reported at once.
-    check_bridges(trees)
+    balancers = check_bridges(trees)
     labels = [tree.label for tree in trees]
     # Only one of them warns of bridges that are not served.
     served = [() if number or chosen else labels for number in range(len(labels))]
-    return [ConfigFile(file, BridgeParser(label, known)) for label, known in zip(labels, served, strict=True)]
+    return [
+        ConfigFile(file, BridgeParser(label, known), read=(sources, balancer))
+        for label, known, balancer in zip(labels, served, balancers, strict=True)
+    ]
 
 
 def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:
@@ -296,7 +299,7 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
     agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
     if reached.mastership is not None:
         share_runtime(agent, reached.mastership, control=one.control)
-    reached.on_change(lambda: wake(loop, agent.request_round))
+    reached.on_change(LoopCall(loop, agent.request_round))
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
         if one.locks is not None:
@@ -310,7 +313,7 @@ async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, optio
         agent.command_options = partial(command_options, one.control.absolute(), places, target=target)
     if not options.once:
         locate = partial(_switch_namespace, switch.endpoint)
-        wanted = lambda: bool(agent.config.balancer.ipsec_ports)  # noqa: E731
+        wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
         watch = IpsecWatch(locate, _open_ipsec_events, wanted=wanted, request_round=agent.request_round)
         agent.add_task(watch.run)
         agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
@@ -337,7 +340,7 @@ def _switch_namespace(endpoint: Endpoint) -> str | None:
 
 def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
     ports = read()
-    return None if ports is None else port_views(ports, agent.config.balancer)
+    return None if ports is None else port_views(ports, agent.used())
 
 
 def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import import_module
 from io import StringIO
@@ -257,11 +257,14 @@ def _run(arguments: list[str]) -> int:
         problem = XenoovsError("interrupted")
         problem.code = "interrupted"
         return fail(problem, EXIT_INTERRUPTED, text="interrupted")
-    except BrokenPipeError:
-        # The reader (`| head`) has ended, so nothing may be flushed to it (Python docs, signal module).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
     except OSError as error:
+        if error.filename is None:
+            # It takes no more, so nothing may be flushed to it at the end (Python docs, signal module).
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            # The reader (`| head`) has ended.
+            return EXIT_FAILED
         return fail(XenoovsError(f"{error.filename or 'output'}: {error.strerror}"))
     return status if isinstance(status, int) else EXIT_OK
 

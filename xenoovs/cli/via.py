@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -256,14 +255,6 @@ def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> boo
     """
     has_one = local.endpoint.rundir is not None and uplinks.bridge in local.endpoint.bridges_with_socket()
     return has_one or (is_named and uplinks.datapath_id is None)
-
-
-def wake(events: asyncio.AbstractEventLoop, want_round: Callable[[], None]) -> None:
-    """Request a round from any thread; the loop may have ended by then."""
-    try:
-        events.call_soon_threadsafe(want_round)
-    except RuntimeError:
-        return
 
 
 def _check_ovn(local: ManagementSwitch, wanted: Iterable[Uplinks]) -> None:

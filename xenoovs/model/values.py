@@ -311,7 +311,7 @@ def choice(kinds: type[E]) -> Parser[E]:
     return Parser(parse, {"enum": words})
 
 
-path = _pattern(r"^/[!-~]{0,1023}$", "a path", "write one such as /health")
+path = _pattern(r"^/(?!/)[!-~]{0,1023}$", "a path", "write one that starts with one slash, such as /health")
 # A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
 host = _pattern(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")
 file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "write one such as /etc/ssl/ca.pem")

@@ -12,6 +12,7 @@ from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtim
 from xenoovs.agent.state import Runtime
 from xenoovs.errors import StateUnusable
 from xenoovs.show.agent import Override
+from xenoovs.switch.process import run
 
 SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), is_paused=True)
 
@@ -123,3 +124,14 @@ def test_what_never_ends_is_readable_by_earlier_versions() -> None:
     assert "clocks" not in TEXT
     assert "until" not in TEXT
     assert "maintenance" not in TEXT
+
+
+def test_a_broken_file_on_a_read_only_disk_stays(tmp_path: Path) -> None:
+    (tmp_path / "br.json").write_text("{")
+    run(["mount", "--bind", "-o", "ro", str(tmp_path), str(tmp_path)])
+    try:
+        with pytest.raises(StateUnusable, match="cannot be used: it is not JSON") as raised:
+            RuntimeFile(tmp_path / "br.json").load()
+    finally:
+        run(["umount", str(tmp_path)])
+    assert raised.value.renamed is None

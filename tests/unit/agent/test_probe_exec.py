@@ -83,3 +83,7 @@ def test_the_program_gets_the_documented_variables_and_no_others_of_our_environm
     target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
     reason = ask(target, exec_allowed=True).reason
     assert reason == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert python("import os; os.kill(os.getpid(), 40)").reason == "killed by signal 40"

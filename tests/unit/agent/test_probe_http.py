@@ -102,3 +102,16 @@ def test_host_and_path_are_sent_as_given() -> None:
 
     assert asyncio.run(once()).ok
     assert seen[0].startswith(b"GET /health?a=%2F HTTP/1.1\r\nHost: www.example\r\n")
+
+
+@pytest.mark.parametrize("path", ["//192.0.2.9/", "//[::1", "/a//b"])
+def test_a_path_never_names_another_server(path: str) -> None:
+    seen: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(OK)
+        writer.close()
+
+    assert get(talk, path=path).ok
+    assert seen[0].startswith(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:".encode())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -53,3 +55,10 @@ def test_a_pipe_gets_every_column_and_one_line_a_row(columns: None, capsys: pyte
 def test_sentences_are_wrapped_between_words(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
     print_text("  why: it takes long to say", indent="       ")
     assert capsys.readouterr().out.splitlines() == ["  why: it takes long", "       to say"]
+
+
+def test_a_closed_standard_output_is_an_error_without_a_traceback() -> None:
+    """The number of a stream that the shell has closed would be that of the next file or socket."""
+    argv = f"{sys.executable} -m xenoovs --help >&-"
+    done = subprocess.run(["sh", "-c", argv], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: output: Bad file descriptor\n")

@@ -159,8 +159,16 @@ def _kill_group(leader: int) -> None:
 
 
 def _exit_reason(status: int, output: bytes) -> str:
-    ended = f"ended with status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
+    ended = f"ended with status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
     return f"{ended}: {quoted(output, most=100)}" if output else ended
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Most real-time signals have no name (signal(7)).
+        return f"signal {number}"
 
 
 class _Output:

@@ -49,7 +49,7 @@ class Expectation:
         return f"{self.missing} within {span(timeout_s)}"
 
 
-_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors that prove nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
 _REASONS = {
     errno.ECONNREFUSED: "connection refused",
@@ -80,7 +80,7 @@ def failure_reason(error: OSError) -> str:
     if error.errno is None:
         return str(error) or type(error).__name__
     text = _REASONS.get(error.errno) or os.strerror(error.errno).lower()
-    if error.errno in _SHORTAGES:
+    if error.errno in SHORTAGES:
         raise ResourceShortage(text) from error
     return f"{error.filename}: {text}" if error.filename else text
 

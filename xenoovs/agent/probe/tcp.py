@@ -100,9 +100,10 @@ async def probe_http(target: HttpTarget, expectation: Expectation, contexts: Tls
 async def _get(
     session: ClientSession, target: HttpTarget, expectation: Expectation, context: ssl.SSLContext | None
 ) -> str | None:
-    url = URL.build(scheme="http" if context is None else "https", host=host_of(target.address), port=target.port).join(
-        URL(target.path, encoded=True)
-    )
+    # Not resolved against a base (RFC 3986, 5.2): a path could then name another server.
+    path, _, query = target.path.partition("#")[0].partition("?")
+    server = URL.build(scheme="http" if context is None else "https", host=host_of(target.address), port=target.port)
+    url = URL.build(scheme=server.scheme, authority=server.raw_authority, path=path, query_string=query, encoded=True)
     name = (target.tls.name if target.tls else None) or target.host
     headers = {"Host": target.host} if target.host else {}
     async with session.get(
