@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -43,6 +43,16 @@ class Word(str):
         made = super().__new__(cls, text)
         made.line, made.is_used, made.reasons = line, False, set()
         return made
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
+def reasons(by_words: Mapping[str, str]) -> dict[str, str]:
+    """Return the reason for each word of the keys."""
+    return {word: reason for words, reason in by_words.items() for word in words.split()}
 
 
 def use(words: Iterable[Word]) -> None:

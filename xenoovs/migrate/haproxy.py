@@ -20,8 +20,10 @@ from xenoovs.migrate.draft import (
     Word,
     duration,
     name_from,
+    reasons,
     targets,
     use,
+    words_of,
 )
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
@@ -52,9 +54,9 @@ class Section:
 
 
 _PROXIES = ("listen", "frontend", "backend", "defaults")
-_OTHER_SECTIONS = (
-    *("global", "userlist", "peers", "mailers", "program", "http-errors", "ring", "resolvers", "cache", "log-forward"),
-    *("log-profile", "fcgi-app", "crt-list", "crt-store", "traces", "acme", "healthcheck"),
+_SECTIONS = words_of(
+    """listen frontend backend defaults global userlist peers mailers program http-errors ring resolvers cache
+    log-forward log-profile fcgi-app crt-list crt-store traces acme healthcheck"""
 )
 
 
@@ -65,7 +67,7 @@ def parse_sections(text: str) -> list[Section]:
         words = tuple(Word(word, number) for word in _words(line, number))
         if not words:
             continue
-        if words[0] in (*_PROXIES, *_OTHER_SECTIONS) or (not sections and words[0].startswith(".")):
+        if words[0] in _SECTIONS or (not sections and words[0].startswith(".")):
             sections.append(Section(words))
         elif sections:
             sections[-1].lines.append(words)
@@ -74,37 +76,27 @@ def parse_sections(text: str) -> list[Section]:
     return sections
 
 
+_PIECE = re.compile(r"""(#.*)|(\s+)|'([^']*)'|"((?:[^"\\]|\\.)*)"|((?:[^\s#"'\\]|\\.)+|\\$)|(.)""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _UNPRINTABLE = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _words(line: str, number: int) -> Iterator[str]:
-    word, quote, has_word, offset = "", "", False, 0
-    while offset < len(line):
-        char = line[offset]
-        escape = _ESCAPE.match(line, offset) if quote != "'" else None
-        if quote and char == quote:
-            quote = ""
-        elif escape is not None:
-            written = chr(int(escape[1], 16)) if escape[1] else _UNPRINTABLE.get(escape[2], escape[2])
-            word, has_word, offset = word + written, True, escape.end() - 1
-        elif quote:
-            word += char
-        elif char in "\"'":
-            quote, has_word = char, True
-        elif char == "#":
-            break
-        elif char.isspace():
-            if has_word:
-                yield word
-            word, has_word = "", False
+    word: str | None = None
+    for comment, blanks, strong, weak, bare, quote in _PIECE.findall(line + " "):
+        if quote:
+            raise ParseError(text=line, offset=len(line), expected=f"a closing {quote}", line=number)
+        if comment or blanks:
+            yield from () if word is None else (word,)
+            word = None
         else:
-            word, has_word = word + char, True
-        offset += 1
-    if quote:
-        raise ParseError(text=line, offset=len(line), expected=f"a closing {quote}", line=number)
-    if has_word:
-        yield word
+            word = (word or "") + strong + _ESCAPE.sub(_unescaped, weak + bare)
+        if comment:
+            return
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _UNPRINTABLE.get(found[2], found[2])
 
 
 # What it means.
@@ -115,81 +107,59 @@ _INTER_MS = 2000
 _AGENT_TIMEOUT_MS = 1000
 """Of `agent_check` in the config, where it has no other one."""
 _HTTP = "xenoovs sees packets and no HTTP"
-_BY_ADDRESS = "clients are split by bits of their address and by weight"
-_STICKY = "not needed: a client keeps its server, because bits of its address choose it"
-_CHOSEN_BY = f"{_HTTP}: a service is chosen by address, protocol and port alone"
 _UNLIMITED = "xenoovs has no connections to limit"
 _LAYER_4 = "xenoovs forwards packets and does not end connections"
-_REASONS = {
-    "mode": _HTTP,
-    "cookie": f"{_HTTP}; a client keeps its server, because bits of its address choose it",
-    "balance": _BY_ADDRESS,
-    "hash-type": _BY_ADDRESS,
-    "use-server": _BY_ADDRESS,
-    "stick-table": _STICKY,
-    "stick": _STICKY,
-    "maxconn": _UNLIMITED,
-    "fullconn": _UNLIMITED,
-    "server-template": "write each server as a backend with a name and an address",
-    "timeout": "xenoovs ends no connections",
-    "retries": "packets go to the server directly: there is nothing to try again",
-    "log": "xenoovs does not see single connections",
-    "acl": _CHOSEN_BY,
-    "use_backend": _CHOSEN_BY,
-    "tcp-check": "the tcp probe connects and sends nothing; a udp, dns or exec probe may do",
-    "stats": "use `xenoovs status`, the status page or /metrics",
-    "redirect": _HTTP,
-    "errorfile": _HTTP,
-    "errorloc": _HTTP,
-    "compression": _HTTP,
-    "capture": _HTTP,
-    "option": _LAYER_4,
-    "no": _LAYER_4,
-    "description": "a config has comments for it",
-}
+_STICKY_COOKIE = f"{_HTTP}; a client keeps its server, because bits of its address choose it"
+_REASONS = reasons(
+    {
+        "mode redirect errorfile errorloc compression capture": _HTTP,
+        "cookie": _STICKY_COOKIE,
+        "balance hash-type use-server": "clients are split by bits of their address and by weight",
+        "stick stick-table": "not needed: a client keeps its server, because bits of its address choose it",
+        "maxconn fullconn": _UNLIMITED,
+        "server-template": "write each server as a backend with a name and an address",
+        "timeout": "xenoovs ends no connections",
+        "retries": "packets go to the server directly: there is nothing to try again",
+        "log": "xenoovs does not see single connections",
+        "acl use_backend": f"{_HTTP}: a service is chosen by address, protocol and port alone",
+        "tcp-check": "the tcp probe connects and sends nothing; a udp, dns or exec probe may do",
+        "stats": "use `xenoovs status`, the status page or /metrics",
+        "option no": _LAYER_4,
+        "description": "a config has comments for it",
+    }
+)
 _HTTP_CHECK = "the http probe sends GET in HTTP/1.1, and accepts by `status` and `body`"
 _OTHER_CHECKS = ("ssl-hello-chk", "smtpchk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "spop-check")
-_SWITCHES = dict.fromkeys(
-    (
-        *("agent-check", "allow-0rtt", "backup", "check", "check-reuse-pool", "check-send-proxy", "check-sni-auto"),
-        *("check-ssl", "check-via-socks4", "disabled", "enabled", "force-sslv3", "force-tlsv10", "force-tlsv11"),
-        *("force-tlsv12", "force-tlsv13", "non-stick", "renegotiate", "send-proxy", "send-proxy-v2", "sni-auto"),
-        *("send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "ssl", "ssl-reuse", "stick", "strict-maxconn", "tfo"),
-        "tls-tickets",
-    ),
-    0,
+_SWITCHES = words_of(
+    """agent-check allow-0rtt backup check check-reuse-pool check-send-proxy check-sni-auto check-ssl check-via-socks4
+    disabled enabled force-sslv3 force-tlsv10 force-tlsv11 force-tlsv12 force-tlsv13 non-stick renegotiate send-proxy
+    send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn sni-auto ssl ssl-reuse stick strict-maxconn tfo tls-tickets"""
 )
 """Settings of a server without an argument (section 5.2 of the manual)."""
-_OF_A_CHECK = frozenset(
-    (
-        *("check", "check-ssl", "check-sni", "port", "inter", "fastinter", "downinter", "rise", "fall", "slowstart"),
-        *("verify", "ca-file", "addr", "init-state", "observe", "error-limit", "on-error", "check-send-proxy"),
-    )
+_NO_VALUE = dict.fromkeys(_SWITCHES, 0)
+_OF_A_CHECK = words_of(
+    """check check-ssl check-sni port inter fastinter downinter rise fall slowstart verify ca-file addr init-state
+    observe error-limit on-error check-send-proxy"""
 )
-_PROXY_PROTOCOL = "servers see the addresses of clients, no PROXY protocol is needed"
-_SERVER_REASONS = {
-    "ssl": "servers see the packets of clients, who have to speak TLS with them",
-    "send-proxy": _PROXY_PROTOCOL,
-    "send-proxy-v2": _PROXY_PROTOCOL,
-    "check-send-proxy": _PROXY_PROTOCOL,
-    "cookie": _REASONS["cookie"],
-    "maxconn": _UNLIMITED,
-    "minconn": _UNLIMITED,
-    "maxqueue": _UNLIMITED,
-    "addr": "a probe goes to the address of its server",
-    "track": "each server is probed by itself",
-    "downinter": "a backend that is down is probed each `interval`",
-    "agent-addr": "the agent is asked at the address of its server",
-    "weight": "not a weight from 0 to 256; 1 is written",
-}
+_SERVER_REASONS = reasons(
+    {
+        "ssl": "servers see the packets of clients, who have to speak TLS with them",
+        "send-proxy send-proxy-v2 check-send-proxy": "servers see the addresses of clients without a PROXY protocol",
+        "cookie": _STICKY_COOKIE,
+        "maxconn minconn maxqueue": _UNLIMITED,
+        "addr": "a probe goes to the address of its server",
+        "track": "each server is probed by itself",
+        "downinter": "a backend that is down is probed each `interval`",
+        "agent-addr": "the agent is asked at the address of its server",
+        "weight": "not a weight from 0 to 256; 1 is written",
+    }
+)
 _TIME = re.compile(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _STATUS = re.compile(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _TEXT = re.compile(r"[ -~]{1,1000}")
-_OF_A_RULE = {"hdr": 2, "string": 99, "!": 0} | dict.fromkeys(
-    ("default", "send-proxy", "via-socks4", "ssl", "linger"), 0
-)
+_OF_A_RULE = {"hdr": 2, "string": 99} | dict.fromkeys(words_of("! default send-proxy via-socks4 ssl linger"), 0)
 """How many values follow a word of `http-check` and `tcp-check` (section 4.2), where it is not one."""
 _HOST = re.compile(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
 _FAMILY = re.compile(r"(?:ip|ipv4|ipv6|tcp|tcp4|tcp6)@|stream\+(?:ip|ipv4|ipv6)@")
@@ -238,15 +208,9 @@ def read_haproxy(text: str) -> Draft:
             case (_, "from", _) | (_, _, "from", _):
                 draft.omissions.add(section.head[-2:], "no defaults section above has this name")
         use(section.head if section.kind != "defaults" else section.head[:1])
-        proxy = replace(
-            base,
-            default_servers=[*base.default_servers],
-            check_rules=[*base.check_rules],
-            binds=[],
-            rules=[],
-            servers=[],
-            omissions=Omissions(),
-        )
+        inherited, rules = [*base.default_servers], [*base.check_rules]
+        proxy = replace(base, default_servers=inherited, check_rules=rules, binds=[], rules=[], servers=[])
+        proxy.omissions = Omissions()
         _read(section, proxy)
         if section.kind == "defaults":
             last, named[section.name] = proxy, (section, proxy)
@@ -376,26 +340,21 @@ def _binds(line: Line, omissions: Omissions) -> Iterator[tuple[IPAddress | None,
     for text in line[1].split(","):
         host, port = _endpoint(text)
         first, _, last = port.partition("-")
+        ports = PortRange(_number(first, 0xFFFF), _number(last or first, 0xFFFF))
+        host = "::" if host in ("", "*") else host
         if "$" in text:
             reason = "it needs a variable of the environment (section 2.3): write the address"
         elif text.startswith(("quic4@", "quic6@", "udp@", "udp4@", "udp6@")):
             reason = "it is UDP: write a service with `protocol: udp`"
         elif _NO_NETWORK.match(text):
             reason = "not an address of the network"
+        elif not _is_address(host) or not 0 < ports.first <= ports.last:
+            reason = "not an address with a port: write both as numbers"
+        elif (address := ip_address(host)).is_loopback:
+            reason = "an address of the host alone: no packet of the network has it"
         else:
-            try:
-                ports = PortRange(int(first), int(last or first))
-                address = ip_address("::" if host in ("", "*") else host)
-            except ValueError:
-                reason = "not an address with a port: write both as numbers"
-            else:
-                if not 0 < ports.first <= ports.last <= 0xFFFF:
-                    reason = "not an address with a port: write both as numbers"
-                elif address.is_loopback:
-                    reason = "an address of the host alone: no packet of the network has it"
-                else:
-                    reason = reason if int(address) else "it names no address: write the `vip` that clients connect to"
-                    yield address if int(address) else None, ports
+            reason = reason if int(address) else "it names no address: write the `vip` that clients connect to"
+            yield address if int(address) else None, ports
     if reason:
         omissions.add(line[:2], reason)
     use(line[:2])
@@ -431,11 +390,11 @@ def _split(words: Iterable[Word], arities: Mapping[str, int]) -> Iterator[Line]:
 
 def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], omissions: Omissions) -> None:
     """Add the servers of a section, and the checks that hold for all of them."""
-    defaults = [setting for line in proxy.default_servers for setting in _split(line[1:], _SWITCHES)]
+    defaults = [setting for line in proxy.default_servers for setting in _split(line[1:], _NO_VALUE)]
     checks, agents, given = [], [], set[str]()
     probe: dict[str, str] | None = None
     for line in proxy.servers:
-        own = list(_split(line[3:], _SWITCHES))
+        own = list(_split(line[3:], _NO_VALUE))
         given |= {setting[0].removeprefix("no-") for setting in own}
         settings = Settings()
         for setting in (*defaults, *own):
@@ -479,11 +438,8 @@ def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], om
 
 
 def _server_reason(setting: Line, settings: Settings) -> str:
-    if setting[0] in _SERVER_REASONS:
-        return _SERVER_REASONS[setting[0]]
-    if setting[0] in _OF_A_CHECK:
-        return "the probe has nothing like it" if "check" in settings else "the server has no `check`"
-    return NOTHING_LIKE_IT
+    of_a_check = "the probe has nothing like it" if "check" in settings else "the server has no `check`"
+    return _SERVER_REASONS.get(setting[0], of_a_check if setting[0] in _OF_A_CHECK else NOTHING_LIKE_IT)
 
 
 def _words_of(settings: Iterable[Line], names: Iterable[str]) -> Line:

@@ -20,6 +20,7 @@ from xenoovs.migrate.draft import (
     Word,
     duration,
     name_from,
+    reasons,
     targets,
     use,
 )
@@ -116,29 +117,16 @@ def _substituted(line: str, values: Mapping[str, Word]) -> str:
     return line
 
 
+_PIECE = re.compile(r"""([!#].*)|"([^"]*)"|'([^']*)'|([{}]|[^\s{}!#"'][^\s{}!#]*)|(["'])""")
+
+
 def _words(line: str, number: int) -> Iterator[tuple[str, int]]:
-    offset = 0
-    while offset < len(line):
-        char = line[offset]
-        if char.isspace():
-            offset += 1
-        elif char in "!#":
+    for found in _PIECE.finditer(line):
+        if found[5]:
+            raise ParseError(text=line, offset=found.start(), expected=f"a closing {found[5]}", line=number)
+        if found[1]:
             return
-        elif char in "{}":
-            yield char, offset
-            offset += 1
-        elif char in "\"'":
-            end = line.find(char, offset + 1)
-            if end < 0:
-                raise ParseError(text=line, offset=offset, expected=f"a closing {char}", line=number)
-            yield line[offset + 1 : end], offset
-            offset = end + 1
-        else:
-            end = offset
-            while end < len(line) and not line[end].isspace() and line[end] not in "{}!#":
-                end += 1
-            yield line[offset:end], offset
-            offset = end
+        yield next(group for group in found.groups() if group is not None), found.start()
 
 
 # What it means.
@@ -152,51 +140,38 @@ _ELSEWHERE = {
     "vrrp_track_process": "part of VRRP",
     "include": "the other file was not read: import it too",
 }
-_BY_ADDRESS = "clients are split by bits of their address and by weight"
-_NOTIFY = "use `notify`: one program for both states, which it gets as its last argument"
-_NO_PROBE = "no probe like it; an exec probe may do"
-_REASONS = {
-    "lb_algo": _BY_ADDRESS,
-    "persistence_timeout": "not needed: a client keeps its server, because bits of its address choose it",
-    "persistence_granularity": "not needed: bits of the address choose the server",
-    "ops": "xenoovs has no connections: every packet is balanced by itself",
-    "quorum": "use max_down: the part of the backends that may be out at once",
-    "hysteresis": "use rise and fall",
-    "quorum_up": "use `notify`: its program gets SERVICE, the name and UP",
-    "quorum_down": "use `notify`: its program gets SERVICE, the name and DOWN or BACKUP",
-    "notify_up": _NOTIFY,
-    "notify_down": _NOTIFY,
-    "inhibit_on_failure": "a backend that is down gets no clients; use drain to keep its connections",
-    "connect_ip": "a probe goes to the address of its backend",
-    "digest": "use `body`: text that the answer holds",
-    "regex": "use `body`: text that the answer holds",
-    "misc_dynamic": "use agent_check: what it answers changes the weight",
-    "payload": "it is hexadecimal; write text as `send`",
-    "warmup": "probes are spread over time by `jitter`",
-    "SMTP_CHECK": "no probe like it; a tcp probe on that port may do",
-    "BFD_CHECK": _NO_PROBE,
-    "FILE_CHECK": _NO_PROBE,
-    "url": "a service has one check, here of the first url",
-    **dict.fromkeys(
-        ("delay_loop", "retry", "delay_before_retry", "connect_timeout"), "not a number, or no check uses it"
-    ),
-    "weight": "not a weight; 1 is written",
-}
+_REASONS = reasons(
+    {
+        "lb_algo": "clients are split by bits of their address and by weight",
+        "persistence_timeout": "not needed: a client keeps its server, because bits of its address choose it",
+        "persistence_granularity": "not needed: bits of the address choose the server",
+        "ops": "xenoovs has no connections: every packet is balanced by itself",
+        "quorum": "use max_down: the part of the backends that may be out at once",
+        "hysteresis": "use rise and fall",
+        "quorum_up": "use `notify`: its program gets SERVICE, the name and UP",
+        "quorum_down": "use `notify`: its program gets SERVICE, the name and DOWN or BACKUP",
+        "notify_up notify_down": "use `notify`: one program for both states, which it gets as its last argument",
+        "inhibit_on_failure": "a backend that is down gets no clients; use drain to keep its connections",
+        "connect_ip": "a probe goes to the address of its backend",
+        "digest regex": "use `body`: text that the answer holds",
+        "misc_dynamic": "use agent_check: what it answers changes the weight",
+        "payload": "it is hexadecimal; write text as `send`",
+        "warmup": "probes are spread over time by `jitter`",
+        "SMTP_CHECK": "no probe like it; a tcp probe on that port may do",
+        "BFD_CHECK FILE_CHECK": "no probe like it; an exec probe may do",
+        "url": "a service has one check, here of the first url",
+        "delay_loop retry delay_before_retry connect_timeout": "not a number, or no check uses it",
+        "weight": "not a weight; 1 is written",
+    }
+)
 _SYNONYMS = {
     "lvs_sched": "lb_algo",
     "lvs_method": "lb_kind",
     "nb_get_retry": "retry",
     "misc_timeout": "connect_timeout",
 }
-_CHECKS = {
-    "TCP_CHECK": "tcp",
-    "HTTP_GET": "http",
-    "SSL_GET": "https",
-    "DNS_CHECK": "dns",
-    "UDP_CHECK": "udp",
-    "PING_CHECK": "icmp",
-    "MISC_CHECK": "exec",
-}
+_CHECKS = {"TCP_CHECK": "tcp", "HTTP_GET": "http", "SSL_GET": "https", "DNS_CHECK": "dns"}
+_CHECKS |= {"UDP_CHECK": "udp", "PING_CHECK": "icmp", "MISC_CHECK": "exec"}
 _TIMES_S = {"delay_loop": 60.0, "connect_timeout": 5.0, "delay_before_retry": 1.0, "retry": 1.0}
 """keepalived.conf(5), Virtual server(s): the defaults, in seconds, and how often it tries again."""
 _TIMES_OF_S = {
