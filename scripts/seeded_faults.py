@@ -212,8 +212,8 @@ FAULTS = (
     ),
     Fault(
         "a witness votes before it knows that it is one",
-        "if status is not None and name in fit and status.voted >= watch.generation:",
-        "if status is not None and name in fit:",
+        "and watch.generation <= status.voted <= view.generation",
+        "and status.voted <= view.generation",
         (*_FLEET, *_STORE),
     ),
     Fault(
