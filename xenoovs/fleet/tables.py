@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xenoovs.display import duration, percent, quantity
+from xenoovs.display import duration, moment, percent, quantity
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.schedule import waiting_intent
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.show.column import Column, Measure, Row, Table, counter, gauge
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
+from xenoovs.store.view import Intent, IntentState
 
 _STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
 
@@ -380,8 +381,8 @@ def _role_style(row: Row[Any]) -> str:
     return "plain" if (server.is_connected if member is None else member not in cluster.silent()) else "bad"
 
 
-def _servers_and_others(servers: tuple[ServerFacts, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for server in servers:
+def _servers_and_others(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for server in snapshot.servers:
         yield (), (server, server.cluster, None)
         for member in () if server.cluster is None else server.cluster.members:
             if server.cluster is not None and server.cluster.lag(member) is not None and not member.is_self:
@@ -420,6 +421,68 @@ SERVER_LIST = Table(
             is_number=True,
             style=lambda row: "plain" if row.value[2] is not None or row.value[0].has_room else "bad",
         ),
+    ),
+)
+
+
+# What operators and agents wrote.
+
+
+INTENTS = Table(
+    lambda view: (((), each) for each in sorted(view.intents.values(), key=lambda each: -each.number)),
+    (
+        Column(
+            "In the order of the history.", lambda row: row.value.number, name="number", header="NUMBER", is_number=True
+        ),
+        Column("What became of it.", lambda row: row.value.state.value, name="state", header="STATE"),
+        Column(
+            "When it was given, in milliseconds since 1970.",
+            lambda row: row.value.created_ms,
+            name="created_ms",
+            header="WHEN",
+            cell=moment,
+        ),
+        Column("When it takes effect; null: at once.", lambda row: row.value.at_ms or None, name="at_ms"),
+        Column("Who gave it.", lambda row: row.value.author, name="author", header="WHO"),
+        Column("Of its author, or of the controller.", lambda row: row.value.comment, name="comment"),
+        Column(of=lambda row: _comment(row.value), header="COMMENT"),
+        Column("Of its text.", lambda row: row.value.digest, name="digest"),
+    ),
+)
+
+
+def _comment(intent: Intent) -> str:
+    until = f"until {moment(intent.at_ms)}" if intent.state is IntentState.WAITING else ""
+    return "; ".join(filter(None, (until, intent.comment)))
+
+
+OVERRIDES = Table(
+    lambda view: (((), one) for _, one in sorted(view.overrides.items())),
+    (
+        Column("Name of the service.", lambda row: row.value.service, name="service"),
+        Column("Name of the backend.", lambda row: row.value.backend, name="backend"),
+        Column("In place of that of the config; 0 is a drain.", lambda row: float(row.value.weight), name="weight"),
+        Column("Who set it.", lambda row: row.value.author, name="author"),
+    ),
+)
+
+DRIFTS = Table(
+    lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
+    (
+        Column("The DPU.", lambda row: row.value[0].name, name="dpu", header="DPU"),
+        Column("The service.", lambda row: row.value[1], name="service", header="SERVICE"),
+        Column("Of the blocks on the bridge; empty: there are none.", lambda row: row.value[2], name="digest"),
+        Column(of=lambda row: "other blocks" if row.value[2] else "no blocks", header="BRIDGE HAS"),
+        Column(
+            "Newest generation that the bridge had.",
+            lambda row: row.value[0].status.applied,
+            name="applied",
+            header="GENERATION",
+            cell=lambda applied: str(applied or "-"),
+            is_number=True,
+        ),
+        Column("Since the report.", lambda row: _rounded(row.value[0].seen_s), name="seen_s"),
+        Column(of=lambda row: row.value[0].seen_s, header="REPORTED", cell=duration, is_number=True),
     ),
 )
 

@@ -138,7 +138,7 @@ def _probe(row: Row[BackendView]) -> str:
     return reason if latency_s is None else f"{reason}, {span(latency_s)}"
 
 
-def _traffic_share(row: Row[BackendView]) -> float | None:
+def traffic_share(row: Row[BackendView]) -> float | None:
     """Return its share of the packets of its service, by rates; None: there were none."""
     total = sum(rate.pps for rate in row.parent.rates)
     return None if row.value.rate is None or not total else row.value.rate.pps / total
@@ -149,7 +149,7 @@ _BAR = 20
 
 def _bar(row: Row[BackendView]) -> str:
     """Return a bar that is filled to the share of the traffic and has a mark at the target."""
-    filled = round((_traffic_share(row) or 0.0) * _BAR)
+    filled = round((traffic_share(row) or 0.0) * _BAR)
     cells = ["█" if place < filled else "░" for place in range(_BAR)]
     cells[min(round(row.value.target_share * _BAR), _BAR - 1)] = "┃"
     return "".join(cells)
@@ -293,7 +293,7 @@ class BackendView:
     rate: Rate | None = column(
         "Rates between the last two offload samples.", read=lambda b: b.moment.sample.rates.get(b.name), default=None
     )
-    traffic_cell = Column(header="TRAFFIC", of=_traffic_share, cell=percent, is_number=True, in_tables=False, live=8)
+    traffic_cell = Column(header="TRAFFIC", of=traffic_share, cell=percent, is_number=True, in_tables=False, live=8)
     pps_cell = Column(
         header="PPS",
         of=lambda row: None if row.value.rate is None else row.value.rate.pps,
@@ -891,6 +891,24 @@ def backend_rows(snapshot: Snapshot) -> Iterator[Row[BackendView]]:
     """Yield all backends in the order of the config."""
     for service in snapshot.services:
         yield from (Row(backend, service, snapshot.now_s) for backend in service.backends)
+
+
+def totals(snapshot: Snapshot) -> dict[str, str]:
+    """Return sums over all backends, as text, `-` where there is nothing to sum.
+
+    They are the share of packets in hardware, packets and bits a second, the backends that are up of those with a
+    health check, and the age of the last offload sample.
+    """
+    rates = [backend.rate for backend in snapshot.backends if backend.rate is not None]
+    states = [backend.state for backend in snapshot.backends]
+    up, down = states.count(BackendState.UP), states.count(BackendState.DOWN)
+    return {
+        "in_hw": percent(hw_share(rates)),
+        "pps": quantity(sum(rate.pps for rate in rates) if rates else None),
+        "bps": quantity(sum(rate.bps for rate in rates) if rates else None),
+        "up": f"{up}/{up + down}" if up + down else "-",
+        "sampled": duration(None if snapshot.sampled_s is None else snapshot.now_s - snapshot.sampled_s),
+    }
 
 
 # The tables, by a moment of an agent.

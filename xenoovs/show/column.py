@@ -195,6 +195,10 @@ class Table:
             for metric in each.metrics
         )
 
+    def shown(self, state: Any) -> list[Row[Any]]:
+        """Return the rows for a terminal."""
+        return [Row(value, None, 0.0) for _, value in self.rows(state)]
+
     def documents(self, state: Any) -> list[dict[str, Any]]:
         """Return the rows as JSON has them."""
         named = [each for each in self.columns if each.name]

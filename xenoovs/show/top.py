@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from operator import attrgetter
 
-from xenoovs.display import duration, percent, quantity
+from xenoovs.display import duration, percent
 from xenoovs.errors import counted
-from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, hw_share
+from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, totals
 from xenoovs.show.column import Column, Row, columns_of
 from xenoovs.show.conditions import addressed, headline, troubles
 from xenoovs.show.paths import PathState, RemoteView
@@ -182,13 +181,10 @@ def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
     yield line(width, (_totals(snapshot), "plain"))
     for remote in snapshot.remotes[:_MAX_REMOTES]:
         row = Row(remote, None, snapshot.now_s)
-        state, good, blocks, moves, last = (
-            each.text(row)
-            for each in columns_of(RemoteView)
-            if each.header in ("STATE", "GOOD", "BLOCKS", "MOVES", "LAST MOVE")
-        )
-        text = f"{remote.name}  {state}, {good} paths good, blocks {blocks}, {moves} moves  {last}"
-        yield line(width, (one_column(text), "plain" if state == PathState.GOOD.value else "warn"))
+        cells = {each.header: each.text(row) for each in columns_of(RemoteView) if each.header}
+        state = f"{remote.name}  {cells['STATE']}, {cells['GOOD']} paths good, blocks {cells['BLOCKS']}"
+        style = "plain" if cells["STATE"] == PathState.GOOD.value else "warn"
+        yield line(width, (one_column(f"{state}, {cells['MOVES']} moves  {cells['LAST MOVE']}"), style))
     if len(snapshot.remotes) > _MAX_REMOTES:
         more = f"{counted(len(snapshot.remotes) - _MAX_REMOTES, 'more remote')}: see `xenoovs paths list`"
         yield line(width, (one_column(addressed(more, view.options)), "quiet"))
@@ -197,21 +193,10 @@ def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
 
 
 def _totals(snapshot: Snapshot) -> str:
-    rates = [backend.rate for backend in snapshot.backends if backend.rate is not None]
-    states = [backend.state for backend in snapshot.backends]
-    up, down = states.count(BackendState.UP), states.count(BackendState.DOWN)
-    pps, bps = (quantity(sum(map(attrgetter(name), rates)) if rates else None) for name in ("pps", "bps"))
-    facts = (
-        f"{percent(hw_share(rates))} in hardware",
-        f"{pps} pps",
-        f"{bps} bps",
-        f"{up}/{up + down} up" if up + down else "- up",
-        f"{snapshot.flows} flows",
-        "no sample yet"
-        if snapshot.sampled_s is None
-        else f"sampled {duration(snapshot.now_s - snapshot.sampled_s)} ago",
-    )
-    return "   ".join(facts)
+    sums = totals(snapshot)
+    sampled = "no sample yet" if snapshot.sampled_s is None else f"sampled {sums['sampled']} ago"
+    rates = f"{sums['in_hw']} in hardware   {sums['pps']} pps   {sums['bps']} bps"
+    return f"{rates}   {sums['up']} up   {snapshot.flows} flows   {sampled}"
 
 
 def _items(listed: tuple[BackendRow, ...], *, is_flat: bool) -> Iterator[Item]:

@@ -14,13 +14,14 @@ from aiohttp import web
 
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
-from xenoovs.agent.rows import REMOTE_HEADERS, remote_rows, totals_of
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.agent.web.service import service_card
 from xenoovs.display import duration
 from xenoovs.errors import worded
-from xenoovs.show.agent import BackendState, Event, LazySnapshot, ServiceView, Snapshot
+from xenoovs.show.agent import BackendState, Event, LazySnapshot, ServiceView, Snapshot, totals
+from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed, hardware_share, headline, notices
+from xenoovs.show.paths import RemoteView
 
 T = TypeVar("T")
 
@@ -72,14 +73,14 @@ def _head(snapshot: Snapshot) -> Markup:
 
 
 def _facts(snapshot: Snapshot) -> Markup:
-    totals, rounds = totals_of(snapshot), snapshot.rounds
+    sums, rounds = totals(snapshot), snapshot.rounds
     since_s = None if snapshot.last_round_s is None else snapshot.now_s - snapshot.last_round_s
-    sampled = "no sample yet" if snapshot.sampled_s is None else f"of packets, {totals.sampled} ago"
+    sampled = "no sample yet" if snapshot.sampled_s is None else f"of packets, {sums['sampled']} ago"
     facts = (
-        ("in hardware", totals.in_hw, sampled),
-        ("packets", totals.pps, "a second"),
-        ("bits", totals.bps, "a second"),
-        ("backends up", totals.up, "with a health check"),
+        ("in hardware", sums["in_hw"], sampled),
+        ("packets", sums["pps"], "a second"),
+        ("bits", sums["bps"], "a second"),
+        ("backends up", sums["up"], "with a health check"),
         ("flows", str(snapshot.flows), f"{rounds} {worded(rounds, 'change', 'changes')} so far"),
         ("last reconcile", duration(since_s), "ago"),
     )
@@ -93,9 +94,11 @@ def _facts(snapshot: Snapshot) -> Markup:
 def _remotes(snapshot: Snapshot, options: str) -> Markup | None:
     if not snapshot.remotes:
         return None
-    head = element("tr", *(element("th", name.lower()) for name in REMOTE_HEADERS))
+    shown = [each for each in columns_of(RemoteView) if each.header]
+    head = element("tr", *(element("th", each.header.lower()) for each in shown))
     rows = (
-        element("tr", *(element("td", cell) for cell in row.cells), class_=row.state) for row in remote_rows(snapshot)
+        element("tr", *(element("td", each.text(row)) for each in shown), class_=RemoteView.state_cell.text(row))
+        for row in (Row(remote, None, snapshot.now_s) for remote in snapshot.remotes)
     )
     table = element("table", element("thead", head), element("tbody", *rows))
     hint = addressed("one line per remote; `xenoovs paths list` shows each path", options)

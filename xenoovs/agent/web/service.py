@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from xenoovs.agent.rows import BackendRow, service_facts, service_rows
 from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, percent, quantity
 from xenoovs.openflow.text import render_bits
-from xenoovs.show.agent import BackendState, BlockView, ServiceView
+from xenoovs.show.agent import BackendState, BackendView, BlockView, ServiceView, traffic_share
+from xenoovs.show.column import Row
 
 COLUMNS = 512
 """The largest number of cells in a strip: a screen shows no more."""
@@ -40,8 +40,8 @@ _MEANINGS = {
 def service_card(service: ServiceView, blocks: Sequence[BlockView], *, now_s: float) -> Markup:
     """Return the whole card."""
     order = {backend.name: number for number, backend in enumerate(service.backends)}
-    facts, rows = [*service_facts(service)], [*service_rows(service, now_s)]
-    shares = (share for row in rows for share in (row.backend.target_share, row.traffic_share) if share)
+    facts, rows = [*service.facts], [Row(each, service, now_s) for each in service.backends]
+    shares = (share for row in rows for share in (row.value.target_share, traffic_share(row)) if share)
     longest = max(shares, default=1.0)
     if service.clients_moved:
         # A sum over all changes, which may be far above 1.
@@ -157,49 +157,49 @@ def _strip(drawn: Iterable[Cell], classes: Iterable[str], *, label: str) -> Mark
 # The row of a backend.
 
 
-def _row(row: BackendRow, number: int, longest: float) -> Markup:
+def _row(row: Row[BackendView], number: int, longest: float) -> Markup:
     """Return the row of a backend. `longest`: the share, 0..1, that fills a bar."""
-    backend = row.backend
+    backend = row.value
     swatch, name = _swatch(_colour(number)), element("span", backend.name, title=f"{backend.mac} by {backend.egress}")
     return element(
         "tr",
         element("th", swatch, name, scope="row"),
         _state(row),
-        _cell("weight", row.weight),
+        _cell("weight", BackendView.weight_cell.text(row)),
         element("td", _bar(row, longest), data_label="share"),
-        _cell("packets/s", row.pps),
-        _cell("bits/s", row.bps),
-        _cell("in HW", row.in_hw),
+        _cell("packets/s", BackendView.pps_cell.text(row)),
+        _cell("bits/s", BackendView.bps_cell.text(row)),
+        _cell("in HW", BackendView.hw_cell.text(row)),
         element("td", _blocks(row), class_="n", data_label="blocks"),
     )
 
 
-def _state(row: BackendRow) -> Markup:
-    backend = row.backend
-    since = "" if backend.since_s is None else f" {row.since}"
+def _state(row: Row[BackendView]) -> Markup:
+    backend = row.value
+    since = "" if backend.since_s is None else f" {BackendView.since_cell.text(row)}"
     ramp = "" if backend.ramp is None else f" · {percent(backend.ramp)} done"
     return element(
         "td",
         element("b", _SIGNS[backend.state], class_="sign", aria_hidden="true"),
-        element("span", f"{row.state}{since}{ramp}"),
-        element("small", row.probe) if backend.reason else None,
+        element("span", f"{BackendView.state_cell.text(row)}{since}{ramp}"),
+        element("small", BackendView.probe_cell.text(row)) if backend.reason else None,
         class_=f"state {backend.state.value}",
         data_label="state",
     )
 
 
-def _bar(row: BackendRow, longest: float) -> Markup:
+def _bar(row: Row[BackendView], longest: float) -> Markup:
     """Return a bar that is filled to the share of the traffic and has a mark at the target."""
-    target, traffic = row.backend.target_share, row.traffic_share
+    target, traffic = row.value.target_share, traffic_share(row)
     width = _length(traffic, longest) if traffic else None
     fill = element("rect", class_="fill", x="0", y="25%", width=width, height="50%") if traffic else None
     mark = element("line", class_="mark", x1=_length(target, longest), x2=_length(target, longest), y1="0", y2="100%")
     ground = element("rect", class_="ground", x="0", y="25%", width="100%", height="50%")
-    has = f"has {row.share} of the clients" if _is_moving(row.service) else ""
-    text = f"{row.traffic} of the traffic, target {row.target}{has and f', {has}'}"
+    has = f"has {percent(row.value.share)} of the clients" if _is_moving(row.parent) else ""
+    text = f"{percent(traffic)} of the traffic, target {percent(target)}{has and f', {has}'}"
     drawn = element("svg", element("title", text), ground, fill, mark, class_="bar", role="img", aria_label=text)
     beside = element("small", has, class_="holds") if has else None
-    words = element("span", row.traffic, element("small", f" / {row.target}"), beside, class_="n")
+    words = element("span", percent(traffic), element("small", f" / {percent(target)}"), beside, class_="n")
     return element("div", drawn, words, class_="share")
 
 
@@ -208,10 +208,10 @@ def _is_moving(service: ServiceView) -> bool:
     return bool(service.draining) or any(b.is_ejected or b.ramp is not None for b in service.backends)
 
 
-def _blocks(row: BackendRow) -> Markup:
-    worst_first = sorted(row.backend.blocks.items(), key=lambda item: -item[0].badness)
+def _blocks(row: Row[BackendView]) -> Markup:
+    worst_first = sorted(row.value.blocks.items(), key=lambda item: -item[0].badness)
     bad = [f"{count} {verdict.value}" for verdict, count in worst_first if count and verdict.badness > 1]
-    return join(str(row.backend.flows), element("small", ", ".join(bad), class_="not-in-hw") if bad else None)
+    return join(str(row.value.flows), element("small", ", ".join(bad), class_="not-in-hw") if bad else None)
 
 
 def _cell(label: str, text: str) -> Markup:

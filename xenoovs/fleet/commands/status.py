@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
 from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_table, print_text
-from xenoovs.display import decimal, duration, moment, percent, printable, quantity
+from xenoovs.cli.output import echo, print_columns, print_text
+from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.dpus import DpuRow, DpuState, clock_problems, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import DpuState, clock_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
-from xenoovs.fleet.targets import TargetRow, UnwrittenVotes, target_problems, target_rows
-from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
-from xenoovs.store.view import FleetView, Intent, IntentState, Standing, lacks, standing
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.tables import DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.targets import UnwrittenVotes, target_problems, target_rows
+from xenoovs.show.column import Row
+from xenoovs.store.cluster import all_problems, host_facts
+from xenoovs.store.view import FleetView, Standing, lacks, standing
 
 _POLL_S = 0.2
-_COLOURS = {DpuState.APPLIED: "green", DpuState.BEHIND: "yellow"}
 
 
 @click.command("status")
@@ -66,13 +69,33 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     problems += [*clock_problems(rows), *target_problems(targets), *all_problems(servers)]
     roll_out = roll_out_lines(view, statuses, now_s=time.time())
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
+    connection, waiting = store.fleet.connection, waiting_intent(view)
+    snapshot = FleetSnapshot(
+        view,
+        tuple(rows),
+        servers,
+        is_active=connection.is_leader,
+        problems=tuple(problems),
+        now_s=now_s,
+        roll_out=tuple(roll_out),
+        targets=tuple(targets),
+    )
     output.show(
         lambda: {
-            **_document(store, view, rows, servers, [*problems, *roll_out]),
-            "targets": [*map(_target_document, targets)],
+            "fleet": view.name,
+            "generation": view.generation,
+            "intent": view.intent,
+            "services": len(view.services),
+            "server": {"remote": connection.remote, "leads": connection.is_leader},
+            "dpus": DPUS.documents(snapshot),
+            "overrides": OVERRIDES.documents(view),
+            "servers": SERVERS.documents(snapshot),
+            "waiting": None if waiting is None else {"intent": waiting.number, "at_ms": waiting.at_ms},
+            "problems": [*problems, *roll_out],
+            "targets": TARGETS.documents(snapshot),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
-        lambda: _show(store, view, rows, servers, problems, roll_out, drains),
+        lambda: _show(view, snapshot, drains),
     )
     is_well = not (problems or roll_out) and all(row.state is DpuState.APPLIED for row in rows)
     return EXIT_OK if is_well else EXIT_DIFFERS
@@ -93,42 +116,11 @@ def history_command(*, output: OutputFormat, store: FleetStore) -> None:
 
     COMMENT also shows until when a config waits.
     """
-    intents = sorted(store.view().intents.values(), key=lambda each: -each.number)
+    view = store.view()
     output.show(
-        lambda: {
-            "intents": [
-                {
-                    "number": each.number,
-                    "state": each.state.value,
-                    "created_ms": each.created_ms,
-                    "at_ms": each.at_ms or None,
-                    "author": each.author,
-                    "comment": each.comment,
-                    "digest": each.digest,
-                }
-                for each in intents
-            ]
-        },
-        lambda: print_table(
-            ["NUMBER", "STATE", "WHEN", "WHO", "COMMENT"],
-            [
-                [
-                    str(each.number),
-                    each.state.value,
-                    moment(each.created_ms),
-                    printable(each.author),
-                    printable(_comment(each)),
-                ]
-                for each in intents
-            ],
-            right=(0,),
-        ),
+        lambda: {"intents": INTENTS.documents(view)},
+        lambda: print_columns(INTENTS.columns, INTENTS.shown(view)),
     )
-
-
-def _comment(intent: Intent) -> str:
-    until = f"until {moment(intent.at_ms)}" if intent.state is IntentState.WAITING else ""
-    return "; ".join(filter(None, (until, intent.comment)))
 
 
 @click.command("show")
@@ -172,45 +164,19 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
         if not rows:
             guess = did_you_mean(dpu, names, " (did you mean {}?)")
             raise FleetRefused(f"the fleet has no DPU {dpu}{guess}; `xenoovs fleet status` shows them all")
-    drifts = [(row, service, read) for row in rows for service, read in sorted(row.status.drift.items())]
+    drifts = DRIFTS.shown(rows)
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
     older = [row for row in rows if standing(view, row.status) is not Standing.APPLIED and row.name not in unknown]
     output.show(
-        lambda: {
-            "drifts": [
-                {
-                    "dpu": row.name,
-                    "service": service,
-                    "digest": read,
-                    "applied": row.status.applied,
-                    "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
-                }
-                for row, service, read in drifts
-            ],
-            "unknown": unknown,
-            "not_newest": [row.name for row in older],
-        },
+        lambda: {"drifts": DRIFTS.documents(rows), "unknown": unknown, "not_newest": [row.name for row in older]},
         lambda: _show_drifts(drifts, unknown, [f"{row.name} {lacks(view, row.status)}" for row in older]),
     )
     return EXIT_DIFFERS if drifts or unknown or older else EXIT_OK
 
 
-def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str], older: list[str]) -> None:
+def _show_drifts(drifts: list[Row[Any]], unknown: list[str], older: list[str]) -> None:
     if drifts:
-        print_table(
-            ["DPU", "SERVICE", "BRIDGE HAS", "GENERATION", "REPORTED"],
-            [
-                [
-                    printable(row.name),
-                    printable(service),
-                    "other blocks" if read else "no blocks",
-                    str(row.status.applied or "-"),
-                    duration(row.seen_s),
-                ]
-                for row, service, read in drifts
-            ],
-            right=(3, 4),
-        )
+        print_columns(DRIFTS.columns, drifts)
     elif not unknown and not older:
         echo("no service differs from the store")
     if older:
@@ -219,63 +185,24 @@ def _show_drifts(drifts: list[tuple[DpuRow, str, str]], unknown: list[str], olde
         echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 
 
-def _show(
-    store: FleetStore,
-    view: FleetView,
-    rows: list[DpuRow],
-    servers: Sequence[ServerFacts],
-    problems: list[str],
-    roll_out: list[str],
-    drains: Mapping[str, float],
-) -> None:
-    connection = store.fleet.connection
-    role = "leads" if connection.is_leader else "follows"
-    counts = Counter(row.state for row in rows)
+def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float]) -> None:
+    role, counts = "leads" if snapshot.is_active else "follows", Counter(row.state for row in snapshot.rows)
     echo(
         f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
         f"{counted(len(view.services), 'service')}; the server of this host {role}"
     )
     if counts:
-        echo(f"{counted(len(rows), 'DPU')}: {', '.join(f'{n} {state.value}' for state, n in counts.items())}")
-    has_groups = any(row.groups for row in rows)
-    if rows:
-        echo()
-        print_table(
-            [
-                "DPU",
-                *(["GROUPS"] if has_groups else []),
-                "STATE",
-                "GENERATION",
-                "HW",
-                "SEEN",
-                "CLOCK",
-                "VERSION",
-                "NOTE",
-            ],
-            [
-                [
-                    printable(row.name),
-                    *([printable(",".join(sorted(row.groups))) or "-"] if has_groups else []),
-                    click.style(row.state.value, fg=_COLOURS.get(row.state, "red")),
-                    str(row.status.applied or "-"),
-                    percent(row.hw_share),
-                    duration(row.seen_s),
-                    click.style(row.clock, fg=None if row.is_clock_good else "yellow"),
-                    printable(row.status.version) or "-",
-                    printable(row.note),
-                ]
-                for row in rows
-            ],
-            right=(3, 4, 5, 6) if has_groups else (2, 3, 4, 5),
-        )
+        states = ", ".join(f"{n} {state.value}" for state, n in counts.items())
+        echo(f"{counted(len(snapshot.rows), 'DPU')}: {states}\n")
+        print_columns(DPUS.columns, DPUS.shown(snapshot))
     echo()
-    _show_servers(servers)
+    print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
     waiting = waiting_lines(view)
-    if problems or roll_out or waiting or view.overrides or drains:
+    if snapshot.problems or snapshot.roll_out or waiting or view.overrides or drains:
         echo()
-    for problem in problems:
+    for problem in snapshot.problems:
         print_text(printable(problem), fg="red")
-    for line in (*roll_out, *waiting):
+    for line in (*snapshot.roll_out, *waiting):
         print_text(printable(line), fg="yellow")
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
@@ -286,121 +213,3 @@ def _show(
         )
     for name, left_s in sorted(drains.items()):
         print_text(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
-
-
-def _show_servers(servers: Sequence[ServerFacts]) -> None:
-    lines = []
-    for server in servers:
-        cluster = server.cluster
-        lines.append(
-            [
-                server.database.value,
-                "this host",
-                click.style(server.role.value, fg=None if server.is_connected else "red"),
-                "-" if cluster is None else str(cluster.term),
-                "-" if cluster is None else str(cluster.index),
-                "-",
-                "-" if server.size_bytes is None else f"{quantity(server.size_bytes)}B",
-                click.style(
-                    "-" if server.free_bytes is None else f"{quantity(server.free_bytes)}B",
-                    fg=None if server.has_room else "red",
-                ),
-            ]
-        )
-        for member in () if cluster is None else cluster.members:
-            lag = None if cluster is None else cluster.lag(member)
-            if cluster is None or lag is None or member.is_self:
-                continue
-            role = click.style("silent", fg="red") if member in cluster.silent() else "follower"
-            lines.append(
-                [
-                    server.database.value,
-                    printable(member.address),
-                    role,
-                    "-",
-                    str(member.match_index),
-                    str(lag),
-                    "-",
-                    "-",
-                ]
-            )
-    print_table(["DATABASE", "SERVER", "ROLE", "TERM", "INDEX", "LAG", "SIZE", "FREE"], lines, right=(3, 4, 5, 6, 7))
-
-
-def _document(
-    store: FleetStore, view: FleetView, rows: list[DpuRow], servers: Sequence[ServerFacts], problems: list[str]
-) -> dict[str, object]:
-    connection, waiting = store.fleet.connection, waiting_intent(view)
-    return {
-        "fleet": view.name,
-        "generation": view.generation,
-        "intent": view.intent,
-        "services": len(view.services),
-        "server": {"remote": connection.remote, "leads": connection.is_leader},
-        "dpus": [
-            {
-                "name": row.name,
-                "groups": sorted(row.groups),
-                "state": row.state.name.lower(),
-                "applied": row.status.applied,
-                "prepared": row.status.prepared,
-                "is_late": row.is_late,
-                "seen_s": None if row.seen_s is None else round(row.seen_s, 3),
-                "clock_us": None if row.status.clock_us < 0 else row.status.clock_us,
-                "version": row.status.version,
-                "error": row.status.error,
-                "drift": dict(row.status.drift),
-                "is_out": row.is_out,
-                "is_unfit": row.is_unfit,
-                "verdicts": dict(row.status.verdicts),
-                "hw_share": None if row.hw_share is None else round(float(row.hw_share), 4),
-            }
-            for row in rows
-        ],
-        "overrides": [
-            {"service": one.service, "backend": one.backend, "weight": float(one.weight), "author": one.author}
-            for _, one in sorted(view.overrides.items())
-        ],
-        "servers": [_server_document(each) for each in servers],
-        "waiting": None if waiting is None else {"intent": waiting.number, "at_ms": waiting.at_ms},
-        "problems": problems,
-    }
-
-
-def _target_document(row: TargetRow) -> dict[str, object]:
-    return {
-        "target": row.target,
-        "backends": list(row.backends),
-        "state": row.state.name.lower(),
-        "since_s": round(row.since_s, 3),
-        "is_held": row.is_held,
-        "votes": {
-            "down": sorted(row.votes.down),
-            "up": sorted(row.votes.up),
-            "silent": sorted(row.votes.silent),
-        },
-    }
-
-
-def _server_document(server: ServerFacts) -> dict[str, object]:
-    cluster = server.cluster
-    return {
-        "database": server.database.value,
-        "role": server.role.value,
-        "is_connected": server.is_connected,
-        "size_bytes": server.size_bytes,
-        "free_bytes": server.free_bytes,
-        "term": None if cluster is None else cluster.term,
-        "index": None if cluster is None else cluster.index,
-        "election_timer_s": None if cluster is None else cluster.election_timer_s,
-        "members": [
-            {
-                "id": member.id,
-                "address": member.address,
-                "is_self": member.is_self,
-                "silent_s": member.silent_s,
-                "lag": None if cluster is None else cluster.lag(member),
-            }
-            for member in (() if cluster is None else cluster.members)
-        ],
-    }
