@@ -98,25 +98,6 @@ def test_what_is_not_known_is_not_shown() -> None:
         assert values(name, early) == {}
 
 
-def test_the_offload_ratio_is_of_packets_between_two_samples() -> None:
-    assert values("xenoovs_service_offload_ratio", snapshot()) == {("web",): 0.75}
-
-
-def test_packets_go_by_path() -> None:
-    found = values("xenoovs_backend_packets_total", snapshot())
-    assert (found["web", "b1", "hardware"], found["web", "b1", "software"]) == (1_000_000, 3_000_000)
-
-
-def test_the_state_is_a_label() -> None:
-    found = values("xenoovs_backend_state", snapshot())
-    assert {labels: value for labels, value in found.items() if labels[0] == "web"} == {
-        ("web", "b0", "up"): 1,
-        ("web", "b1", "up"): 1,
-        ("web", "b2", "down"): 1,
-        ("web", "b3", "drained"): 1,
-    }
-
-
 @given(st.text())
 def test_any_text_comes_through_the_exposition(text: str) -> None:
     found = values("xenoovs_error_info", replace(snapshot(), last_error=text))

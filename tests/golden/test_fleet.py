@@ -1,0 +1,96 @@
+"""What `fleet status`, `fleet top` and the metrics show of a fleet, as recorded in tests/golden/fleet."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.unit.store.test_cluster import LEADER, facts
+from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
+from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.tables import DPUS, DRIFTS, FLEET_TABLES, INTENTS, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.fleet.votes import Votes
+from xenoovs.show.metrics import exposition
+from xenoovs.show.screen import Size
+from xenoovs.show.terminal import TextTable
+from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
+
+HERE = Path(__file__).parent / "fleet"
+INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
+WAITS = Intent(5, "", "", "operator", "", 0, IntentState.WAITING, at_ms=1_800_000_000_500)
+VOTES = Votes(frozenset({"dpu1", "dpu2"}), frozenset({"dpu3"}), frozenset())
+SNAPSHOT = FleetSnapshot(
+    FleetView("production", 1, 41, 6, 0, intents={5: WAITS, 7: INTENT}),
+    (
+        DpuRow(
+            "dpu1",
+            DpuState.APPLIED,
+            DpuStatus(
+                "dpu1", applied=41, prepared=40, clock_us=80_000, drift={"web": "3f"}, verdicts={"HW": 3, "SW": 1}
+            ),
+            3.0,
+            groups=frozenset({"edge"}),
+        ),
+        DpuRow('dpu"2', DpuState.UNKNOWN, DpuStatus('dpu"2'), None, is_unfit=True),
+    ),
+    (facts(LEADER, gap="record 3 is missing"),),
+    is_active=True,
+    is_stalled=True,
+    problems=("one",),
+    now_s=0.0,
+    targets=(
+        TargetRow("192.0.2.1/tcp/80", ("web/one",), TargetState.DOWN, 3.0, VOTES),
+        TargetRow("192.0.2.2/tcp/80", ("web/two",), TargetState.UP, 3.0, VOTES),
+    ),
+)
+NEVER_ANSWERED = FleetSnapshot(None, (), (), is_active=False, problems=("lost",), now_s=0.0)
+
+
+def tables(width: int | None) -> str:
+    shown = [(DPUS, SNAPSHOT), (SERVER_LIST, SNAPSHOT), (INTENTS, SNAPSHOT.view), (DRIFTS, SNAPSHOT.rows)]
+    texts = ("\n".join(TextTable.of(table.columns, table.shown(state)).lines(width)) for table, state in shown)
+    return click.unstyle("\n\n".join(texts)) + "\n"
+
+
+def frame(snapshot: FleetSnapshot) -> str:
+    return click.unstyle("\n".join(fleet_frame(snapshot, FleetScreen(), Size(100, 14)))) + "\n"
+
+
+def documents() -> str:
+    return json.dumps({name: table.documents(SNAPSHOT) for name, table in DOCUMENTS.items()}, indent=1) + "\n"
+
+
+DOCUMENTS = {"dpus": DPUS, "servers": SERVERS, "targets": TARGETS}
+CASES: dict[str, Callable[[], str]] = {
+    "tables.txt": lambda: tables(None),
+    "tables-80.txt": lambda: tables(80),
+    "top.txt": lambda: frame(SNAPSHOT),
+    "documents.json": documents,
+    "metrics.txt": lambda: exposition(FLEET_TABLES, SNAPSHOT).decode(),
+    "never-answered.txt": lambda: frame(NEVER_ANSWERED) + exposition(FLEET_TABLES, NEVER_ANSWERED).decode(),
+}
+
+
+@pytest.fixture(autouse=True)
+def utc() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_as_recorded(name: str, *, update_golden: bool) -> None:
+    text = CASES[name]()
+    if update_golden:
+        HERE.mkdir(exist_ok=True)
+        (HERE / name).write_text(text)
+    assert text == (HERE / name).read_text()
