@@ -11,7 +11,7 @@ from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.schedule import waiting_intent
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.show.column import Column, Measure, Row, Table, counter, gauge
+from xenoovs.show.column import Column, Measure, Row, Table, computed, counter, gauge
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import Intent, IntentState
 
@@ -34,9 +34,16 @@ DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     (
         Column("Its name.", lambda row: row.value.name, header="DPU", live=5, name="name"),
-        Column(
+        computed(
             "Names of its groups.",
             lambda row: sorted(row.value.groups),
+            gauge(
+                "xenoovs_fleet_dpu_group",
+                "`xenoovs fleet set-dpu`",
+                "A group of a DPU; always 1.",
+                lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
+                ("group",),
+            ),
             header="GROUPS",
             cell=lambda groups: ",".join(groups) or "-",
             only_if=lambda row: bool(row.value.groups),
@@ -44,80 +51,55 @@ DPUS = Table(
             live=8,
             live_from=100,
             name="groups",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_group",
-                    "A group of a DPU; always 1.",
-                    "`xenoovs fleet set-dpu`",
-                    lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
-                    ("group",),
-                ),
-            ),
         ),
-        Column(
+        computed(
             "How it stands to the newest generation.",
             lambda row: row.value.state.name.lower(),
-            name="state",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_state",
-                    "State of a DPU; always 1.",
-                    _REPORTS,
-                    lambda dpu: {dpu.state.name.lower(): 1},
-                    ("state",),
-                ),
+            gauge(
+                "xenoovs_fleet_dpu_state",
+                _REPORTS,
+                "State of a DPU; always 1.",
+                lambda dpu: {dpu.state.name.lower(): 1},
+                ("state",),
             ),
+            name="state",
         ),
         Column(of=lambda row: row.value.state.value, header="STATE", style=state_style, live=8),
-        Column(
-            "Newest generation that its bridge has had.",
+        computed(
+            "Newest generation that the bridge of a DPU has had.",
             lambda row: row.value.status.applied,
+            gauge("xenoovs_fleet_dpu_generation", _REPORTS),
             header="GENERATION",
             cell=lambda applied: str(applied or "-"),
             is_number=True,
             live=11,
             name="applied",
-            metrics=(
-                gauge("xenoovs_fleet_dpu_generation", "Newest generation that the bridge of a DPU has had.", _REPORTS),
-            ),
         ),
         Column(of=lambda row: row.value.hw_share, header="HW", cell=percent, is_number=True, live=8),
         Column("Generation that it was ready for.", lambda row: row.value.status.prepared, name="prepared"),
-        Column(
-            "Whether it was not ready when the DPUs switched to its generation.",
+        computed(
+            "1 if a DPU was not ready when the DPUs switched to its generation; it followed later.",
             lambda row: row.value.is_late,
+            gauge("xenoovs_fleet_dpu_late", _REPORTS),
             name="is_late",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_late",
-                    "1 if a DPU was not ready when the DPUs switched to its generation; it followed later.",
-                    _REPORTS,
-                ),
-            ),
         ),
-        Column(
+        computed(
             "Time since its last report.",
             lambda row: _rounded(row.value.seen_s),
+            gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS, "Time since the last report.", lambda dpu: dpu.seen_s),
             name="seen_s",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_seen_seconds", "Time since the last report.", _REPORTS, lambda dpu: dpu.seen_s
-                ),
-            ),
         ),
         Column(of=lambda row: row.value.seen_s, header="SEEN", cell=duration, is_number=True, live=9),
-        Column(
+        computed(
             "Estimated error of its clock, in microseconds; null: unknown.",
             lambda row: None if row.value.status.clock_us < 0 else row.value.status.clock_us,
-            name="clock_us",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_clock_error_seconds",
-                    "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
-                    _REPORTS,
-                    lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us / 1e6,
-                ),
+            gauge(
+                "xenoovs_fleet_dpu_clock_error_seconds",
+                _REPORTS,
+                "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
+                lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us / 1e6,
             ),
+            name="clock_us",
         ),
         Column(
             of=lambda row: row.value.clock,
@@ -136,47 +118,41 @@ DPUS = Table(
         ),
         Column(of=lambda row: row.value.note, header="NOTE", live=10),
         Column("Why it does not follow the store.", lambda row: row.value.status.error, name="error"),
-        Column(
+        computed(
             "Services whose flows differ from the store, with what was read.",
             lambda row: dict(row.value.status.drift),
-            name="drift",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_drift_services",
-                    "Services whose flows differ from the store.",
-                    _REPORTS,
-                    lambda dpu: len(dpu.status.drift),
-                ),
+            gauge(
+                "xenoovs_fleet_dpu_drift_services",
+                _REPORTS,
+                "Services whose flows differ from the store.",
+                lambda dpu: len(dpu.status.drift),
             ),
+            name="drift",
         ),
-        Column(
+        computed(
             "Whether an operator took it out of service.",
             lambda row: row.value.is_out,
-            name="is_out",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_unready",
-                    "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
-                    _REPORTS,
-                    lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
-                    ("reason",),
-                ),
+            gauge(
+                "xenoovs_fleet_dpu_unready",
+                _REPORTS,
+                "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
+                lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
+                ("reason",),
             ),
+            name="is_out",
         ),
         Column("Whether it should get no clients.", lambda row: row.value.is_unfit, name="is_unfit"),
         Column("Its megaflows by verdict.", lambda row: dict(row.value.status.verdicts), name="verdicts"),
-        Column(
+        computed(
             "Share of its megaflows in hardware; null without traffic.",
             lambda row: _rounded(row.value.hw_share, 4),
-            name="hw_share",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_offload_ratio",
-                    "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
-                    _REPORTS,
-                    lambda dpu: dpu.hw_share,
-                ),
+            gauge(
+                "xenoovs_fleet_dpu_offload_ratio",
+                _REPORTS,
+                "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
+                lambda dpu: dpu.hw_share,
             ),
+            name="hw_share",
         ),
     ),
     ("dpu",),
@@ -201,7 +177,7 @@ TARGETS = Table(
         Column("By the votes of its witnesses.", lambda row: row.value.state.name.lower(), name="state"),
         Column("Since when.", lambda row: _rounded(row.value.since_s), name="since_s"),
         Column("Whether it is down and keeps its clients.", lambda row: row.value.is_held, name="is_held"),
-        Column(
+        computed(
             "Names of the DPUs by vote.",
             lambda row: {
                 vote: sorted(names)
@@ -211,16 +187,14 @@ TARGETS = Table(
                     ("silent", row.value.votes.silent),
                 )
             },
-            name="votes",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_target_votes",
-                    "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
-                    _REPORTS,
-                    _votes,
-                    ("state", "vote"),
-                ),
+            gauge(
+                "xenoovs_fleet_target_votes",
+                _REPORTS,
+                "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
+                _votes,
+                ("state", "vote"),
             ),
+            name="votes",
         ),
     ),
     ("target",),
@@ -251,72 +225,62 @@ SERVERS = Table(
     lambda snapshot: (((server.database.value,), server) for server in snapshot.servers),
     (
         Column("Its database.", lambda row: row.value.database.value, name="database"),
-        Column(
+        computed(
             "What it is in its cluster.",
             lambda row: row.value.role.value,
+            gauge(
+                "xenoovs_store_role",
+                _SERVERS,
+                "Role of the server of a database on this host; always 1.",
+                lambda server: {server.role.value: 1},
+                ("role",),
+            ),
             name="role",
-            metrics=(
-                gauge(
-                    "xenoovs_store_role",
-                    "Role of the server of a database on this host; always 1.",
-                    _SERVERS,
-                    lambda server: {server.role.value: 1},
-                    ("role",),
-                ),
-            ),
         ),
-        Column(
-            "Whether it is in contact with most of its cluster.",
+        computed(
+            "1 while the server stands alone or is in contact with most of its cluster.",
             lambda row: row.value.is_connected,
+            gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
             name="is_connected",
-            metrics=(
-                gauge(
-                    "xenoovs_store_connected",
-                    "1 while the server stands alone or is in contact with most of its cluster.",
-                    "`_Server` of ovsdb-server",
-                ),
-            ),
         ),
-        Column(
-            "Of the database with its log.",
+        computed(
+            "Size of the database with its log.",
             lambda row: row.value.size_bytes,
+            gauge("xenoovs_store_size_bytes", "stat"),
             name="size_bytes",
-            metrics=(gauge("xenoovs_store_size_bytes", "Size of the database with its log.", "stat"),),
         ),
-        Column(
-            "Room on its disk.",
+        computed(
+            "Room on the disk of the database.",
             lambda row: row.value.free_bytes,
+            gauge("xenoovs_store_free_bytes", "statvfs"),
             name="free_bytes",
-            metrics=(gauge("xenoovs_store_free_bytes", "Room on the disk of the database.", "statvfs"),),
         ),
-        Column(
-            "Its term: elections since the cluster was made.",
+        computed(
+            "Elections since the cluster was made: its term.",
             lambda row: _of_cluster(lambda cluster: cluster.term)(row.value),
+            counter("xenoovs_store_elections_total", _SERVERS),
             name="term",
-            metrics=(
-                counter("xenoovs_store_elections_total", "Elections since the cluster was made: its term.", _SERVERS),
-            ),
         ),
-        Column(
-            "Its newest log entry.",
+        computed(
+            "Newest log entry of the server.",
             lambda row: _of_cluster(lambda cluster: cluster.index)(row.value),
+            gauge("xenoovs_store_log_index", _SERVERS),
             name="index",
-            metrics=(gauge("xenoovs_store_log_index", "Newest log entry of the server.", _SERVERS),),
         ),
         Column(
             "Of its cluster.",
             lambda row: _of_cluster(lambda cluster: cluster.election_timer_s)(row.value),
             name="election_timer_s",
         ),
-        Column(
-            metrics=(
-                gauge(
-                    "xenoovs_store_gap",
-                    "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
-                    "`ovsdb-tool check-cluster`",
-                    lambda server: None if server.cluster is None else bool(server.gap),
-                ),
-            )
+        computed(
+            "",
+            None,
+            gauge(
+                "xenoovs_store_gap",
+                "`ovsdb-tool check-cluster`",
+                "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
+                lambda server: None if server.cluster is None else bool(server.gap),
+            ),
         ),
         Column("The servers of its cluster.", lambda row: _members(row.value), name="members"),
     ),
@@ -342,21 +306,21 @@ def _silent(found: Member) -> bool | None:
 MEMBERS = Table(
     _others,
     (
-        Column(
-            metrics=(
-                gauge(
-                    "xenoovs_store_member_lag",
-                    "Log entries that another server lacks; only the leader knows.",
-                    _SERVERS,
-                    lambda found: found[1].lag(found[2]),
-                ),
-                gauge(
-                    "xenoovs_store_member_silent",
-                    "1 while the leader has not heard another server for three election timers.",
-                    _SERVERS,
-                    _silent,
-                ),
-            )
+        computed(
+            "",
+            None,
+            gauge(
+                "xenoovs_store_member_lag",
+                _SERVERS,
+                "Log entries that another server lacks; only the leader knows.",
+                lambda found: found[1].lag(found[2]),
+            ),
+            gauge(
+                "xenoovs_store_member_silent",
+                _SERVERS,
+                "1 while the leader has not heard another server for three election timers.",
+                _silent,
+            ),
         ),
     ),
     ("database", "member"),
@@ -512,66 +476,63 @@ def _targets(snapshot: FleetSnapshot) -> dict[str, float]:
 FLEET = Table(
     lambda snapshot: [((), snapshot)],
     (
-        Column(
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_active",
-                    "1 while the controller of this host decides: its server leads.",
-                    "the controller",
-                    lambda snapshot: snapshot.is_active,
-                ),
-                gauge(
-                    "xenoovs_fleet_generation",
-                    "Newest generation of the fleet.",
-                    _STORE,
-                    _of_view(lambda snapshot: snapshot.view.generation),
-                ),
-                gauge(
-                    "xenoovs_fleet_services",
-                    "Services.",
-                    _STORE,
-                    _of_view(lambda snapshot: len(snapshot.view.services)),
-                ),
-                gauge(
-                    "xenoovs_fleet_overrides",
-                    "Weights and drains set at run time.",
-                    "`xenoovs fleet drain`, `weight`",
-                    _of_view(lambda snapshot: len(snapshot.view.overrides)),
-                ),
-                gauge(
-                    "xenoovs_fleet_config_refused",
-                    "1 while the newest config is one that the controller refused; the previous one stays in use.",
-                    _STORE,
-                    _of_view(lambda snapshot: snapshot.is_refused),
-                ),
-                gauge(
-                    "xenoovs_fleet_wave",
-                    "Wave of the roll-out; 0: there is none.",
-                    _STORE,
-                    _of_view(lambda snapshot: snapshot.view.wave),
-                ),
-                gauge(
-                    "xenoovs_fleet_stalled",
-                    "1 while no controller writes what is due: the newest change, a step of a roll-out, or a config "
-                    "that waited.",
-                    _STORE,
-                    _of_view(lambda snapshot: snapshot.is_stalled),
-                ),
-                gauge(
-                    "xenoovs_fleet_config_waits_until_seconds",
-                    "When the waiting config takes effect, in seconds since 1970; absent if none waits.",
-                    "`xenoovs fleet apply --at`",
-                    _waits_until_s,
-                ),
-                gauge(
-                    "xenoovs_fleet_problems",
-                    "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
-                    "the controller",
-                    lambda snapshot: len(snapshot.problems),
-                ),
-                gauge("xenoovs_fleet_dpus", "DPUs by state.", _REPORTS, _dpus, ("state",)),
-                gauge("xenoovs_fleet_targets", "Targets of health checks by state.", _REPORTS, _targets, ("state",)),
-            )
+        computed(
+            "",
+            None,
+            gauge(
+                "xenoovs_fleet_active",
+                "the controller",
+                "1 while the controller of this host decides: its server leads.",
+                lambda snapshot: snapshot.is_active,
+            ),
+            gauge(
+                "xenoovs_fleet_generation",
+                _STORE,
+                "Newest generation of the fleet.",
+                _of_view(lambda snapshot: snapshot.view.generation),
+            ),
+            gauge(
+                "xenoovs_fleet_services", _STORE, "Services.", _of_view(lambda snapshot: len(snapshot.view.services))
+            ),
+            gauge(
+                "xenoovs_fleet_overrides",
+                "`xenoovs fleet drain`, `weight`",
+                "Weights and drains set at run time.",
+                _of_view(lambda snapshot: len(snapshot.view.overrides)),
+            ),
+            gauge(
+                "xenoovs_fleet_config_refused",
+                _STORE,
+                "1 while the newest config is one that the controller refused; the previous one stays in use.",
+                _of_view(lambda snapshot: snapshot.is_refused),
+            ),
+            gauge(
+                "xenoovs_fleet_wave",
+                _STORE,
+                "Wave of the roll-out; 0: there is none.",
+                _of_view(lambda snapshot: snapshot.view.wave),
+            ),
+            gauge(
+                "xenoovs_fleet_stalled",
+                _STORE,
+                "1 while no controller writes what is due: the newest change, a step of a roll-out, or a config "
+                "that waited.",
+                _of_view(lambda snapshot: snapshot.is_stalled),
+            ),
+            gauge(
+                "xenoovs_fleet_config_waits_until_seconds",
+                "`xenoovs fleet apply --at`",
+                "When the waiting config takes effect, in seconds since 1970; absent if none waits.",
+                _waits_until_s,
+            ),
+            gauge(
+                "xenoovs_fleet_problems",
+                "the controller",
+                "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
+                lambda snapshot: len(snapshot.problems),
+            ),
+            gauge("xenoovs_fleet_dpus", _REPORTS, "DPUs by state.", _dpus, ("state",)),
+            gauge("xenoovs_fleet_targets", _REPORTS, "Targets of health checks by state.", _targets, ("state",)),
         ),
     ),
 )

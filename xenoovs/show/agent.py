@@ -16,7 +16,7 @@ from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.codec import parse
-from xenoovs.show.column import Column, Kind, Metric, Row, Table, column, columns_of, counter, gauge, record
+from xenoovs.show.column import Column, Kind, Metric, Row, Table, column, columns_of, computed, counter, gauge, record
 from xenoovs.show.paths import PathView, RemoteView
 
 
@@ -198,15 +198,15 @@ class BackendView:
         "Health.",
         gauge(
             "xenoovs_backend_state",
-            "1 for the state of the backend; the other states are absent.",
             "health checks, `xenoovs drain`",
+            "1 for the state of the backend; the other states are absent.",
             lambda v: {v.state.value: 1},
             ("state",),
         ),
         gauge(
             "xenoovs_backend_up",
-            "0 while its health check says that it is down, else 1.",
             "health checks",
+            "0 while its health check says that it is down, else 1.",
             lambda v: v.state is not BackendState.DOWN,
         ),
         read=lambda b: b.state,
@@ -217,26 +217,24 @@ class BackendView:
         "Whether it has no clients because of its health, its port or maintenance. A backend that is down and not "
         "ejected is held in service by `max_down`.",
         gauge(
-            "xenoovs_backend_ejected",
-            "1 while it has no clients because of its health.",
-            "health checks, `max_down`",
+            "xenoovs_backend_ejected", "health checks, `max_down`", "1 while it has no clients because of its health."
         ),
         read=lambda b: b.is_ejected,
     )
     weight: float = column(
-        "In the config, relative to the other backends.",
-        gauge("xenoovs_backend_weight", "Weight in the config.", "the config file"),
+        "Weight in the config, relative to the other backends.",
+        gauge("xenoovs_backend_weight", "the config file"),
         read=lambda b: float(b.configured.weight),
     )
     weight_in_use: float = column(
-        "After overrides and slow starts.",
-        gauge("xenoovs_backend_weight_in_use", "Weight after overrides and slow starts.", "config, overrides, ramps"),
+        "Weight after overrides and slow starts.",
+        gauge("xenoovs_backend_weight_in_use", "config, overrides, ramps"),
         read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
     )
     weight_cell = Column(header="WEIGHT", of=_weight, is_number=True, live=7)
     target_share: float = column(
-        "Share of the clients by `weight_in_use`.",
-        gauge("xenoovs_backend_target_share_ratio", "Share of the clients by weight in use (0-1).", "the weights"),
+        "Share of the clients by weight in use (0-1).",
+        gauge("xenoovs_backend_target_share_ratio", "the weights"),
         read=lambda b: b.target,
         header="TARGET",
         cell=percent,
@@ -245,16 +243,16 @@ class BackendView:
         keep=5,
     )
     share: float = column(
-        "Share of the clients on the bridge.",
-        gauge("xenoovs_backend_share_ratio", "Share of the clients on the bridge (0-1).", "the flows"),
+        "Share of the clients on the bridge (0-1).",
+        gauge("xenoovs_backend_share_ratio", "the flows"),
         read=lambda b: b.installed.shares.get(b.used.name, 0.0),
         header="SHARE",
         cell=percent,
         is_number=True,
     )
     flows: int = column(
-        "Number of its blocks.",
-        gauge("xenoovs_backend_flows", "Blocks of the backend.", "the flows"),
+        "Blocks of the backend.",
+        gauge("xenoovs_backend_flows", "the flows"),
         read=lambda b: b.installed.flows.get(b.used.name, 0),
         header="BLOCKS",
         is_number=True,
@@ -264,8 +262,8 @@ class BackendView:
         "Number of its blocks by the verdict on their megaflows; empty before the first offload sample.",
         gauge(
             "xenoovs_backend_blocks",
-            "Its blocks by the verdict on their megaflows; verdicts without blocks are absent.",
             "the last offload sample",
+            "Its blocks by the verdict on their megaflows; verdicts without blocks are absent.",
             lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
             ("verdict",),
         ),
@@ -275,15 +273,15 @@ class BackendView:
         "Packets and bytes by megaflows.",
         counter(
             "xenoovs_backend_packets_total",
-            "Packets sent to it; `path` is hardware or software, or unknown where the switch is on another host.",
             _OFFLOAD,
+            "Packets sent to it; `path` is hardware or software, or unknown where the switch is on another host.",
             _by_path("packets"),
             ("path",),
         ),
         counter(
             "xenoovs_backend_bytes_total",
-            "Bytes sent to it; traffic control in software omits 14 bytes of each frame.",
             _OFFLOAD,
+            "Bytes sent to it; traffic control in software omits 14 bytes of each frame.",
             _by_path("bytes"),
             ("path",),
         ),
@@ -315,22 +313,22 @@ class BackendView:
         header="TRAFFIC | TARGET", of=_bar, in_tables=False, live=_BAR + 2, live_from=112, style=lambda _: "note"
     )
     ramp: float | None = column(
-        "Progress of a slow start; null without one.",
-        gauge("xenoovs_backend_ramp_ratio", "Progress of its slow start (0-1); absent without one.", "ramps"),
+        "Progress of its slow start (0-1); none without one.",
+        gauge("xenoovs_backend_ramp_ratio", "ramps"),
         read=lambda b: None if b.ramp is None else float(b.ramp),
         default=None,
     )
     since_s: float | None = column("When `state` last changed.", read=lambda b: b.since_s, default=None)
     reason: str = column("Result of the last probe.", read=lambda b: b.reason, default="")
     probe_latency_s: float | None = column(
-        "Duration of the last probe.",
-        gauge("xenoovs_backend_probe_latency_seconds", "Duration of its last probe.", "health checks"),
+        "Duration of its last probe.",
+        gauge("xenoovs_backend_probe_latency_seconds", "health checks"),
         read=lambda b: None if b.health is None else b.health.last.latency_s,
         default=None,
     )
     transitions: int = column(
         "How often it came up or went down.",
-        counter("xenoovs_backend_transitions_total", "How often it came up or went down.", "health checks"),
+        counter("xenoovs_backend_transitions_total", "health checks"),
         read=lambda b: 0 if b.health is None else b.health.transitions,
         default=0,
     )
@@ -343,19 +341,15 @@ class BackendView:
         "Whether it has clients only while no other backend of the service serves.",
         gauge(
             "xenoovs_backend_backup",
-            "1 if it is a backup, which gets clients only while no other backend of the service serves.",
             "the config file",
+            "1 if it is a backup, which gets clients only while no other backend of the service serves.",
         ),
         read=lambda b: b.used.is_backup,
         default=False,
     )
     changes: int = column(
         "How often its state, its weight or the link of its port has changed since the agent started.",
-        counter(
-            "xenoovs_backend_changes_total",
-            "How often its state, its weight or the link of its port has changed.",
-            _CHANGES,
-        ),
+        counter("xenoovs_backend_changes_total", _CHANGES),
         read=lambda b: 0 if b.changed is None else b.changed.number,
         default=0,
         header="CHANGES",
@@ -368,12 +362,8 @@ class BackendView:
         default="",
     )
     last_change_s: float | None = column(
-        "When that was.",
-        gauge(
-            "xenoovs_backend_last_change_timestamp_seconds",
-            "When it last changed so, in seconds since 1970; absent before the first change.",
-            _CHANGES,
-        ),
+        "When it last changed so, in seconds since 1970; none before the first change.",
+        gauge("xenoovs_backend_last_change_timestamp_seconds", _CHANGES),
         read=lambda b: None if b.changed is None else b.changed.time_s,
         default=None,
     )
@@ -383,14 +373,14 @@ class BackendView:
         "What the agent of its server advertises; null: it is not asked, or has not been yet.",
         gauge(
             "xenoovs_backend_agent_up",
-            "1 while the agent of its server replies, else 0; absent without `agent_check`.",
             "`agent_check`",
+            "1 while the agent of its server replies, else 0; absent without `agent_check`.",
             lambda v: None if v.agent is None else not v.agent.problem,
         ),
         gauge(
             "xenoovs_backend_agent_weight_ratio",
-            "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
             "`agent_check`",
+            "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
             lambda v: None if v.agent is None else v.agent.weight,
         ),
         read=lambda b: b.agent,
@@ -442,8 +432,8 @@ class BlockView:
         "Where its megaflows run; null before the first offload sample.",
         gauge(
             "xenoovs_block_verdict",
-            "1 for each block: the clients whose address under `mask` is `value`.",
             "the last offload sample",
+            "1 for each block: the clients whose address under `mask` is `value`.",
             lambda v: {} if v.verdict is None else {(f"{v.value:#x}", f"{v.mask:#x}", v.verdict.value): 1},
             ("value", "mask", "verdict"),
         ),
@@ -469,58 +459,46 @@ class ServiceView:
     )
     backends: tuple[BackendView, ...] = column("In the order of the config.")
     megaflows_predicted: int | None = column(
-        "Number of megaflows once every block has had traffic.",
-        gauge(
-            "xenoovs_service_megaflows_predicted",
-            "Megaflows once every block has had traffic, from one client-side MAC.",
-            "the flows",
-        ),
+        "Megaflows once every block has had traffic, from one client-side MAC.",
+        gauge("xenoovs_service_megaflows_predicted", "the flows"),
         read=lambda s: s.installed.megaflows,
         default=None,
     )
     megaflows_seen: int | None = column(
-        "Number of megaflows in the last offload sample.",
-        gauge("xenoovs_service_megaflows", "Megaflows of the service.", "the last offload sample"),
+        "Megaflows of the service in the last offload sample.",
+        gauge("xenoovs_service_megaflows", "the last offload sample"),
         read=lambda s: s.moment.counts.megaflows.get(s.configured.name),
         default=None,
     )
-    offload = Column(
-        metrics=(
-            gauge(
-                "xenoovs_service_offload_ratio",
-                "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
-                "the last two offload samples",
-                lambda v: v.hw_share,
-            ),
-        )
+    offload = computed(
+        "",
+        None,
+        gauge(
+            "xenoovs_service_offload_ratio",
+            "the last two offload samples",
+            "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
+            lambda v: v.hw_share,
+        ),
     )
     clients_moved: float = column(
-        "Share of clients that changed their backend, summed over all changes; may be more than 1.",
-        counter(
-            "xenoovs_service_clients_moved_total",
-            "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
-            "reconciliation",
-        ),
+        "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
+        counter("xenoovs_service_clients_moved_total", "reconciliation"),
         read=lambda s: s.moment.moved.get(s.configured.name, 0.0),
         default=0.0,
     )
-    unanswered_share = Column(
-        metrics=(
-            gauge(
-                "xenoovs_service_unanswered_ratio",
-                "Share of clients (0-1) that have no backend, or one that is down.",
-                "the flows, health checks",
-                lambda v: v.unanswered,
-            ),
-        )
+    unanswered_share = computed(
+        "",
+        None,
+        gauge(
+            "xenoovs_service_unanswered_ratio",
+            "the flows, health checks",
+            "Share of clients (0-1) that have no backend, or one that is down.",
+            lambda v: v.unanswered,
+        ),
     )
     draining: int = column(
-        "Number of blocks whose open connections stay with their old backends for now.",
-        gauge(
-            "xenoovs_service_draining_blocks",
-            "Blocks whose open connections stay with their old backends for now.",
-            "the flows",
-        ),
+        "Blocks whose open connections stay with their old backends for now.",
+        gauge("xenoovs_service_draining_blocks", "the flows"),
         read=lambda s: s.installed.draining,
         default=0,
     )
@@ -576,8 +554,8 @@ class PortView:
         "Whether it has a link; null: unknown.",
         gauge(
             "xenoovs_port_up",
-            "1 while a port of the config works and has a link.",
             "the database of Open vSwitch",
+            "1 while a port of the config works and has a link.",
             lambda v: v.ofport is not None and v.link_up is not False,
         ),
     )
@@ -593,16 +571,14 @@ class AnnouncementView:
         "Whether the host has a route for it, from which the BGP speaker takes it.",
         gauge(
             "xenoovs_vip_announced",
-            "1 while the host has a route for a VIP of `announce`, from which the BGP speaker takes it.",
             "the routing table",
+            "1 while the host has a route for a VIP of `announce`, from which the BGP speaker takes it.",
         ),
     )
     reason: str = column("Why it has none; empty: it has one.", default="")
     peers: int | None = column(
-        "Number of BGP neighbors that it is advertised to; null: unknown.",
-        gauge(
-            "xenoovs_vip_bgp_neighbors", "BGP neighbors that the VIP is advertised to; absent while unknown.", "vtysh"
-        ),
+        "BGP neighbors that the VIP is advertised to; none while unknown.",
+        gauge("xenoovs_vip_bgp_neighbors", "vtysh"),
         default=None,
     )
     problem: str = column("What keeps it from being set, or from being advertised; empty: nothing.", default="")
@@ -662,37 +638,37 @@ _ROUNDS = "reconciliation"
 class Snapshot:
     """The agent and its bridge at one moment. Counters count from the start of the agent."""
 
-    info = Column(
-        metrics=(
-            gauge(
-                "xenoovs_build_info",
-                "Version of the agent; always 1.",
-                "the package",
-                lambda _: {__version__: 1},
-                ("version",),
-            ),
-            gauge(
-                "xenoovs_config_info",
-                "Config in use, with the start of its SHA-256; always 1.",
-                "the config file",
-                lambda s: {(s.config_digest, s.config_path, s.bridge): 1},
-                ("digest", "path", "bridge"),
-            ),
-        )
+    info = computed(
+        "",
+        None,
+        gauge(
+            "xenoovs_build_info",
+            "the package",
+            "Version of the agent; always 1.",
+            lambda _: {__version__: 1},
+            ("version",),
+        ),
+        gauge(
+            "xenoovs_config_info",
+            "the config file",
+            "Config in use, with the start of its SHA-256; always 1.",
+            lambda s: {(s.config_digest, s.config_path, s.bridge): 1},
+            ("digest", "path", "bridge"),
+        ),
     )
     bridge: str = column("Its name.", read=lambda a: a.config.balancer.uplinks.label)
     config_path: str = column("The config file.", read=lambda a: str(a.config.path))
     config_digest: str = column("Start of the SHA-256 of the config in use.", read=lambda a: a.config.digest)
     started_s: float = column(
-        "When the agent started.",
-        gauge("xenoovs_start_time_seconds", "When the agent started, in seconds since 1970.", "the agent"),
+        "When the agent started, in seconds since 1970.",
+        gauge("xenoovs_start_time_seconds", "the agent"),
         read=lambda a: a.started_s,
     )
     now_s: float = column("When this snapshot was taken.")
     services: tuple[ServiceView, ...] = column("In the order of the config.")
     is_paused: bool = column(
         "Whether reconciliation is paused.",
-        gauge("xenoovs_paused", "1 while reconciliation is paused.", "`xenoovs pause`"),
+        gauge("xenoovs_paused", "`xenoovs pause`", "1 while reconciliation is paused."),
         read=lambda a: a.state.runtime.is_paused,
         default=False,
     )
@@ -700,8 +676,8 @@ class Snapshot:
         "Why the newest config is not in use; empty while it is.",
         gauge(
             "xenoovs_config_bad",
-            "1 while the config file has a newer text that is rejected; the previous config stays in use.",
             "the config file",
+            "1 while the config file has a newer text that is rejected; the previous config stays in use.",
             lambda s: bool(s.config_problem),
         ),
         read=lambda a: str(a.config.problem or ""),
@@ -709,73 +685,57 @@ class Snapshot:
     )
     last_error: str = column(
         "Why the last reconciliation failed; empty while it did not.",
-        gauge("xenoovs_round_failed", "1 while reconciliation fails.", _ROUNDS, lambda s: bool(s.last_error)),
+        gauge("xenoovs_round_failed", _ROUNDS, "1 while reconciliation fails.", lambda s: bool(s.last_error)),
         gauge(
             "xenoovs_error_info",
-            "Why reconciliation fails, or a part of the config is not installed; absent without errors.",
             _ROUNDS,
+            "Why reconciliation fails, or a part of the config is not installed; absent without errors.",
             lambda s: {reason: 1 for reason in (s.last_error, *s.problems) if reason},
             ("reason",),
         ),
         read=lambda a: a.report.last_error,
         default="",
     )
-    flows: int = column(
-        "Number of flows on the bridge.",
-        gauge("xenoovs_flows", "Flows of xenoovs on the bridge.", _ROUNDS),
-        default=0,
-    )
+    flows: int = column("Flows of xenoovs on the bridge.", gauge("xenoovs_flows", _ROUNDS), default=0)
     rounds: int = column(
-        "Number of reconciliations that changed flows.",
-        counter("xenoovs_rounds_total", "Reconciliations that changed flows.", _ROUNDS),
+        "Reconciliations that changed flows.",
+        counter("xenoovs_rounds_total", _ROUNDS),
         read=lambda a: a.report.rounds,
         default=0,
     )
     flow_mods: int = column(
-        "Number of flows added, changed and deleted.",
-        counter("xenoovs_flow_mods_total", "Flows added, changed and deleted.", _ROUNDS),
+        "Flows added, changed and deleted.",
+        counter("xenoovs_flow_mods_total", _ROUNDS),
         read=lambda a: a.report.flow_mods,
         default=0,
     )
     reverted: int = column(
-        "Number of external changes of flows that were reverted.",
-        counter("xenoovs_foreign_changes_total", "External changes of flows of xenoovs that were reverted.", _ROUNDS),
+        "External changes of flows of xenoovs that were reverted.",
+        counter("xenoovs_foreign_changes_total", _ROUNDS),
         read=lambda a: a.report.foreign,
         default=0,
     )
     reloads: int = column(
-        "Number of configs that came into use.",
-        counter("xenoovs_config_reloads_total", "Configs that came into use since the start.", "the config file"),
+        "Configs that came into use since the start.",
+        counter("xenoovs_config_reloads_total", "the config file"),
         read=lambda a: a.reloader.reloads,
         default=0,
     )
     last_round_s: float | None = column(
-        "When the bridge was last found as configured, or changed to be so.",
-        gauge(
-            "xenoovs_last_round_timestamp_seconds",
-            "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
-            _ROUNDS,
-        ),
+        "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
+        gauge("xenoovs_last_round_timestamp_seconds", _ROUNDS),
         read=lambda a: a.report.last_round_s,
         default=None,
     )
     confirm_by_s: float | None = column(
-        "When the last change is rolled back unless it is confirmed; null: no change waits.",
-        gauge(
-            "xenoovs_confirm_deadline_timestamp_seconds",
-            "When the last change is rolled back unless it is confirmed; absent while no change waits.",
-            "`xenoovs agent --confirm`",
-        ),
+        "When the last change is rolled back unless it is confirmed; none while no change waits.",
+        gauge("xenoovs_confirm_deadline_timestamp_seconds", "`xenoovs agent --confirm`"),
         read=lambda a: a.reloader.confirm_by_s,
         default=None,
     )
     sampled_s: float | None = column(
-        "When megaflows, or flow counters in place of them, were last read.",
-        gauge(
-            "xenoovs_offload_sample_timestamp_seconds",
-            "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
-            "offload samples",
-        ),
+        "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
+        gauge("xenoovs_offload_sample_timestamp_seconds", "offload samples"),
         read=lambda a: None if a.offload is None else a.offload.sampled_s,
         default=None,
     )
@@ -783,8 +743,8 @@ class Snapshot:
         "Weights and drains set at run time.",
         gauge(
             "xenoovs_overrides",
-            "Weights and drains set at run time.",
             "`xenoovs drain`, `weight`",
+            "Weights and drains set at run time.",
             lambda s: len(s.overrides),
         ),
         default=(),
@@ -804,9 +764,7 @@ class Snapshot:
         default="",
     )
     candidate: str = column(
-        "Digest of a newer config that is not in use; empty: there is none.",
-        read=lambda a: a.config.newer,
-        default="",
+        "Digest of a newer config that is not in use; empty: there is none.", read=lambda a: a.config.newer, default=""
     )
     rolls_back_to: str = column(
         "Digest of the config that is restored at `confirm_by_s`.", read=lambda a: a.reloader.goes_back_to, default=""
@@ -815,8 +773,8 @@ class Snapshot:
         "Parts of the config that are not on the bridge, while all else is.",
         gauge(
             "xenoovs_problems",
-            "Parts of the config that cannot be installed now, while all others are.",
             _ROUNDS,
+            "Parts of the config that cannot be installed now, while all others are.",
             lambda s: len(s.problems),
         ),
         read=lambda a: tuple(problem.text for problem in a.report.problems),
@@ -824,11 +782,7 @@ class Snapshot:
     )
     probes_late_s: float = column(
         "How late health checks are sent; 0 while they are on time.",
-        gauge(
-            "xenoovs_probe_delay_seconds",
-            "How late health checks are sent; 0 while they are on time.",
-            "the agent",
-        ),
+        gauge("xenoovs_probe_delay_seconds", "the agent"),
         read=lambda a: a.scheduler.late_s,
         default=0.0,
     )
@@ -845,9 +799,7 @@ class Snapshot:
     are_moves_paused: bool = column(
         "Whether blocks of remotes stay on their paths.",
         gauge(
-            "xenoovs_path_moves_paused",
-            "1 while moves of blocks between paths are paused.",
-            "`xenoovs paths pause`",
+            "xenoovs_path_moves_paused", "`xenoovs paths pause`", "1 while moves of blocks between paths are paused."
         ),
         read=lambda a: a.state.runtime.are_moves_paused,
         default=False,

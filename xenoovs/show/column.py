@@ -61,11 +61,13 @@ class Metric:
         return next((unit for unit in ("seconds", "bytes") if f"_{unit}" in self.name), "")
 
 
-def gauge(name: str, text: str, origin: str, of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+def gauge(name: str, origin: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+    """Return a gauge; without `text` its help is the doc of its column."""
     return Metric(name, Kind.GAUGE, text, origin, of, labels)
 
 
-def counter(name: str, text: str, origin: str, of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+def counter(name: str, origin: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+    """Return a counter, as `gauge` does."""
     return Metric(name, Kind.COUNTER, text, origin, of, labels)
 
 
@@ -139,6 +141,11 @@ def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MI
     )  # fmt: skip
 
 
+def computed(doc: str, of: Callable[[Row[Any]], Any] | None, *metrics: Metric, **more: Any) -> Column:
+    """Return a column that is no field of a record. `more`: as for `Column`."""
+    return Column(doc, of, metrics=metrics, **more)
+
+
 _COLUMNS: dict[type, tuple[Column, ...]] = {}
 _FIELDS: dict[type, tuple[Column, ...]] = {}
 
@@ -190,7 +197,12 @@ class Table:
     def metrics(self) -> tuple[Metric, ...]:
         """Return the metrics of all columns, each with its labels and with what reads it."""
         return tuple(
-            replace(metric, labels=(*self.labels, *metric.own_labels), of=metric.of or each.value)
+            replace(
+                metric,
+                help=metric.help or each.doc,
+                labels=(*self.labels, *metric.own_labels),
+                of=metric.of or each.value,
+            )
             for each in self.columns
             for metric in each.metrics
         )

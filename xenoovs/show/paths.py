@@ -46,8 +46,8 @@ class PathView:
         "By the last rounds.",
         gauge(
             "xenoovs_path_state",
-            "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
             _PROBES,
+            "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
             lambda v: {v.state.value: 1},
             ("state",),
         ),
@@ -60,8 +60,8 @@ class PathView:
         "How much later than the fastest path it answers, the median of the last rounds; null: unknown.",
         gauge(
             "xenoovs_path_excess_seconds",
-            "How much later than the fastest path it answers, in the last nine rounds: median (0.5) and largest (1).",
             _PROBES,
+            "How much later than the fastest path it answers, in the last nine rounds: median (0.5) and largest (1).",
             lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
             ("quantile",),
         ),
@@ -73,35 +73,21 @@ class PathView:
         "The same, of the slowest of the last rounds.", header="WORST", cell=_time, is_number=True, keep=2
     )
     answer_s: float | None = column(
-        "Its last answer time, there and back.",
-        gauge(
-            "xenoovs_path_answer_seconds",
-            "Its last answer time, there and back; only the differences between paths say something of a path.",
-            _PROBES,
-        ),
+        "Its last answer time, there and back; only the differences between paths say something of a path.",
+        gauge("xenoovs_path_answer_seconds", _PROBES),
     )
     lost: float = column(
-        "Fraction of its probes that were lost since the agent started, 0..1.",
-        gauge(
-            "xenoovs_path_lost_ratio",
-            "Fraction of its probes (0-1) without an answer in time since the agent started.",
-            _PROBES,
-        ),
+        "Fraction of its probes (0-1) without an answer in time since the agent started.",
+        gauge("xenoovs_path_lost_ratio", _PROBES),
         header="LOST",
         cell=percent,
         is_number=True,
     )
-    blocks: int = column(
-        "Number of its blocks.", gauge("xenoovs_path_blocks", "Blocks of the host's packets on it.", "the flows")
-    )
+    blocks: int = column("Blocks of the host's packets on it.", gauge("xenoovs_path_blocks", "the flows"))
     restore_s: float = column("How long it has to be good until blocks come back.")
     bytes: int | None = column(
-        "Sent by it, hardware and software, since the first offload sample; null: not counted.",
-        counter(
-            "xenoovs_path_bytes_total",
-            "Bytes of the host sent on it; absent before the first offload sample.",
-            "offload samples, else flow counters",
-        ),
+        "Bytes of the host sent on it; none before the first offload sample.",
+        counter("xenoovs_path_bytes_total", "offload samples, else flow counters"),
         default=None,
     )
     bps: float | None = column(
@@ -155,40 +141,27 @@ class RemoteView:
         "Whether no path answers, so that its blocks stay.",
         gauge(
             "xenoovs_remote_unknown",
-            "1 while no path to the remote answers: its blocks stay.",
             _PROBES,
+            "1 while no path to the remote answers: its blocks stay.",
             lambda v: v.is_unknown or bool(v.problem),
         ),
     )
     rounds: int = column(
-        "Rounds of probes since the agent started.",
-        counter("xenoovs_probe_rounds_total", "Rounds of probes to the remote, one probe on each path.", _PROBES),
+        "Rounds of probes to the remote, one probe on each path.", counter("xenoovs_probe_rounds_total", _PROBES)
     )
     interval_s: float = column(
-        "Time between two rounds.",
-        gauge(
-            "xenoovs_probe_interval_seconds",
-            "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
-            _PROBES,
-        ),
+        "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
+        gauge("xenoovs_probe_interval_seconds", _PROBES),
     )
     margin_s: float = column("By how much a path may be slower than the best one.")
     forged: int = column(
         "Answers that do not carry what was sent, or come from another address.",
-        counter(
-            "xenoovs_remote_forged_answers_total",
-            "Answers that do not carry what was sent, or come from another address.",
-            _PROBES,
-        ),
+        counter("xenoovs_remote_forged_answers_total", _PROBES),
         default=0,
     )
     returned: int = column(
-        "Packets of the host that came back: it writes the TOS of probes, so the reflector took them for such.",
-        counter(
-            "xenoovs_remote_returned_packets_total",
-            "Packets of the host that came back, because they have the TOS of probes.",
-            _PROBES,
-        ),
+        "Packets of the host that came back, because they have the TOS of probes.",
+        counter("xenoovs_remote_returned_packets_total", _PROBES),
         default=0,
     )
     tos: int | None = column("Type of service of the last answer; null: there was none.", default=None)
@@ -197,8 +170,8 @@ class RemoteView:
         "Blocks that moved since the agent started, by reason: failed, congested, restored, operator.",
         counter(
             "xenoovs_path_moves_total",
-            "Blocks that moved between the paths to a remote, by reason: failed, congested, restored, operator.",
             "decisions about paths",
+            "Blocks that moved between the paths to a remote, by reason: failed, congested, restored, operator.",
             lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
             ("reason",),
         ),
