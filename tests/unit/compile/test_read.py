@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -49,23 +48,6 @@ def test_halves() -> None:
     assert decision(EVEN, ODD) == ServiceDecision(BlockKey(positions=(0,)), halves, halves)
 
 
-def test_the_longest_match_wins() -> None:
-    nested = decision(block("", 1, priority=1000), block("0.0.0.1/0.0.0.3", 2, priority=1002))
-    assert nested.active.shares() == {B1: Fraction(3, 4), B2: Fraction(1, 4)}
-
-
-def test_overlaps_that_leave_gaps_are_recognised() -> None:
-    """A half and a quarter inside it sum to less than everything."""
-    nested = block("0.0.0.1/0.0.0.1", 1, priority=1001), block("0.0.0.1/0.0.0.3", 2, priority=1002)
-    assert decision(*nested).active.shares() == {B1: Fraction(1, 4), B2: Fraction(1, 4)}
-
-
-def test_of_overlapping_blocks_the_higher_priority_wins_whatever_its_length() -> None:
-    assert decision(block("", 1, priority=1002), block("0.0.0.1/0.0.0.1", 2, priority=999)).active == Blocks.of(
-        [(ALL, B1)]
-    )
-
-
 def test_a_rule_that_drops_hides_what_lies_under_it() -> None:
     nested = decision(block("", 1, priority=999), block("0.0.0.1/0.0.0.1", 0, priority=1000))
     assert nested.active == Blocks.of([(EVEN_HALF, B1)])
@@ -90,10 +72,6 @@ def test_blocks_are_found_by_the_cookie() -> None:
 def test_flows_that_find_packets_are_no_decision() -> None:
     classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
     assert read(observed([classify]), small.balancer()) == (Decision(), Transition())
-
-
-def test_a_deleted_flow_leaves_clients_without_an_owner() -> None:
-    assert decision(EVEN).active == decision(EVEN).home == Blocks.of([(EVEN_HALF, B1)])
 
 
 def test_the_home_flow_of_a_block_takes_precedence_over_its_active_owner() -> None:
@@ -184,12 +162,6 @@ def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[BlockMove]:
 
 def test_a_move_is_as_old_as_its_home_flow() -> None:
     assert moves_of(of_drain()[1].flows) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
-
-
-def test_moving_blocks_belong_to_their_new_owner() -> None:
-    balancer, program = of_drain()
-    ((_, found),) = read(observed(program.flows), balancer)[0].services
-    assert found.active == found.home == Blocks.of([(ALL, "b0")])
 
 
 def test_without_its_home_flow_a_block_has_no_owner() -> None:

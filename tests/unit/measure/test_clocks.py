@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from tests.patience import eventually
-from tests.unit.measure.test_schedule import BED, RUN_OF_FOUR, Counting
+from tests.unit.measure.test_runs import BED, RUN_OF_FOUR, Counting
 from xenoovs.measure import arrival_program, path_program, schedule
 from xenoovs.measure.samples import new_run
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import MeasureError
-from xenoovs.measure.counters import InterfaceCounts, counted_frames, parse_counts
+from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, parse_counts
+from xenoovs.measure.switch_counts import SwitchCounts, SwitchedFrames, parse_switch_counts, switched_frames
+from xenoovs.measure.switch_load import parse_reading
 
 STATISTICS = "rx_packets 10\ntx_packets 20\nrx_dropped 0\ntx_dropped 0\n"
 
@@ -70,3 +72,91 @@ def test_counters_at_the_wire_are_preferred() -> None:
 def test_an_interface_without_counters_is_named() -> None:
     with pytest.raises(MeasureError, match="the interface of b shows no rx_packets"):
         parse_counts(f"== a\n{STATISTICS}== b\n")
+
+
+TEXT = """\
+OFPST_AGGREGATE reply (OF1.4) (xid=0x2): packet_count=32778 byte_count=1966680 flow_count=1
+ufid:0c7a1bd5-0000-0000-0000-000000000001, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
+ipv4(src=0.0.0.0/0.0.0.1), packets:20000, bytes:920000, used:0.1s, offloaded:yes, dp:tc, actions:p1
+ufid:0c7a1bd5-0000-0000-0000-000000000002, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
+ipv4(src=0.0.0.1/0.0.0.1), packets:12778, bytes:587788, used:0.1s, dp:ovs, actions:p1
+"""
+
+
+def test_packets_of_flows_of_megaflows_and_of_the_nic_are_read() -> None:
+    found = parse_switch_counts(TEXT)
+    assert (found.matched, sum(found.megaflows.values()), sum(found.offloaded.values())) == (32778, 32778, 20000)
+
+
+@pytest.mark.parametrize("text", ["", "OFPST_AGGREGATE reply (OF1.4) (xid=0x2): flow_count=1\n", "Killed\n"])
+def test_an_answer_without_counters_is_an_error(text: str) -> None:
+    with pytest.raises(MeasureError, match="dump-aggregate printed no counters"):
+        parse_switch_counts(text)
+
+
+def test_a_recreated_megaflow_counts_from_zero() -> None:
+    before = SwitchCounts(100, {"a": 90, "b": 10}, {"a": 90})
+    after = SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20})
+    assert switched_frames(before, after) == SwitchedFrames(60, 65, 20)
+    assert switched_frames(after, before).matched == 0
+
+
+@pytest.mark.parametrize(
+    ("matched", "received", "reason"),
+    [
+        (1000, 900, ""),
+        (1000, 1000, ""),
+        (
+            500,
+            900,
+            "the backends received 900 frames, and the flows of the service matched 500: others come another way",
+        ),
+        (
+            1500,
+            900,
+            "the flows of the service matched 1500 packets, and the generator sent 1000: others send too",
+        ),
+    ],
+)
+def test_counters_that_disagree_make_a_sample_suspect(matched: int, received: int, reason: str) -> None:
+    frames = CountedFrames(1000, {"a": received}, 1000, ())
+    assert [*SwitchedFrames(matched, matched, 0).doubts(frames)] == ([reason] if reason else [])
+
+
+TEXT_SWITCH_LOAD = """\
+100
+cpu  1000 0 2000 90000 10 0 345 0 0 0
+4711 (ovs-vswitchd) S 1 4711 4711 0 -1 4194560 900 0 0 0 1234 766 0 0 20 0 9 0 8800 1000000 5000 18446744073709551615
+VmRSS:\t   20480 kB
+netdev@ovs-netdev:
+  lookups: hit:998 missed:2 lost:0
+  flows: 2
+system@ovs-system:
+  lookups: hit:10 missed:40 lost:3
+limit 7
+sw_flow              1000   1200    768   42    8 : tunables    0    0    0
+nf_conntrack           10     64    256   16    1 : tunables    0    0    0
+"""
+
+
+def test_all_datapaths_are_added_up() -> None:
+    reading = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
+    assert (reading.missed, reading.lost, reading.limit_hits) == (42, 3, 7)
+    assert (reading.vswitchd_cpu_s, reading.softirq_cpu_s) == (20.0, 3.45)
+    assert (reading.rss_bytes, reading.kernel_bytes) == (20480 * 1024, 1000 * 768 + 10 * 256)
+
+
+def test_what_a_kernel_does_not_show_is_none() -> None:
+    shown = "".join(
+        f"{line}\n" for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))
+    )
+    reading = parse_reading(shown, at_s=5.0)
+    assert (reading.limit_hits, reading.kernel_bytes) == (0, 0)
+
+
+def test_the_cost_of_a_packet_is_cpu_time_of_switch_and_kernel() -> None:
+    before = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
+    after = parse_reading(TEXT_SWITCH_LOAD.replace("1234 766", "1244 776").replace("missed:40", "missed:90"), at_s=7.0)
+    values = after.since(before, packets=1000)
+    assert values["cpu_us"] == pytest.approx(200.0)
+    assert values["upcalls_pps"] == 25.0

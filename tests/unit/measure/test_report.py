@@ -5,18 +5,34 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.command_line import CommandLine
-from tests.unit.measure.made import designs_run, latency_run, loss_run, rate_run, suspecting, write
-from xenoovs.errors import MeasureError
-from xenoovs.measure.report import MeasureReport, make_report, read_sources, write_report
-from xenoovs.measure.samples import BedKind
+from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, suspecting, write
+from tests.unit.measure.test_completion import completion_run
+from xenoovs.errors import FileUnusable, MeasureError, XenoovsError
+from xenoovs.measure.charts import chart_of
+from xenoovs.measure.pictures import svg_of
+from xenoovs.measure.report import MeasureReport, ReportSource, charts_of, make_report, read_sources, write_report
+from xenoovs.measure.samples import (
+    RUN_FILE,
+    SAMPLES_FILE,
+    BedKind,
+    RecordedRun,
+    Sample,
+    parse_run,
+    parse_samples,
+    render_run,
+)
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -42,8 +58,14 @@ def everything(all_runs: Path) -> MeasureReport:
     return report(all_runs)
 
 
-def test_recorded_runs_become_a_page_with_their_pictures() -> None:
-    made = report(RECORDED)
+@pytest.fixture(scope="module")
+def of_recorded() -> MeasureReport:
+    """The report on the recorded runs, made once."""
+    return report(RECORDED)
+
+
+def test_recorded_runs_become_a_page_with_their_pictures_and_exact_counts(of_recorded: MeasureReport) -> None:
+    made = of_recorded
     names = ("rate", "latency", "loss", "echo")
     assert [chart.name for chart in made.charts] == [*names]
     assert set(made.files) == {"report.html"} | {
@@ -57,10 +79,7 @@ def test_recorded_runs_become_a_page_with_their_pictures() -> None:
     assert [row["bytes"] for row in rows] == [f"{16.0 * 4**n}" for n in range(11)]
     # Quick runs have fewer repeats than a verdict needs.
     assert {verdict.outcome.value for _, verdict in made.verdicts} == {"undecided"}
-
-
-def test_counts_of_recorded_runs_are_exact() -> None:
-    for chart in report(RECORDED).charts:
+    for chart in made.charts:
         for recorded in chart.runs:
             for sample in recorded.samples:
                 received = sample.values.get("received_by_backend")
@@ -87,10 +106,7 @@ def test_the_page_needs_nothing_else(everything: MeasureReport) -> None:
     assert not re.search(r'(src|url)\s*[=(]\s*["\']?(?!#|data:)[a-z]+:', text)
     assert re.findall(r"#0102[0-9a-f]{2}", text) == []
     assert text.count("<svg ") == 4
-
-
-def test_names_of_parts_are_unique_in_the_page(everything: MeasureReport) -> None:
-    names = re.findall(r' id="([^"]+)"', everything.files["report.html"].decode())
+    names = re.findall(r' id="([^"]+)"', text)
     shared = {name for name in names if names.count(name) > 1}
     # The forms of characters are the same in all pictures.
     assert {name for name in shared if not name.startswith("DejaVuSans")} == set()
@@ -103,18 +119,16 @@ def test_verdicts_are_on_the_page(everything: MeasureReport) -> None:
     assert [verdict.outcome.value for _, verdict in everything.verdicts] == ["refuted", "refuted", "refuted"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "sentence"),
-    [
-        (
-            BedKind.LAB,
-            "Figures of a lab: Open vSwitch in software, with all machines on one. They are not figures of a NIC.",
-        ),
-        (BedKind.EMULATED, "Figures of a virtual machine with an emulated NIC. They are not figures of hardware."),
-    ],
-)
-def test_figures_of_a_lab_are_never_those_of_hardware(kind: BedKind, sentence: str, tmp_path: Path) -> None:
-    assert sentence in page(write(tmp_path / "it", rate_run(kind=kind)))
+def test_figures_of_a_lab_are_never_those_of_hardware_and_text_of_a_run_cannot_be_markup(tmp_path: Path) -> None:
+    lab = rate_run()
+    text = page(write(tmp_path / "lab", replace(lab, run=replace(lab.run, datapath="<b>&bold"))))
+    assert (
+        "Figures of a lab: Open vSwitch in software, with all machines on one. They are not figures of a NIC." in text
+    )
+    assert "<b>" not in text
+    assert "&lt;b&gt;&amp;bold" in text
+    emulated = page(write(tmp_path / "emulated", rate_run(kind=BedKind.EMULATED)))
+    assert "virtual machine with an emulated NIC. They are not figures of hardware." in emulated
     assert "not figures of" not in page(write(tmp_path / "real", rate_run(kind=BedKind.MACHINES)))
 
 
@@ -150,23 +164,6 @@ def test_a_complete_run_counts_before_a_newer_fragment(tmp_path: Path) -> None:
     assert "Incomplete runs" not in text
 
 
-@pytest.mark.parametrize("value", ["x", "1e308", "null", '"\\u001b[31m"', "[]", "{}", "1" + "0" * 400])
-@pytest.mark.parametrize("key", ["clients", "forwarding_pps"])
-def test_runs_with_values_of_another_kind_are_a_sentence(
-    key: str, value: str, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    directory = write(tmp_path / "r", designs_run())
-    (samples,) = directory.glob("*/samples.jsonl")
-    first, *others = samples.read_text().splitlines(keepends=True)
-    text = value if value != "x" else '"x"'
-    samples.write_text("".join((re.sub(rf'"{key}": [0-9.]+', lambda _found: f'"{key}": {text}', first), *others)))
-    result = xenoovs("measure", "report", directory)
-    assert result.status in (0, 1)
-    assert result.status == 0 or result.err.startswith("error: "), result.err
-    assert "Traceback" not in result.err
-    assert "\x1b[31m" not in result.out + result.err
-
-
 def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:
     directory = write(tmp_path / "r", replace(rate_run(), samples=()))
     with pytest.raises(MeasureError, match="the runs have no samples yet"):
@@ -175,17 +172,10 @@ def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:
         report(*[directory] * 5)
 
 
-def test_a_directory_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_a_sentence(of_recorded: MeasureReport, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MeasureError, match=r"the report cannot be written to .*/file/sub: Not a directory"):
-        write_report(report(RECORDED), tmp_path / "file" / "sub")
-
-
-def test_text_of_a_run_cannot_be_markup(tmp_path: Path) -> None:
-    one = rate_run()
-    text = page(write(tmp_path / "r", replace(one, run=replace(one.run, datapath="<b>&bold"))))
-    assert "<b>" not in text
-    assert "&lt;b&gt;&amp;bold" in text
+        write_report(of_recorded, tmp_path / "file" / "sub")
 
 
 def test_the_command_writes_the_report_and_prints_the_verdicts(tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -196,12 +186,7 @@ def test_the_command_writes_the_report_and_prints_the_verdicts(tmp_path: Path, x
     assert f"report: {directory}/report.html, with loss.png" in result.out
     assert (directory / "loss.csv").read_text().startswith("run,frame bytes,offered share,")
     assert not list(directory.glob(".*"))
-
-
-def test_the_command_writes_json(tmp_path: Path, xenoovs: CommandLine) -> None:
-    directory = write(tmp_path / "r", loss_run())
-    result = xenoovs("measure", "report", str(directory), "--out", str(tmp_path / "o"), "-o", "json")
-    document = json.loads(result.out)
+    document = json.loads(xenoovs("measure", "report", directory, "--out", tmp_path / "o", "-o", "json").out)
     assert document["report"] == str(tmp_path / "o" / "report.html")
     assert [verdict["verdict"] for verdict in document["verdicts"]] == ["refuted"]
 
@@ -210,3 +195,121 @@ def test_the_command_refuses_what_is_no_run(tmp_path: Path, xenoovs: CommandLine
     result = xenoovs("measure", "report", str(tmp_path))
     assert result.status == 1
     assert "holds no run of `xenoovs measure`" in result.err
+
+
+RUNS = (
+    rate_run(repeats=1),
+    loss_run(),
+    latency_run(),
+    designs_run(),
+    paths_run({"a": 3e5, "b": 2e5}, repeats=1),
+    completion_run(),
+)
+RUN_TEXT = render_run(RUNS[0].run)
+
+
+def text_of(samples: tuple[Sample, ...]) -> str:
+    names = Sample.__dataclass_fields__
+    return "".join(json.dumps({name: getattr(one, name) for name in names}) + "\n" for one in samples)
+
+
+def test_a_run_file_that_ends_anywhere_is_a_sentence() -> None:
+    for end in range(len(RUN_TEXT) - 1):
+        with pytest.raises(FileUnusable, match=r"run\.json"):
+            parse_run(RUN_TEXT[:end], file="run.json")
+
+
+def test_samples_that_end_anywhere_in_the_last_line_are_those_before_it() -> None:
+    samples = RUNS[0].samples[:2]
+    text = text_of(samples)
+    for end in range(text.index("\n") + 1, len(text)):
+        assert parse_samples(text[:end], file="samples.jsonl", experiment="rate") == samples[:1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ('"xenoovs_run": 1', '"xenoovs_run": 99, "later": []', "it is from another version of xenoovs"),
+        ('"repeats": 1', '"repeats": 99999999999999999999', "`repeats` must be above 0, and make at most 1,000,000"),
+        ('"repeats": 1', '"repeats": 0', "`repeats` must be above 0"),
+        ('"ovs": "3.1.0"', '"ovs": {}', "`versions.ovs` must be a text"),
+        ('"options": {}', '"options": {"a": []}', "`options.a` must be a plain value"),
+        ('"frame_bytes": 64', '"frame_bytes": 1e400', "`points` must be a list of mappings of plain values"),
+        ('"seed": 0', f'"seed": {"1" * 5000}', "a number has thousands of digits"),
+        ('"seed": 0', '"seed": -Infinity', "-Infinity is not a number"),
+        ('"kind": "lab"', '"kind": "moon"', "`kind`"),
+        ('"seed": 0', '"seed": "7"', "`seed` must be an integer, found '7'"),
+        ('"seed": 0,', "", "`seed` must be an integer, found nothing"),
+        ('"seed": 0', '"seed": 0, "sead": 7', "`sead` must be absent"),
+        ("made by hand", "\\ud800", "a text has half of a surrogate pair"),
+        ('"measure"', "7", "`command` must be a list of texts"),
+    ],
+)
+def test_values_that_no_run_has_are_named(before: str, after: str, reason: str) -> None:
+    assert before in RUN_TEXT
+    with pytest.raises(FileUnusable, match=re.escape(reason)):
+        parse_run(RUN_TEXT.replace(before, after, 1), file="run.json")
+
+
+_VALUE = re.compile(r'(?<=[:,\[] )("[^"]*"|-?[0-9][0-9.e+-]*|true|false|\[\]|\{\})(?=[,\]}\n])')
+_WRONG = (
+    *("NaN", "-Infinity", "1e400", "1e308", "1e100", "-1e100", "1e-320", "0", "-1", "12.5", "null", "true", "9" * 20),
+    "1" + "0" * 400,
+    *('""', '"x"', '"\\u0000"', '"\\u001b[31m"', "[]", "{}", "[[1]]", '["x"]', '{"a": 1}'),
+)
+
+
+@given(st.sampled_from(RUNS), st.booleans(), st.floats(0, 1, exclude_max=True), st.sampled_from(_WRONG))
+def test_any_other_value_gives_a_picture_or_a_sentence(
+    recorded: RecordedRun, in_run: bool, place: float, wrong: str
+) -> None:
+    texts = [render_run(recorded.run), text_of(recorded.samples)]
+    text = texts[0 if in_run else 1]
+    spots = [*_VALUE.finditer(text)]
+    spot = spots[int(place * len(spots))]
+    texts[0 if in_run else 1] = f"{text[: spot.start()]}{wrong}{text[spot.end() :]}"
+    with suppress(XenoovsError):
+        run = parse_run(texts[0], file="run.json")
+        samples = parse_samples(texts[1], file="samples.jsonl", experiment=run.experiment)
+        read = RecordedRun(recorded.directory, run, samples)
+        charts = charts_of([ReportSource("", {run.experiment: read}, ())])
+        assert [chart.name for chart in charts] == [run.experiment]
+
+
+@pytest.mark.parametrize("experiment", ["latency", "moon"])
+def test_a_run_of_another_experiment_or_of_none_is_a_sentence(
+    experiment: str, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    directory = write(tmp_path / "r", designs_run())
+    for file in directory.glob("*/*"):
+        file.write_text(file.read_text().replace('"experiment": "designs"', f'"experiment": "{experiment}"'))
+    result = xenoovs("measure", "report", directory)
+    assert (result.status, result.err.count("\n")) == (1, 1), result.err
+    assert "of another version of xenoovs; report the other runs without" in result.err
+
+
+def test_files_that_are_none_are_a_sentence(tmp_path: Path) -> None:
+    (run,) = write(tmp_path / "r", rate_run()).iterdir()
+    (run / SAMPLES_FILE).unlink()
+    os.mkfifo(run / SAMPLES_FILE)
+    with pytest.raises(FileUnusable, match=r"samples\.jsonl: it is not a file"):
+        read_sources([run])
+    (run / SAMPLES_FILE).unlink()
+    (run / SAMPLES_FILE).symlink_to(SAMPLES_FILE)
+    with pytest.raises(FileUnusable, match=r"Too many levels of symbolic links"):
+        read_sources([run])
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(MeasureError, match=r"loop cannot be read: Too many levels of symbolic links"):
+        read_sources([tmp_path / "loop"])
+    (run / RUN_FILE).unlink()
+    (run / RUN_FILE).mkdir()
+    with pytest.raises(FileUnusable, match=r"run\.json: it is not a file"):
+        read_sources([tmp_path / "r"])
+
+
+def test_names_of_directories_are_text_and_no_formula(tmp_path: Path) -> None:
+    names = (b"a$b$_$\\frac{", b"\xff\xfe")
+    (one,), (two,) = (read_sources([write(Path(os.fsdecode(bytes(tmp_path) + b"/" + n)), rate_run())]) for n in names)
+    chart = chart_of([one.runs["rate"], two.runs["rate"]], [one.label, two.label])
+    assert chart is not None
+    assert svg_of(chart).encode()

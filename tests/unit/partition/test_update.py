@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from xenoovs.errors import ToleranceUnreachable
-from xenoovs.partition.block import Assignment, Piece, Table, moved
-from xenoovs.partition.change import Goal, Start, cheapest_change, start, update
+from xenoovs.partition.block import Assignment, Block, Piece, Table, moved
+from xenoovs.partition.change import Goal, Start, cheapest_change, failover, start, update
 from xenoovs.partition.solve import Window, layout, partition, solve, windows
 
 TEN_PERCENT = Fraction(1, 10)
@@ -71,23 +71,6 @@ def test_two_backends_change_at_the_least_cost_of_all(seed: int) -> None:
     assert moved(old, new) + price * len(new.blocks) == exact_cost(old, lo, hi, price)
 
 
-def test_a_removed_backend_gives_all_it_has_and_the_others_keep_theirs() -> None:
-    old = partition([4, 2, 1, 1], tolerance=TEN_PERCENT, width=8).assignment
-    goal = Goal((4, 2, 1), TEN_PERCENT)
-    new = update(old, goal, owners=[0, None, 1, 2])
-    allowed = windows((4, 2, 1), new.width, TEN_PERCENT)
-    assert new.backends == 3
-    assert all(lo <= space <= hi for space, (lo, hi) in zip(new.spaces(), allowed, strict=True))
-    assert start(old, goal, owners=[0, None, 1, 2]).least_moved >= old.spaces()[1]
-
-
-def test_a_new_backend_takes_only_its_share() -> None:
-    old = partition([1] * 4, tolerance=TEN_PERCENT, width=8).assignment
-    goal = Goal((1,) * 5, TEN_PERCENT)
-    least = replace(goal, block_price=Fraction(0))
-    assert moved(old, update(old, least)) == start(old, goal).least_moved == windows([1] * 5, 8, TEN_PERCENT)[4].lo
-
-
 def test_swapped_names_move_nothing() -> None:
     old = partition([3, 1], tolerance=TEN_PERCENT).assignment
     new = update(old, Goal((1, 3), TEN_PERCENT), owners=[1, 0])
@@ -139,3 +122,50 @@ def test_a_drain_moves_no_client_of_the_other_backends(tolerance: Fraction) -> N
     assert 2 * moved(old, update(old, Goal((3, 5, 0), tolerance))) == 1 << max(
         old.width, update(old, Goal((3, 5, 0), tolerance)).width
     )
+
+
+FIVE_PERCENT = Fraction(5, 100)
+QUARTERS = Goal((1,) * 4, FIVE_PERCENT)
+HOME = partition(QUARTERS.weights, tolerance=FIVE_PERCENT).assignment
+
+
+def test_a_failed_backend_is_replaced_by_all_others_and_the_width_grows_for_it() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={2})
+    assert (HOME.width, active.width) == (2, 6)
+    assert sorted(active.spaces()) == [0, 21, 21, 22]
+    assert moved(HOME, active) == 16
+
+
+def test_bits_fixed_by_the_user_are_not_exceeded() -> None:
+    active = failover(HOME, HOME, goal=Goal(QUARTERS.weights, FIVE_PERCENT, max_width=2), down={0})
+    assert active.width == 2
+    assert sorted(active.spaces()) == [0, 1, 1, 2]
+    assert active.owner(0) != 0
+    assert [active.owner(address) for address in (1, 2, 3)] == [HOME.owner(address) for address in (1, 2, 3)]
+
+
+def test_exact_shares_that_the_survivors_cannot_have_are_approached() -> None:
+    goal = Goal((2, 1, 1), Fraction(0))
+    plan = partition(goal.weights, tolerance=Fraction(0)).assignment
+    active = failover(plan, plan, goal=goal, down={1})
+    spaces = active.spaces()
+    assert spaces[1] == 0
+    assert abs(Fraction(spaces[0], sum(spaces)) - Fraction(2, 3)) < Fraction(1, 10**4)
+    assert active.owner(0) == plan.owner(0)
+
+
+def test_renumbered_backends_keep_their_failover_addresses() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={2})
+    swapped = Assignment(HOME.width, tuple((block, 3 - owner) for block, owner in HOME.blocks), 4)
+    again = failover(swapped, active, goal=QUARTERS, down={1}, owners=[3, 2, 1, 0])
+    assert again.blocks == tuple((block, 3 - owner) for block, owner in active.blocks)
+
+
+def test_no_backend_left_is_refused() -> None:
+    with pytest.raises(ValueError, match="no weight"):
+        failover(HOME, HOME, goal=QUARTERS, down=range(4))
+
+
+def test_one_survivor_gets_everything() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={0, 1, 2})
+    assert active.blocks == ((Block(0, 0), 3),)

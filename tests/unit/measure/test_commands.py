@@ -10,10 +10,12 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.unit.measure.made import paths_run, rate_run, write
-from xenoovs.config.load import load_config
+from xenoovs.config.load import load_config, parse_config
+from xenoovs.config.templates import read_template
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ
 from xenoovs.datapath.host import Device, HostFacts
+from xenoovs.measure.next_hops import way_of
 
 PATHS = """\
 version: 1
@@ -227,3 +229,50 @@ def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_pat
         f"error: {out} is not written: in {run} {lacking}; the command that measured it goes on with --resume\n"
     )
     assert not out.exists()
+
+
+BALANCER = parse_config(read_template("next-hops"), file="next-hops")
+
+
+def test_each_way_has_its_name() -> None:
+    assert {service.name: way_of(service, BALANCER) for service in BALANCER.services} == {
+        "direct": "direct",
+        "nat": "nat",
+        "vxlan": "vxlan",
+        "geneve": "geneve",
+        "gre": "gre",
+    }
+
+
+def test_encrypted_tunnels_and_several_ways_are_named() -> None:
+    text = read_template("next-hops")
+    secret = text.replace("local: 192.168.77.1, key: 5001}", "local: 192.168.77.1, key: 5001, ipsec: {psk_file: /psk}}")
+    mixed = secret.replace("{name: d2, mac: 02:00:00:00:0a:02, ", "{name: d2, mac: 02:00:00:00:0a:02, egress: gre0, ")
+    mixed = mixed.replace("egress: gre0, weight: 50}", "egress: gre0, remote: 192.168.77.30, weight: 50}", 1)
+    balancer = parse_config(mixed, file="mixed")
+    assert [way_of(service, balancer) for service in balancer.services] == [
+        "direct and gre+ipsec",
+        "nat",
+        "vxlan+ipsec",
+        "geneve+ipsec",
+        "gre+ipsec",
+    ]
+
+
+def test_bug_it_has_no_option_for_one_service(xenoovs: CommandLine) -> None:
+    """The option had no effect: all services are compared."""
+    result = xenoovs("measure", "next-hops", "--service", "web")
+    assert (result.status, "No such option" in result.err) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("64,big", "'64,big' is not a list of sizes such as 64,65536."),
+        ("0", "0 is no size of a message: write 1 to 16777216."),
+        ("16777217", "16777217 is no size of a message: write 1 to 16777216."),
+    ],
+)
+def test_sizes_that_are_none(sizes: str, message: str, xenoovs: CommandLine) -> None:
+    result = xenoovs("measure", "echo", "--lab", "none", "--sizes", sizes)
+    assert (result.status, message in " ".join(result.err.split())) == (64, True), result.err

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.errors import FileUnusable, MeasureError
+from xenoovs.measure.bed import Bed
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
+    Plain,
+    Point,
     Run,
     Sample,
     Value,
     find_runs,
     new_run,
-    parse_run,
     parse_samples,
     read_recorded,
-    render_run,
     resumed_run,
 )
+from xenoovs.measure.schedule import Measurement, RunProgress, carry_out, order_of
 
 RUN = Run(
     experiment="rate",
@@ -88,24 +93,22 @@ def test_half_a_line_of_a_crash_is_dropped_and_the_rest_stays(tmp_path: Path) ->
     assert read_recorded(directory).samples == (sample(64, 0), sample(64, 1))
 
 
-def test_a_disk_that_is_full_at_the_start_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+def _full(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(MeasureError, match=r"cannot be stored in .*: No space left on device; name another"):
-        new_run(tmp_path, RUN).__enter__()
+
+def test_a_full_disk_loses_no_sample_that_was_stored_and_leaves_no_empty_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _full)
+        with pytest.raises(MeasureError, match=r"cannot be stored in .*: No space left on device; name another"):
+            new_run(tmp_path, RUN).__enter__()
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_full_disk_loses_no_sample_that_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with new_run(tmp_path, RUN) as writer:
         writer.append(sample(64, 0))
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
+            patched.setattr(os, "fsync", _full)
             with pytest.raises(MeasureError, match=r"No space left on device; 1 sample is stored: .*--resume"):
                 writer.append(sample(64, 1))
         assert read_recorded(writer.directory).samples == (sample(64, 0),)
@@ -158,25 +161,104 @@ def test_wrong_samples_name_their_line(line: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "reason"),
-    [
-        ('"xenoovs_run": 1', '"xenoovs_run": 2', "another version"),
-        ('"kind": "lab"', '"kind": "moon"', "`kind`"),
-        ('"seed": 7', '"seed": "7"', "`seed` must be an integer, found '7'"),
-        ('"seed": 7,', "", "`seed` must be an integer, found nothing"),
-        ('"seed": 7', '"seed": 7, "sead": 7', "`sead` must be absent"),
-    ],
-)
-def test_a_wrong_run_file_is_reported_with_its_mistake(before: str, after: str, reason: str) -> None:
-    text = render_run(RUN)
-    assert before in text
-    with pytest.raises(FileUnusable) as caught:
-        parse_run(text.replace(before, after), file="run.json")
-    assert reason in str(caught.value)
-
-
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 def test_any_text_gives_samples_or_an_error(text: str) -> None:
     with suppress(FileUnusable):
         parse_samples(f"{text}\n", file="samples.jsonl", experiment="rate")
+
+
+BED = cast(Bed, None)
+POINTS: Sequence[Point] = tuple({"frame_bytes": size} for size in (64, 128, 256, 512))
+
+
+class Counting:
+    """An experiment that is interrupted at one of its measurements."""
+
+    name = "rate"
+    repeats = 3
+    points: Sequence[Point] = POINTS
+    options: Mapping[str, Plain] = {}
+    point_s = 1.0
+
+    def __init__(self, *, interrupted_at: int | None = None) -> None:
+        self.interrupted_at, self.measured, self.prepared = interrupted_at, 0, 0
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        self.prepared += 1
+        return {"throughput_pps": 7}
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        assert basis == {"throughput_pps": 7}
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        if self.measured == self.interrupted_at:
+            raise KeyboardInterrupt
+        self.measured += 1
+        return Measurement({"sent": self.measured})
+
+
+RUN_OF_FOUR = replace(RUN, points=tuple(POINTS), repeats=3)
+
+
+def test_every_repeat_has_all_points_in_an_order_of_its_own() -> None:
+    order = order_of(RUN_OF_FOUR)
+    rounds = [order[start : start + 4] for start in (0, 4, 8)]
+    for number, one in enumerate(rounds):
+        assert sorted(int(point["frame_bytes"]) for point, _ in one) == [64, 128, 256, 512]
+        assert {repeat for _, repeat in one} == {number}
+    assert order == order_of(RUN_OF_FOUR)
+    assert len({str(order_of(replace(RUN_OF_FOUR, seed=seed))) for seed in range(5)}) == 5
+
+
+def test_a_session_without_time_still_measures_one_point(tmp_path: Path) -> None:
+    for stored in (1, 2):
+        with new_run(tmp_path, RUN_OF_FOUR) if stored == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
+            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            assert len(writer.samples) == stored
+    with resumed_run(next(tmp_path.iterdir())) as writer:
+        carry_out(Counting(), BED, writer, progress=lambda _: None)
+        assert len(writer.samples) == 12
+
+
+def test_open_vswitch_is_restarted_once_for_each_change_of_offload() -> None:
+    points = [{"bytes": size, "offload": offload} for offload in ("on", "off") for size in (16, 64, 256)]
+    order = order_of(replace(RUN_OF_FOUR, points=tuple(points)))
+    offloads = [point["offload"] for point, _ in order]
+    assert sum(one != other for one, other in itertools.pairwise(offloads)) == 3
+    assert len({str(order[start : start + 6]) for start in (0, 6, 12)}) == 3
+
+
+def test_a_short_run_has_the_same_points_with_each_setting_of_offload(tmp_path: Path) -> None:
+    points = tuple({"bytes": size, "offload": offload} for offload in ("on", "off") for size in (16, 64, 256))
+    run = replace(RUN_OF_FOUR, points=points, repeats=1)
+    for sessions, sizes in ((1, 1), (2, 2), (3, 3)):
+        with new_run(tmp_path, run) if sessions == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
+            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            measured = {
+                offload: [s.point["bytes"] for s in writer.samples if s.point["offload"] == offload]
+                for offload in ("on", "off")
+            }
+        assert measured["on"] == measured["off"]
+        assert len(measured["on"]) == sizes
+    assert read_recorded(next(tmp_path.iterdir())).is_complete
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 11])
+def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(tmp_path: Path, at: int) -> None:
+    shown: list[RunProgress] = []
+    with new_run(tmp_path, RUN_OF_FOUR) as writer:
+        directory = writer.directory
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(Counting(interrupted_at=at), BED, writer, progress=shown.append)
+    assert len(read_recorded(directory).samples) == at
+    later = Counting()
+    with resumed_run(directory) as writer:
+        carry_out(later, BED, writer, progress=shown.append)
+    recorded = read_recorded(directory)
+    assert recorded.is_complete
+    assert [sample.key for sample in recorded.samples] == [
+        (str(point).replace("'", '"'), repeat) for point, repeat in order_of(RUN_OF_FOUR)
+    ]
+    assert (later.measured, later.prepared) == (12 - at, 0)
+    assert shown[-1].done == 11
+    assert shown[-1].total == 12
