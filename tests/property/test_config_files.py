@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_config_roundtrip import balancers
+from xenoovs.config.claims import Occupancy
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import compose, load_config
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.address import Family, IPAddress, family_of
+from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
 from xenoovs.model.values import Number
 
 Tree = dict[str, Any]
@@ -72,3 +75,34 @@ def test_it_does_not_matter_whether_a_key_stands_in_the_defaults(balancer: Balan
                 for tree in trees:
                     del tree[key]
     assert loaded({"my.yaml": {**root, "defaults": defaults}}) == balancer
+
+
+VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1"))
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Claim:
+    vips = tuple(draw(st.lists(st.sampled_from(VIPS), max_size=2, unique=True)))
+    families = frozenset(map(family_of, vips)) or frozenset({draw(st.sampled_from(Family))})
+    protocol = draw(st.none() | st.sampled_from(Protocol))
+    ports: list[PortRange] = []
+    if protocol is not None and protocol.has_ports:
+        edges = sorted(draw(st.sets(st.integers(0, 12), max_size=6)))
+        ports = [PortRange(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False)]
+    return Claim(families, vips, protocol, tuple(draw(st.permutations(ports))))
+
+
+@given(st.lists(claims(), max_size=8))
+@settings(max_examples=500, deadline=None)
+def test_the_same_as_every_pair(wanted: list[Claim]) -> None:
+    occupancy = Occupancy()
+    held: list[int] = []
+    ordered = sorted(wanted, key=lambda claim: bool(claim.vips))
+    for index, claim in enumerate(ordered):
+        rivals = {other for other in held if ordered[other].overlaps(claim)}
+        clash = occupancy.add(claim, owner=index)
+        assert (clash is None) == (not rivals)
+        if clash is None:
+            held.append(index)
+        else:
+            assert clash.owner in rivals

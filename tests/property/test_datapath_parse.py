@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.megaflow_text import render_megaflow
-from xenoovs.datapath.megaflow import Key, Megaflow, Offloaded, match_of
+from xenoovs.datapath.megaflow import Key, KeyTextError, MaskedValue, Megaflow, Offloaded, match_of
+from xenoovs.datapath.outer import GeneveOption, OuterHeader, encapsulations, parse_outer
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.errors import ParseError
 
@@ -73,3 +74,95 @@ def test_a_damaged_line_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, in
     for at, removed, inserted in edits:
         text = text[:at] + inserted + text[at + removed :]
     _assert_total(text)
+
+
+_WIDTHS = {"tun_id": 64, "src": 32, "dst": 32, "tos": 8, "ttl": 8, "tp_src": 16, "tp_dst": 16}
+
+
+def _masked(width: int) -> st.SearchStrategy[MaskedValue]:
+    numbers = st.integers(0, (1 << width) - 1)
+    return st.builds(lambda value, mask: MaskedValue(value & mask, mask), numbers, numbers)
+
+
+_OPTION = st.integers(0, 31).flatmap(
+    lambda words: st.builds(
+        GeneveOption,
+        st.none() | _masked(16),
+        st.none() | _masked(8),
+        st.just(4 * words),
+        st.none() | _masked(32 * words) if words else st.none(),
+    )
+)
+_FLAGS = st.permutations(["df", "csum", "key", "oam"]).flatmap(
+    lambda names: st.tuples(*(st.tuples(st.just(name), st.booleans()) for name in names[:3]))
+)
+_HEADERS = st.builds(
+    OuterHeader,
+    st.fixed_dictionaries({}, optional={name: _masked(width) for name, width in _WIDTHS.items()}).map(
+        lambda found: tuple(found.items())
+    ),
+    st.just(()) | _FLAGS,
+    st.none() | st.lists(_OPTION, max_size=3).map(tuple),
+    st.just(()) | st.just((Key("vxlan", "gbp(id=7,flags=0x8)"),)),
+)
+
+
+def _text(value: MaskedValue) -> str:
+    return f"{value.value:#x}/{value.mask:#x}"
+
+
+def _option(option: GeneveOption) -> str:
+    named = [("class", option.option_class), ("type", option.type)]
+    parts = [f"{name}={_text(value)}" for name, value in named if value is not None]
+    return "{" + ",".join([*parts, f"len={option.length}", *([_text(option.data)] if option.data else [])]) + "}"
+
+
+def _render(outer: OuterHeader) -> str:
+    parts = [f"{name}={_text(value)}" for name, value in outer.fields]
+    parts += [] if outer.geneve is None else [f"geneve({''.join(map(_option, outer.geneve))})"]
+    parts += [f"{key.name}({key.inner})" for key in outer.other]
+    return ",".join([*parts, f"flags({''.join('-+'[is_set] + name for name, is_set in outer.flags)})"])
+
+
+@given(_HEADERS)
+@example(OuterHeader((), (), (GeneveOption(None, None, 124, MaskedValue(1 << 991, (1 << 992) - 1)),)))
+def test_a_rendered_outer_header_is_read_back_as_it_was(outer: OuterHeader) -> None:
+    assert parse_outer(_render(outer)) == outer
+
+
+@given(st.text(alphabet="(){}=,/0x1.:abdefgklnrstuvy+-|", max_size=60) | st.text(max_size=40))
+def test_any_text_is_an_outer_header_or_an_error_inside_of_it(text: str) -> None:
+    found: OuterHeader | KeyTextError
+    try:
+        found = parse_outer(text)
+    except KeyTextError as error:
+        found = error
+    assert isinstance(found, OuterHeader) or 0 <= found.offset <= len(text)
+
+
+_LINE_OUTER_HEADERS = (
+    "tunnel(tun_id=0x1,src=1.0.0.2,dst=1.0.0.1,geneve({class=0x102,type=0x80,len=4,0x1/0xff}),flags(-df+key)),"
+    "in_port(genev_sys_6081),eth_type(0x0800), packets:3, bytes:9, used:1.0s, dp:ovs, actions:"
+    "set(tunnel(tun_id=0x2,dst=1.0.0.3,tp_dst=4789,flags(df|key))),vxlan_sys_4789,"
+    "tnl_push(tnl_port(4),header(size=50,type=4,eth(dst=02:00:00:00:00:01),ipv4(src=1.0.0.1,dst=1.0.0.4,proto=17),"
+    "udp(src=0,dst=4789),vxlan(vni=0x7b)),out_port(1)),tnl_pop(3)"
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(_LINE_OUTER_HEADERS)), st.integers(0, 4), st.text(alphabet="(){},=/0xa.|+\n", max_size=3)
+        )
+    )
+)
+def test_a_damaged_line_with_tunnels_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, int, str]]) -> None:
+    text = _LINE_OUTER_HEADERS
+    for at, removed, inserted in edits:
+        text = text[:at] + inserted + text[at + removed :]
+    for found in scan_dump(text):
+        if isinstance(found, ParseError):
+            assert found.line is not None
+            assert 0 <= found.offset <= len(found.text)
+        else:
+            encapsulations(found.actions)

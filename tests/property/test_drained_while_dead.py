@@ -69,30 +69,17 @@ def begun(case: Case) -> tuple[Decision, Decision]:
 
 
 @given(cases())
-def test_the_drain_of_a_dead_backend_moves_no_client(case: Case) -> None:
-    _, dead = begun(case)
-    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
+def test_neither_the_drain_of_a_dead_backend_nor_its_reset_moves_a_client(case: Case) -> None:
+    well, dead = begun(case)
+    service = with_weight(case.service, case.drained, 0)
+    drained = decide(dead, desired(service, case.dead))
     assert moved_between(dead, drained) == 0
-    # It stays so when health checks find that the drained backend answers again.
-    answers = decide(drained, desired(with_weight(case.service, case.drained, 0), case.dead - {case.drained}))
+    assert decide(drained, desired(case.service, case.dead)) == dead
+    assert decide(dead, desired(case.service, frozenset())) == well
+    # It stays so when health checks find that the drained backend answers again, until the reset.
+    answers = decide(drained, desired(service, case.dead - {case.drained}))
     assert moved_between(drained, answers) == 0
-
-
-@given(cases())
-def test_the_reset_of_a_drained_backend_that_is_still_dead_moves_no_client(case: Case) -> None:
-    well, dead = begun(case)
-    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
-    reset = decide(drained, desired(case.service, case.dead))
-    assert moved_between(drained, reset) == 0
-    assert reset == dead
-    assert decide(reset, desired(case.service, frozenset())) == well
-
-
-@given(cases())
-def test_a_backend_that_recovers_while_it_is_drained_gets_its_blocks_back_by_the_reset(case: Case) -> None:
-    well, dead = begun(case)
-    drained = decide(dead, desired(with_weight(case.service, case.drained, 0), case.dead))
-    others = decide(drained, desired(with_weight(case.service, case.drained, 0), frozenset()))
+    others = decide(drained, desired(service, frozenset()))
     assert case.drained not in found_in(others).active.owners
     assert decide(others, desired(case.service, frozenset())) == well
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.partition.block import Assignment, moved
-from xenoovs.partition.change import Goal, realise, start, update
-from xenoovs.partition.solve import Window, block_count, layout, partition, solve, strict_windows, windows
+from xenoovs.partition.change import Goal, failover, realise, start, update
+from xenoovs.partition.solve import block_count, layout, partition, solve, strict_windows, windows
 
 tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
 
@@ -80,23 +80,6 @@ def test_by_default_no_more_than_the_spare_units_move_beyond_the_least(
 
 
 @given(assignments(), goals())
-def test_strict_windows_hold_the_spaces_of_the_least_movement_and_no_others(old: Assignment, goal: Goal) -> None:
-    begin = start(old, goal)
-    strict = strict_windows(begin.spaces, begin.allowed)
-    total = 1 << begin.table.width
-    cheapest = solve(strict, total)
-    assert sum(max(0, new - now) for new, now in zip(cheapest, begin.spaces, strict=True)) == begin.least_moved
-    # a space outside its strict window moves more, or breaks its window
-    for index, window in enumerate(strict):
-        for value in (window.lo - 1, window.hi + 1):
-            if begin.allowed[index].lo <= value <= begin.allowed[index].hi:
-                fixed = [*begin.allowed[:index], Window(value, value), *begin.allowed[index + 1 :]]
-                over = sum(max(0, now - hi) for now, (_, hi) in zip(begin.spaces, fixed, strict=True))
-                under = sum(max(0, lo - now) for now, (lo, _) in zip(begin.spaces, fixed, strict=True))
-                assert max(over, under) > begin.least_moved
-
-
-@given(assignments(), goals())
 def test_blocks_at_any_price_end_at_the_sum_of_one_bits(old: Assignment, goal: Goal) -> None:
     new = update(old, replace(goal, block_price=Fraction(1 << 16)))
     assert len(new.blocks) == block_count(new.spaces())
@@ -122,3 +105,75 @@ def test_the_same_weights_again_change_nothing(goal: Goal) -> None:
 def test_by_default_weights_that_are_met_change_nothing(old: Assignment, goal: Goal) -> None:
     first = update(old, replace(goal, block_price=Fraction(0)))
     assert update(first, replace(goal, block_price=None)) == first
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Goal, list[frozenset[int]]]:
+    weights = draw(st.lists(st.integers(1, 9), min_size=2, max_size=6))
+    tolerance = draw(st.sampled_from([Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)]))
+    states = st.frozensets(st.integers(0, len(weights) - 1), max_size=len(weights) - 1)
+    return Goal(tuple(weights), tolerance, max_width=9), draw(st.lists(states, min_size=1, max_size=6))
+
+
+def lives(plan: Assignment, goal: Goal, history: list[frozenset[int]]) -> list[Assignment]:
+    found = [plan]
+    for down in history:
+        found.append(failover(plan, found[-1], goal=goal, down=down))
+    return found
+
+
+def owners(assignment: Assignment, width: int) -> list[int]:
+    return [assignment.owner(address & ((1 << assignment.width) - 1)) for address in range(1 << width)]
+
+
+@given(histories(), st.data())
+def test_a_closed_backend_has_its_own_addresses_and_no_others_while_another_is_up(
+    case: tuple[Goal, list[frozenset[int]]], data: st.DataObject
+) -> None:
+    goal, history = case
+    live = plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
+    for down in history:
+        up = frozenset(range(len(goal.weights))) - down
+        closed = data.draw(st.frozensets(st.sampled_from(sorted(up))))
+        live = failover(plan, live, goal=goal, down=down, closed=closed)
+        pairs = list(zip(owners(plan, live.width), owners(live, live.width), strict=True))
+        assert all(planned in down or planned == used for planned, used in pairs)
+        assert all(used not in (down if up == closed else down | closed) for planned, used in pairs if planned in down)
+
+
+@given(histories())
+def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows(
+    case: tuple[Goal, list[frozenset[int]]],
+) -> None:
+    goal, history = case
+    plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
+    states = lives(plan, goal, history)
+    for down, before, after in zip(history, states, states[1:], strict=False):
+        width = after.width
+        planned, old, new = owners(plan, width), owners(before, width), owners(after, width)
+        kept = [
+            owner if owner not in down else (used if used not in down else None)
+            for owner, used in zip(planned, old, strict=True)
+        ]
+        weights = [0 if index in down else weight for index, weight in enumerate(goal.weights)]
+        ranges = [
+            (max(kept.count(index), lo), hi) for index, (lo, hi) in enumerate(windows(weights, width, goal.tolerance))
+        ]
+        grows = all(lo <= hi for lo, hi in ranges) and sum(lo for lo, _ in ranges) <= len(kept) <= sum(
+            hi for _, hi in ranges
+        )
+        if grows:
+            assert all(owner is None or owner == used for owner, used in zip(kept, new, strict=True))
+
+
+@given(histories())
+def test_the_shares_of_the_rest_are_within_the_tolerance_where_bits_allow(
+    case: tuple[Goal, list[frozenset[int]]],
+) -> None:
+    goal, history = case
+    roomy = Goal(goal.weights, Fraction(1, 4), max_width=12)
+    plan = partition(goal.weights, tolerance=roomy.tolerance, width=9).assignment
+    for down, live in zip(history, lives(plan, roomy, history)[1:], strict=True):
+        weights = [0 if index in down else weight for index, weight in enumerate(goal.weights)]
+        allowed = windows(weights, live.width, roomy.tolerance)
+        assert all(lo <= space <= hi for space, (lo, hi) in zip(live.spaces(), allowed, strict=True))

@@ -94,18 +94,6 @@ _LINES = st.builds(
 )
 
 
-def test_lines_of_other_source_ports_are_of_other_blocks_where_ports_choose_them() -> None:
-    service = SERVICES[0]
-    services = [replace(service, blocks=(replace(service.blocks[0], key=Masked(Field.TP_SRC, 1, 1)),))]
-    keys = "in_port(p0),eth_type(0x0800),ipv4(src=10.1.2.3,dst=10.3.10.45,proto=17,frag=no),udp(src={},dst=53)"
-    lines = [
-        f"{keys.format(port)}, packets:{port}, bytes:9, used:0.100s, dp:tc, actions:drop" for port in (4, 5, 6, 7, 8)
-    ]
-    found = check_dump(services, lines, context=CONTEXT)
-    assert [block.packets for block in found.blocks] == [5 + 7]
-    assert found == check_offload(services, scan_dump(lines), context=CONTEXT)
-
-
 def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = (
         "in_port(p0),eth(src=02:00:00:00:00:{0:02x},dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
@@ -128,15 +116,6 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
     assert [block.packets for block in each.blocks[:2]] == [9 * 32, 9 * 8]
     # Five of the first anomalies are shown one by one.
     assert len(numbers) < 20
-
-
-def test_a_bare_number_and_an_address_differ() -> None:
-    keys = "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={}/99,dst=10.3.10.46)"
-    lines = [
-        f"{keys.format(source)}, packets:1, bytes:9, used:0.100s, dp:tc, actions:drop" for source in ("5", "0.0.0.1")
-    ]
-    fast = check_dump(SERVICES, lines, context=CONTEXT)
-    assert len(fast.unparsed) == 1 == len(check_offload(SERVICES, scan_dump(lines), context=CONTEXT).unparsed)
 
 
 @given(KINDS, st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.listen import parse_address
 from xenoovs.errors import SwitchUnreachable
 
 _TARGET = "tcp:127.0.0.1:6653"
@@ -40,3 +41,18 @@ def test_with_a_launcher_the_command_names_no_guessed_port() -> None:
     text = reason(ConnectHint())
     assert "tcp:ADDRESS:PORT` with the address and port at which the launcher listens" in text
     assert "6653" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [("127.0.0.1:6653", True), ("[::1]:0", True), ("0.0.0.0:6653", False), ("[2001:db8::1]:65535", False)],
+)
+def test_valid_addresses(text: str, is_local: bool) -> None:
+    address = parse_address(text)
+    assert (str(address), address.is_local) == (text, is_local)
+
+
+@pytest.mark.parametrize("text", ["", "6653", "localhost:6653", "127.0.0.1", "::1:6653", "127.0.0.1:65536", "[1]:2"])
+def test_invalid_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        parse_address(text)

@@ -129,10 +129,6 @@ def test_undisturbed_ignores_backends_without_a_weight() -> None:
     assert undisturbed(before, drained).ejected == {"s": frozenset()}
 
 
-def test_services_without_a_past_get_the_fewest_blocks() -> None:
-    assert len(decided(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1)).home.rows) == 9
-
-
 def test_a_decision_keeps_its_version() -> None:
     """A store counts its changes; deciding is none."""
     assert decide(Decision(version=3), DesiredState(EQUAL)).version == 3

@@ -3,13 +3,63 @@
 from __future__ import annotations
 
 import select
+import socket
+import struct
+import subprocess
+import sys
 import time
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import ip_address, ip_network
 from math import inf
 from typing import Any
 
+import dns.message
+import dns.rcode
 import pytest
 
-from xenoovs.lab.client import AnswerCounts, Flight, SendWindow, TrafficExchange
+from xenoovs.errors import LabError
+from xenoovs.lab.client import (
+    AnswerCounts,
+    Flight,
+    Pace,
+    SendWindow,
+    TrafficExchange,
+    checksum,
+    echo_request,
+    parse_counts,
+    parse_echo_reply,
+    parse_round,
+    render_counts,
+    render_round,
+)
+from xenoovs.lab.responder import CheckAnswer, Job, dns_answer, http_answer, parse_job, render_job
+from xenoovs.lab.topology import Machine
+from xenoovs.lab.traffic import (
+    BackendAnswers,
+    ClientAnswers,
+    LabReport,
+    Load,
+    ServiceTraffic,
+    Trial,
+    plan_trials,
+    service_traffic,
+)
+from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Claim,
+    KeyField,
+    OtherTraffic,
+    PortRange,
+    Protocol,
+    Service,
+    Uplinks,
+)
+from xenoovs.model.next_hop import Direct
 
 
 def test_it_fills_and_an_answer_makes_room() -> None:
@@ -89,3 +139,259 @@ def test_a_late_answer_to_the_last_packet_counts_though_many_were_lost(monkeypat
     TrafficExchange(server, [Flight("udp", "10.3.10.45", 53, sources)], "udp", counts).run(lost=0)
     assert (counts.sent, counts.lost) == ([400], 399)
     assert counts.answers == {(0, sources[-1], "one"): 1}
+
+
+RUN = b"\x01\x02\x03\x04\x05\x06\x07\x08"
+
+
+def test_checksum_of_the_example_in_rfc_1071() -> None:
+    assert checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xFFFF - 0xDDF2
+
+
+def test_an_ipv4_request_sums_up_to_zero() -> None:
+    request = echo_request(socket.AF_INET, RUN, 70_000)
+    assert request[:2] == b"\x08\x00"
+    assert checksum(request) == 0
+
+
+def _packet4(kind: int, *, protocol: int = 1, options: bytes = b"") -> bytes:
+    message = bytes([kind]) + echo_request(socket.AF_INET, RUN, 70_000)[1:]
+    start = bytes([0x45 + len(options) // 4]) + bytes(8) + bytes([protocol]) + bytes(2)
+    return start + socket.inet_aton("10.3.10.45") + socket.inet_aton("198.18.0.7") + options + message
+
+
+@pytest.mark.parametrize("options", [b"", bytes(8)])
+def test_an_ipv4_reply_is_read_behind_any_header(options: bytes) -> None:
+    assert parse_echo_reply(socket.AF_INET, _packet4(0, options=options)) == (RUN, 70_000, "198.18.0.7")
+
+
+def test_an_ipv6_reply_is_read() -> None:
+    message = b"\x81" + echo_request(socket.AF_INET6, RUN, 5)[1:]
+    header = struct.pack("!IHBB", 6 << 28, len(message), 58, 64) + bytes(16)
+    packet = header + socket.inet_pton(socket.AF_INET6, "2001:db8:c::9") + message
+    assert parse_echo_reply(socket.AF_INET6, packet) == (RUN, 5, "2001:db8:c::9")
+
+
+@pytest.mark.parametrize("packet", [_packet4(8), _packet4(0, protocol=17), _packet4(0)[:-1], _packet4(3)])
+def test_other_packets_are_no_reply(packet: bytes) -> None:
+    assert parse_echo_reply(socket.AF_INET, packet) is None
+
+
+V4, BOTH = frozenset({Family.IPV4}), frozenset(Family)
+BACKENDS = (Backend("a", Direct(parse_mac("02:00:5e:10:00:02"), "p1"), Fraction(1)),)
+VIP, VIP6 = ip_address("10.3.10.45"), ip_address("2001:db8:10::80")
+
+
+def _balancer(*claims: Claim, bits: BlockKey | None = None) -> Balancer:
+    services = (Service(f"s{i}", claim, BACKENDS, key=bits or BlockKey()) for i, claim in enumerate(claims))
+    return Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), tuple(services))
+
+
+@pytest.mark.parametrize("packets", [1, 7, 20_000])
+def test_all_packets_are_sent_and_no_client_has_two_more_than_another(packets: int) -> None:
+    claims = [Claim(V4, (VIP,), Protocol.UDP, (PortRange(53, 55),)), Claim(BOTH, (VIP, VIP6), Protocol.TCP)]
+    trials, _ = plan_trials(_balancer(*claims), Load(clients=100, packets=max(packets, 2)))
+    flights = [flight for trial in trials for flight in trial.flights]
+    assert sum(len(flight.sources) for flight in flights) == max(packets, 2)
+    for flight in flights:
+        counts = Counter(flight.sources)
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_every_vip_and_port_is_tried_from_addresses_of_its_version() -> None:
+    claim = Claim(BOTH, (VIP, VIP6), Protocol.UDP, (PortRange(53, 54), PortRange(1000, 2000)))
+    (trial,), _ = plan_trials(_balancer(claim), Load(clients=10, packets=800))
+    assert {(flight.destination, flight.port) for flight in trial.flights} == {
+        (str(vip), port) for vip in (VIP, VIP6) for port in (53, 54, 1000, 2000)
+    }
+    for flight in trial.flights:
+        assert {ip_address(source).version for source in flight.sources} == {ip_address(flight.destination).version}
+    assert trial.clients == 20
+
+
+def test_sctp_is_left_out_with_the_reason() -> None:
+    claims = [Claim(V4, (VIP,), Protocol.SCTP), Claim(V4, (VIP,), Protocol.UDP)]
+    trials, skipped = plan_trials(_balancer(*claims), Load())
+    assert [trial.service.name for trial in trials] == ["s1"]
+    assert skipped == (("s0", "the lab cannot send SCTP"),)
+    with pytest.raises(LabError, match="no service can be tried: s0: the lab cannot send SCTP"):
+        plan_trials(_balancer(claims[0]), Load())
+
+
+def test_ports_rule_out_icmp() -> None:
+    with pytest.raises(LabError, match="s0: it does not serve icmp"):
+        plan_trials(_balancer(Claim(V4, (VIP,), None, (PortRange(53, 53),))), Load(protocol=Protocol.ICMP))
+
+
+def test_clients_differ_in_the_bits_that_split_them() -> None:
+    bits = BlockKey(positions=(24, 25))
+    (trial,), _ = plan_trials(_balancer(Claim(V4), bits=bits), Load(clients=200, packets=200))
+    sources = {int(ip_address(source)) >> 24 & 3 for flight in trial.flights for source in flight.sources}
+    assert sources == {0, 1, 2, 3}
+    (usual,), _ = plan_trials(_balancer(Claim(V4)), Load(clients=200, packets=200))
+    assert all(ip_address(source) in ip_network("198.18.0.0/15") for source in usual.flights[0].sources)
+
+
+@pytest.mark.parametrize("key", KeyField)
+def test_packets_to_a_service_by_source_port_come_from_many_ports(key: KeyField) -> None:
+    claim = Claim(V4, (VIP,), Protocol.UDP, (PortRange(53, 55),))
+    (trial,), _ = plan_trials(_balancer(claim, bits=BlockKey(key, (15, 14))), Load(clients=3, packets=9))
+    assert {flight.fresh_ports for flight in trial.flights} == {key is KeyField.SOURCE_PORT}
+    assert trial.clients == 3
+
+
+@pytest.mark.parametrize("load", [Load(clients=0), Load(packets=0), Load(clients=-1)])
+def test_no_traffic_is_refused(load: Load) -> None:
+    with pytest.raises(LabError, match="use 1 or more of each"):
+        plan_trials(_balancer(Claim(V4)), load)
+
+
+CHECKS = (CheckAnswer("http", 80, "/ready?x=1", 204, "fine"), CheckAnswer("http", 80))
+JOB = Job("b1", ("one", "two"), (("udp", 7), ("tcp", 80)), "/log", ("10.0.0.1", "fd00::1"), CHECKS, 2.0, "/pem")
+
+
+def test_a_job_can_be_written_down_and_read_back() -> None:
+    assert parse_job(render_job(JOB)) == JOB
+
+
+@pytest.mark.parametrize("name", ["example.org", ".", "a." * 60 + "org"])
+def test_a_dns_query_gets_an_address(name: str) -> None:
+    query = dns.message.make_query(name, "A")
+    answer = dns.message.from_wire(dns_answer(query.to_wire()))
+    assert query.is_response(answer)
+    assert answer.rcode() == dns.rcode.NOERROR
+    assert [str(record) for record in answer.answer[0]] == ["192.0.2.1"]
+
+
+@pytest.mark.parametrize("query", [b"", b"\0", b"\1\2\3\4\5\6\7\10\11\12\13\14\377", bytes(11)])
+def test_what_is_no_query_does_no_harm(query: bytes) -> None:
+    assert dns_answer(query)
+
+
+@pytest.mark.parametrize(
+    ("path", "head", "body"),
+    [
+        ("/ready?x=1", "HTTP/1.1 204 lab", "b1 one/two\nfine"),
+        ("/", "HTTP/1.1 200 lab", "b1 one/two\n"),
+        ("/other", "HTTP/1.1 404 lab", "no health check asks for this path\n"),
+    ],
+)
+def test_http_answers_are_those_of_the_path(path: str, head: str, body: str) -> None:
+    answer = http_answer(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), CHECKS, JOB.greeting).decode()
+    assert answer.startswith(f"{head}\r\n")
+    assert f"Content-Length: {len(body)}\r\n" in answer
+    assert answer.endswith(f"\r\n\r\n{body}")
+
+
+def test_a_request_that_is_no_http_gets_an_answer_too() -> None:
+    assert b"404" in http_answer(b"\r\n\r\n", CHECKS, JOB.greeting)
+
+
+MACS = ("02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04")
+CLIENT, OTHER = "198.18.0.1", "198.18.0.2"
+
+
+def _backend(name: str, mac: str, weight: int, *, egress: str = "p1") -> Backend:
+    return Backend(name, Direct(parse_mac(mac), egress), Fraction(weight))
+
+
+def _machine(label: str, name: str, mac: str, *, egress: str = "p1") -> Machine:
+    return Machine(label, f"xo-x-{label}", f"xo-{label}", mac, egress, (name,), (), (), (), MACS[0])
+
+
+SERVICE = Service("s", Claim(frozenset(Family)), (_backend("a", MACS[0], 3), _backend("b", MACS[1], 1)))
+TRIAL = Trial(SERVICE, Protocol.UDP, (Flight("udp", "192.0.2.1", 7, (CLIENT, OTHER, CLIENT)),))
+MACHINES = (_machine("b1", "a", MACS[0]), _machine("b2", "b", MACS[1]), _machine("b3", "c", MACS[2]))
+
+
+def test_labels_and_macs_become_the_names_of_the_service() -> None:
+    answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1})
+    traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=answers)
+    assert traffic.backends == (
+        BackendAnswers("a", Fraction(3, 4), 2, Fraction(2, 3)),
+        BackendAnswers("b", Fraction(1, 4), 1, Fraction(1, 3)),
+    )
+    assert traffic.answers == (ClientAnswers(CLIENT, "a", 2), ClientAnswers(OTHER, "b", 1))
+    assert (traffic.clients, traffic.answered, traffic.lost) == (2, 3, 1)
+
+
+def test_nothing_answered_is_no_share_of_zero() -> None:
+    traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=Counter())
+    assert [backend.share for backend in traffic.backends] == [None, None]
+    assert traffic.lost == 4
+
+
+def test_answers_of_other_machines_are_counted_apart() -> None:
+    answers = Counter({(CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
+    traffic = service_traffic(TRIAL, MACHINES, sent=3, answers=answers)
+    assert traffic.foreign_answers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
+
+
+def test_a_mac_on_two_ports_is_identified_by_its_label_alone() -> None:
+    twins = Service("s", SERVICE.claim, (_backend("near", MACS[0], 1), _backend("far", MACS[0], 1, egress="p2")))
+    machines = (_machine("b1", "near", MACS[0]), _machine("b2", "far", MACS[0], egress="p2"))
+    answers = Counter({(CLIENT, "b2"): 2, (CLIENT, MACS[0]): 1})
+    traffic = service_traffic(Trial(twins, Protocol.ICMP, TRIAL.flights), machines, sent=3, answers=answers)
+    assert [backend.answered for backend in traffic.backends] == [0, 2]
+    assert traffic.foreign_answers == (("(near or far)", 1),)
+
+
+def test_rounds_and_counts_survive_json() -> None:
+    for pace in (None, Pace(10, 2.5), Pace(0.5, None)):
+        assert parse_round(render_round(TRIAL.flights, lost=3, pace=pace)) == (list(TRIAL.flights), 3, pace)
+    counts = AnswerCounts([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
+    assert parse_counts(render_counts(counts)) == counts
+    assert counts.lost == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers", "is_served"),
+    [
+        (3, {(CLIENT, "b1"): 2, (OTHER, "b2"): 1}, True),
+        (100, {(CLIENT, "b1"): 99}, True),
+        (100, {(CLIENT, "b1"): 98}, False),
+        (3, {}, False),
+        (3, {(CLIENT, "b1"): 2, (OTHER, "b3"): 1}, False),
+    ],
+)
+def test_served_is_what_its_own_backends_answered(
+    sent: int, answers: dict[tuple[str, str], int], *, is_served: bool
+) -> None:
+    traffic = service_traffic(TRIAL, MACHINES, sent=sent, answers=Counter(answers))
+    assert traffic.is_served == is_served
+    assert _report(traffic).is_served == is_served
+
+
+def test_answers_twice_and_what_was_not_sent_are_no_success() -> None:
+    good = service_traffic(TRIAL, MACHINES, sent=1, answers=Counter({(CLIENT, "b1"): 1}))
+    assert _report(good).is_served
+    assert not replace(_report(good), duplicates=1).is_served
+    assert not replace(_report(good), failures=(("no route", 3),)).is_served
+
+
+def test_nothing_sent_is_reported_as_such() -> None:
+    nothing = service_traffic(TRIAL, MACHINES, sent=0, answers=Counter())
+    assert (_report(nothing).is_sent, _report().is_sent) == (False, False)
+
+
+def _report(*services: ServiceTraffic) -> LabReport:
+    return LabReport(services, (), 0, (), 1.0)
+
+
+PROGRAM = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant"]
+
+
+def test_an_address_that_cannot_be_sent_to_is_named_without_a_traceback() -> None:
+    # A socket without SO_BROADCAST may not send there (ip(7)).
+    done = subprocess.run(
+        [*PROGRAM, "255.255.255.255", "1000000"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == "the elephant cannot send to 255.255.255.255: Permission denied\n"
+
+
+def test_without_a_time_it_begins_at_once() -> None:
+    done = subprocess.run(
+        [*PROGRAM, "127.0.0.1", "100000", "0.1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from tests.unit.balancer import claim
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, PortRange, Protocol, merge_ports
+from tests.unit.balancer import backends, balancer, claim, service
+from xenoovs.model.address import Family, Mac, family_of, parse_mac
+from xenoovs.model.balancer import MAX_KEY_BITS, BlockKey, Claim, PortRange, Protocol, merge_ports, service_ids
+from xenoovs.model.intent import allowed_backends, claims, service_of
+from xenoovs.model.packet import Packet
+from xenoovs.partition.block import MAX_WIDTH
 
 V4, V4B, V6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
 ANY4, ANY6 = Claim(frozenset({Family.IPV4})), Claim(frozenset({Family.IPV6}))
@@ -76,3 +80,192 @@ def test_families_served_are_those_with_a_vip() -> None:
     assert claim(V6, V4).served_families == (Family.IPV4, Family.IPV6)
     assert Claim(frozenset(Family), (V6,)).served_families == (Family.IPV6,)
     assert Claim(frozenset(Family)).served_families == (Family.IPV4, Family.IPV6)
+
+
+@pytest.mark.parametrize(
+    ("key", "width"),
+    [
+        (BlockKey(), 16),
+        (BlockKey(width=3), 3),
+        (BlockKey(width=0), 0),
+        (BlockKey(positions=(5, 6)), 2),
+        (BlockKey(positions=(5, 6), width=1), 1),
+    ],
+)
+def test_blocks_are_no_deeper_than_the_bits(key: BlockKey, width: int) -> None:
+    assert key.max_width == width
+
+
+def test_the_partition_has_as_many_bits() -> None:
+    assert MAX_KEY_BITS == MAX_WIDTH
+
+
+VIP, OTHER_VIP, VIP6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
+
+
+def id_of(claimed: Claim) -> int:
+    return service_ids([claimed])[claimed]
+
+
+def test_ids_are_these_for_ever() -> None:
+    """A changed hash would rewrite every flow of every bridge on the next apply."""
+    assert id_of(claim()) == 0xF11F9601
+    assert id_of(claim(VIP, VIP6, protocol=Protocol.TCP, ports=[(80, 80), (8000, 8003)])) == 0x2D29B906
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (claim(VIP, OTHER_VIP), claim(OTHER_VIP, VIP)),
+        (
+            claim(VIP, protocol=Protocol.TCP, ports=[(80, 80), (443, 443)]),
+            claim(VIP, protocol=Protocol.TCP, ports=[(443, 443), (80, 80)]),
+        ),
+        (
+            claim(VIP, protocol=Protocol.TCP, ports=[(80, 81)]),
+            claim(VIP, protocol=Protocol.TCP, ports=[(81, 81), (80, 80)]),
+        ),
+        (claim(VIP), Claim(frozenset(Family), (VIP,))),
+    ],
+)
+def test_the_same_packets_are_the_same_id(one: Claim, other: Claim) -> None:
+    assert id_of(one) == id_of(other)
+
+
+def test_other_packets_are_another_id() -> None:
+    claims = [
+        claim(),
+        claim(VIP),
+        claim(VIP6),
+        claim(VIP, VIP6),
+        claim(VIP, protocol=Protocol.UDP),
+        claim(VIP, protocol=Protocol.UDP, ports=[(53, 53)]),
+        claim(VIP, protocol=Protocol.TCP, ports=[(53, 53)]),
+        Claim(frozenset(Family)),
+    ]
+    assert len(set(service_ids(claims).values())) == len(claims)
+
+
+def test_a_thousand_services_have_a_thousand_ids() -> None:
+    claims = [claim(IPv4Address(i)) for i in range(1, 1001)]
+    found = set(service_ids(claims).values())
+    assert len(found) == 1000
+    assert all(0 < number < 1 << 32 for number in found)
+
+
+def test_a_collision_takes_the_next_id_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Constant:
+        def digest(self) -> bytes:
+            return b"\xff\xff\xff\xff"
+
+    monkeypatch.setattr("xenoovs.model.balancer.blake2s", lambda *_, **__: Constant())
+    claims = [claim(IPv4Address(i)) for i in (1, 2, 3)]
+    found = service_ids(claims)
+    assert service_ids(reversed(claims)) == found
+    # After the last number comes 1: 0 means no service.
+    assert sorted(found.values()) == [1, 2, 0xFFFFFFFF]
+
+
+@pytest.mark.parametrize("text", ["02:00:5e:10:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"])
+def test_a_mac_is_its_text(text: str) -> None:
+    assert str(parse_mac(text)) == text
+
+
+def test_a_mac_in_capitals_is_the_same_mac() -> None:
+    assert parse_mac("E8:EB:D3:9C:71:AC") == parse_mac("e8:eb:d3:9c:71:ac") == Mac(0xE8EBD39C71AC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "02:00:5e:10:00",
+        "02:00:5e:10:00:01:02",
+        "2:0:5e:10:0:1",
+        "02-00-5e-10-00-01",
+        "02:00:5e:10:00:0g",
+        " 02:00:5e:10:00:01",
+        "02:00:5e:10:00:01\n",
+        "٠٢:00:5e:10:00:01",
+        "02005e100001",
+    ],
+)
+def test_anything_else_is_refused_with_the_value(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a MAC address") as caught:
+        parse_mac(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "multicast"),
+    [
+        ("01:00:5e:00:00:01", True),
+        ("02:00:5e:00:00:01", False),
+        ("ff:ff:ff:ff:ff:ff", True),
+        ("fe:ff:ff:ff:ff:ff", False),
+    ],
+)
+def test_the_lowest_bit_of_the_first_octet_means_many(text: str, *, multicast: bool) -> None:
+    assert parse_mac(text).is_multicast is multicast
+
+
+def test_a_family_has_its_number_of_bits() -> None:
+    assert family_of(IPv4Address("192.0.2.1")).bits == 32
+    assert family_of(IPv6Address("::ffff:192.0.2.1")) is Family.IPV6
+
+
+def test_egress_ports_start_with_the_default() -> None:
+    away = replace(service(claim()), backends=(*backends(1, egress="z"), *backends(1, egress="a")))
+    assert balancer(away).egress_ports == ("p1", "a", "z")
+
+
+def test_every_port_is_named_once() -> None:
+    away = replace(service(claim()), backends=(*backends(1, egress="p1"), *backends(1, egress="a")))
+    assert balancer(away, ingress=("p0", "p2")).ports == ("p0", "p2", "p1", "a")
+
+
+CLIENT, CLIENT6 = IPv4Address("198.51.100.7"), IPv6Address("2001:db8:c::7")
+DNS = claim(VIP, protocol=Protocol.UDP, ports=[(53, 53), (5353, 5360)])
+QUERY = Packet("p0", CLIENT, VIP, 17, 4000, 53)
+
+
+@pytest.mark.parametrize(
+    ("change", "claimed"),
+    [
+        ({}, True),
+        ({"dport": 5353}, True),
+        ({"dport": 5360}, True),
+        ({"dport": 5361}, False),
+        ({"dport": 54}, False),
+        ({"protocol": 6}, False),
+        ({"destination": IPv4Address("192.0.2.2")}, False),
+        ({"sport": 53}, True),
+    ],
+)
+def test_a_claim_matches_vip_protocol_and_port(change: dict[str, object], *, claimed: bool) -> None:
+    assert claims(DNS, replace(QUERY, **change)) is claimed  # type: ignore[arg-type]
+
+
+def test_a_packet_of_another_port_is_other_traffic() -> None:
+    only = balancer(service(DNS))
+    assert service_of(only, QUERY) is only.services[0]
+    assert service_of(only, replace(QUERY, in_port="p1")) is None
+
+
+@pytest.mark.parametrize(("icmp_type", "claimed"), [(128, True), (132, True), (133, False), (137, False), (138, True)])
+def test_neighbour_discovery_belongs_to_no_service(icmp_type: int, *, claimed: bool) -> None:
+    packet = Packet("p0", CLIENT6, VIP6, 58, icmp_type, 0)
+    assert claims(Claim(frozenset({Family.IPV6})), packet) is claimed
+    assert claims(claim(VIP6, protocol=Protocol.ICMP), packet) is claimed
+
+
+def test_protocol_58_over_ipv4_is_no_neighbour_discovery() -> None:
+    assert claims(claim(), Packet("p0", CLIENT, VIP, 58, 135, 0))
+
+
+def test_a_vip_of_one_version_claims_nothing_of_the_other() -> None:
+    assert not claims(Claim(frozenset(Family), (VIP,)), Packet("p0", CLIENT6, VIP6, 17, 4000, 53))
+
+
+def test_a_backend_without_weight_gets_no_clients() -> None:
+    assert [backend.name for backend in allowed_backends(service(DNS, 1, 0, 2))] == ["b0", "b2"]

@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from xenoovs.openflow.flow import Field, Masked, SetField, exact, match_of
-from xenoovs.openflow.text import parse_mask, parse_value, render_mask, render_match, render_value
+from xenoovs.openflow.flow import (
+    ANSWER_OWNER,
+    FOREIGN,
+    LEASE_OWNER,
+    OURS,
+    OWNER,
+    Command,
+    Cookies,
+    Field,
+    FlowMod,
+    Masked,
+    SetField,
+    exact,
+    is_foreign,
+    is_ours,
+    match_of,
+)
+from xenoovs.openflow.text import (
+    parse_flow,
+    parse_mask,
+    parse_value,
+    render_flow,
+    render_flow_mod,
+    render_flow_to_send,
+    render_mask,
+    render_mask_to_send,
+    render_match,
+    render_value,
+)
 
 _ALL_ONES = (1 << 128) - 1
 
@@ -75,3 +104,46 @@ def test_one_field_is_matched_once() -> None:
 def test_an_ipv6_address_is_not_set_at_once() -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
         SetField(Field.IPV6_SRC, 1)
+
+
+@pytest.mark.parametrize(
+    ("printed", "sent"),
+    [
+        ("0:4:0:1000::", "::4:0:1000:0:0:0:0"),
+        ("0:0:1::", "::0:1:0:0:0:0:0"),
+        ("0:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("::3", "::3"),
+        ("64", "64"),
+        ("a000:0:1::", "a000:0:1::"),
+    ],
+)
+def test_a_mask_of_zero_first_bits_starts_with_colons(printed: str, sent: str) -> None:
+    mask = parse_mask(Field.IPV6_SRC, printed)
+    assert render_mask(Field.IPV6_SRC, mask) == printed
+    assert render_mask_to_send(Field.IPV6_SRC, mask) == sent
+    assert parse_mask(Field.IPV6_SRC, sent) == mask
+
+
+def test_bug_ovs_ofctl_took_a_mask_that_starts_with_zero_for_a_prefix_length() -> None:
+    flow = parse_flow("priority=5,ipv6,ipv6_src=0:4::/0:4:0:1000:: actions=output:p1")
+    assert "ipv6_src=0:4::/0:4:0:1000:: " in render_flow(flow)
+    assert "ipv6_src=0:4::/::4:0:1000:0:0:0:0 " in render_flow_mod(FlowMod(Command.ADD, flow))
+    assert render_flow_mod(FlowMod(Command.DELETE, flow)).endswith("/::4:0:1000:0:0:0:0")
+    assert parse_flow(render_flow_to_send(flow)) == flow
+
+
+_NEAR = st.sampled_from((OWNER, LEASE_OWNER, ANSWER_OWNER, OWNER + 1, OWNER ^ 0x8000, 0))
+COOKIES = st.integers(0, (1 << 64) - 1) | st.builds(
+    lambda owner, rest: owner << 48 | rest, _NEAR, st.integers(0, (1 << 48) - 1)
+)
+
+
+def times_in(cookie: int, masks: Cookies) -> int:
+    """In how many of the masks a cookie is."""
+    return sum(cookie in mask for mask in masks)
+
+
+@given(cookie=COOKIES)
+def test_masks_select_the_owner_of_a_flow(cookie: int) -> None:
+    assert times_in(cookie, OURS) == is_ours(cookie)
+    assert times_in(cookie, FOREIGN) == is_foreign(cookie)

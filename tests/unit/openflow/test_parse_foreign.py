@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from xenoovs.errors import ParseError, UnknownTableName
 from xenoovs.openflow.flow import Field, Foreign, Masked, Normal, Output, Resubmit, SetField, exact
-from xenoovs.openflow.text import parse_flow, parse_observed, render_flow
+from xenoovs.openflow.text import parse_dump, parse_flow, parse_observed, recognise, render_flow
 
 _OF14 = " cookie=0x0, duration=0.009s, table=0, n_packets=3, n_bytes=294, "
 _LEARN = (
@@ -82,3 +83,92 @@ def test_bug_an_ipv6_address_set_by_others_made_the_dump_unreadable() -> None:
     text = "ipv6 actions=set_field:2001:db8::20->ipv6_dst,output:p1"
     assert parse_flow(text).actions == (Foreign("set_field:2001:db8::20->ipv6_dst"), Output("p1"))
     assert render_flow(parse_flow(text)) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "priority=1,ip",
+        "priority=1,ip actions=",
+        "priority=1ip actions=drop",
+        "priority=65536 actions=drop",
+        "table=255, priority=1 actions=drop",
+        "cookie=0x12345678123456781, priority=1 actions=drop",
+        "priority=1,ip,nw_src=10.0.0.300 actions=drop",
+        "priority=1,ip,nw_src=10.0.0.0/33 actions=drop",
+        "priority=1,ip,nw_src=0.0.0.2/0.0.0.1 actions=drop",
+        "priority=1,ip,nw_src=1.2.3.4,nw_src=1.2.3.5 actions=drop",
+        "priority=1,tcp,arp actions=drop",
+        "priority=1,,ip actions=drop",
+        "priority=1 actions=output:p0,,output:p1",
+        "priority=1 actions=output:p0,drop",
+        'priority=1,in_port="p0 actions=drop',
+        "priority=1 actions=ct(commit,output:p0",
+        "priority=1 actions=mod_dl_dst:00:00:00:00:00",
+        "priority=1 actions=load:0x100000000->NXM_NX_REG0[]",
+        "priority=1 actions=resubmit(,255)",
+    ],
+)
+def test_impossible_lines(line: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        list(parse_dump(f"OFPST_FLOW reply (OF1.4) (xid=0x2):\n priority=1 actions=drop\n{line}\n"))
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize("line", ["table=classify, priority=1 actions=drop", 'priority=1 actions=resubmit(,"a b")'])
+def test_a_table_with_an_unknown_name(line: str) -> None:
+    with pytest.raises(UnknownTableName):
+        parse_flow(line)
+
+
+def test_a_table_with_a_known_name() -> None:
+    (seen,) = parse_dump('table="a b", priority=1 actions=resubmit(,x),goto_table:x', tables={"a b": 3, "x": 4})
+    assert seen.flow.table == 3
+    assert seen.flow.actions == (Resubmit(4), Resubmit(4))
+
+
+GONE = "cookie=0x1, table=0, priority=5,in_port=2 actions=output:2"
+NAMED_LIKE_A_NUMBER = 'cookie=0x1, table=0, priority=5,in_port="2" actions=output:"2"'
+
+
+def test_numbers_stay_numbers_and_names_stay_names() -> None:
+    for text in (GONE, NAMED_LIKE_A_NUMBER):
+        (seen,) = parse_dump(f" {text}\n")
+        assert render_flow(seen.flow) == text.replace("table=0, ", "")
+    gone, named = (next(iter(parse_dump(f" {text}\n"))).flow for text in (GONE, NAMED_LIKE_A_NUMBER))
+    assert gone.key != named.key
+
+
+BLOCK = parse_flow(
+    "cookie=0x786f010100000001, table=1, priority=999,ip,reg0=0x1 actions=mod_dl_dst:02:00:00:00:00:01,output:p1"
+)
+OTHER = parse_flow("cookie=0x786f010000000000, priority=1,in_port=p0 actions=output:p1")
+KNOWN = {render_flow(flow): flow for flow in (BLOCK, OTHER)}
+
+
+def test_everything_is_there() -> None:
+    seen = recognise("".join(f" {text}\n" for text in KNOWN), KNOWN)
+    assert (dict(seen.missing), seen.others) == ({}, ())
+
+
+def test_openflow_14_spells_the_mac_otherwise() -> None:
+    dump = "\n".join(KNOWN).replace("mod_dl_dst:02:00:00:00:00:01", "set_field:02:00:00:00:00:01->eth_dst")
+    seen = recognise(dump, KNOWN)
+    assert (dict(seen.missing), seen.others) == ({}, ())
+
+
+def test_what_is_missing_and_what_is_strange() -> None:
+    changed = render_flow(BLOCK).replace("00:01,output", "00:02,output")
+    seen = recognise(f"NXST_FLOW reply (xid=0x4):\n {changed}\n {render_flow(OTHER)}\n", KNOWN)
+    assert list(seen.missing.values()) == [BLOCK]
+    assert seen.others == (parse_flow(changed),)
+
+
+def test_an_empty_dump() -> None:
+    seen = recognise("", KNOWN)
+    assert (list(seen.missing.values()), seen.others) == ([BLOCK, OTHER], ())
+
+
+def test_garbage_is_an_error() -> None:
+    with pytest.raises(ParseError):
+        recognise("flow flow flow\n", KNOWN)

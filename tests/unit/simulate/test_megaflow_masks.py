@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.arp import arp_request
 from tests.predicted import predict_megaflows
+from xenoovs.errors import SimulateError
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field
+from xenoovs.openflow.flow import ETH_ARP, Field
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5
+from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5, PrefixTrie
 from xenoovs.simulate.headers import Segment, segment_of, slot_of
 from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.simulate.walk import Copy, FlowTables, tables_of
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 4000, 53)
 PACKET6 = Packet("p0", IPv6Address("2001:db8::7"), IPv6Address("2001:db8::45"), 17, 4000, 53)
@@ -106,3 +113,111 @@ def test_every_field_lies_in_the_stage_of_its_layer() -> None:
     metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}
     registers = {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}
     assert metadata == {*registers, "tun_id", "tun_src", "tun_dst"}
+
+
+def _tables(*texts: str) -> FlowTables:
+    return tables_of(parse_flow(text) for text in texts)
+
+
+def _sent(*texts: str) -> list[tuple[str | None, str]]:
+    return [(copy.port, str(Mac(copy.dl_dst))) for copy in _tables(*texts).run(PACKET).copies]
+
+
+def test_a_service_sends_by_register_and_masked_source() -> None:
+    copies = _sent(
+        "table=0, priority=10,udp,in_port=p0,nw_dst=10.3.10.45,tp_dst=53 actions=load:0x1->NXM_NX_REG0[],resubmit(,1)",
+        "table=1, priority=999,ip,reg0=0x2,nw_src=0.0.0.1/0.0.0.1 actions=output:p9",
+        "table=1, priority=999,ip,reg0=0x1,nw_src=0.0.0.1/0.0.0.1 actions=mod_dl_dst:0a:00:00:00:00:01,output:p1",
+        "table=1, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1 actions=mod_dl_dst:0a:00:00:00:00:02,output:p1",
+    )
+    assert copies == [("p1", "0a:00:00:00:00:01")]
+
+
+def test_the_flows_met_are_in_order() -> None:
+    outcome = _tables("priority=5,ip actions=resubmit(,1)", "table=1, priority=7 actions=drop").run(PACKET)
+    assert [(flow.table, flow.priority) for flow in outcome.flows] == [(0, 5), (1, 7)]
+    assert outcome.copies == ()
+
+
+def test_the_higher_priority_wins_and_a_miss_drops() -> None:
+    assert _sent("priority=1 actions=output:p1", "priority=2,udp actions=output:p2")[0][0] == "p2"
+    assert _sent("priority=2,tcp actions=output:p2") == []
+
+
+def test_a_packet_returns_to_its_port_by_in_port_alone() -> None:
+    assert _sent("priority=1 actions=output:p0") == []
+    assert _sent("priority=1 actions=IN_PORT")[0][0] == "p0"
+
+
+def test_copies_have_the_headers_at_their_output() -> None:
+    flow = "priority=1 actions=output:p1,mod_dl_dst:0a:00:00:00:00:01,output:p2,NORMAL"
+    before, after = str(PACKET.dl_dst), "0a:00:00:00:00:01"
+    assert _sent(flow) == [("p1", before), ("p2", after), (None, after)]
+
+
+def test_fields_that_the_packet_lacks_are_not_set() -> None:
+    (copy,) = _tables("priority=1 actions=load:0x1->NXM_OF_ARP_SPA[],output:p1").run(PACKET).copies
+    assert copy.headers.get(Field.NW_SRC) == int(PACKET.source)
+
+
+def test_an_endless_loop_of_tables_drops() -> None:
+    assert _sent("priority=1 actions=resubmit(,0)") == []
+
+
+def test_arp_for_the_vip_is_answered() -> None:
+    flow = (
+        "priority=9,arp,in_port=p0,arp_tpa=10.3.10.45,arp_op=1 actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],"
+        "mod_dl_src:c4:70:bd:a0:56:ac,load:0x2->NXM_OF_ARP_OP[],move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],"
+        "load:0xc470bda056ac->NXM_NX_ARP_SHA[],move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],"
+        "load:0xa030a2d->NXM_OF_ARP_SPA[],IN_PORT"
+    )
+    (copy,) = _tables(flow).run(arp_request("p0", sender_mac=0x02AA, sender=0xC6336407, target=0x0A030A2D)).copies
+    assert (copy.port, copy.dl_dst, copy.dl_src) == ("p0", 0x02AA, 0xC470BDA056AC)
+    assert _arp(copy) == (ETH_ARP, 2, 0x0A030A2D, 0xC6336407, 0xC470BDA056AC, 0x02AA)
+
+
+def _arp(copy: Copy) -> tuple[int, ...]:
+    fields = (Field.DL_TYPE, Field.ARP_OP, Field.ARP_SPA, Field.ARP_TPA, Field.ARP_SHA, Field.ARP_THA)
+    return tuple(map(copy.headers.get, fields))
+
+
+@pytest.mark.parametrize("flow", ["priority=1 actions=dec_ttl,output:p1", "priority=1,ct_state=+new actions=output:p1"])
+def test_an_unknown_field_or_action_is_refused_with_its_flow(flow: str) -> None:
+    with pytest.raises(SimulateError) as caught:
+        _tables(flow).run(PACKET)
+    assert caught.value.flow == "table 0, priority 1"
+
+
+WIDTH = 5
+_PREFIXES = st.lists(st.tuples(st.integers(0, 31), st.integers(1, WIDTH)), max_size=6)
+
+
+def _trie(prefixes: list[tuple[int, int]]) -> PrefixTrie:
+    trie = PrefixTrie(WIDTH)
+    for value, length in prefixes:
+        trie.insert(value, length)
+    return trie
+
+
+def test_one_prefix_is_distinguished_by_the_first_different_bit() -> None:
+    trie = PrefixTrie(32)
+    trie.insert(0x0A030A2D, 32)
+    assert trie.bits_needed(0x8A030A2D) == 1
+    assert trie.bits_needed(0x0A030A2C) == 32
+    assert trie.has_prefix(0x0A030A2D, 32)
+
+
+def test_a_leaf_that_matches_asks_for_no_further_bit() -> None:
+    trie = PrefixTrie(32)
+    trie.insert(0x0A000000, 8)
+    assert trie.bits_needed(0x0A123456) == 8
+
+
+@given(_PREFIXES)
+def test_values_equal_in_the_needed_bits_have_the_same_prefixes(prefixes: list[tuple[int, int]]) -> None:
+    trie = _trie(prefixes)
+    for value in range(1 << WIDTH):
+        shift = WIDTH - trie.bits_needed(value)
+        alike = [other for other in range(1 << WIDTH) if other >> shift == value >> shift]
+        for length in range(1, WIDTH + 1):
+            assert {trie.has_prefix(other, length) for other in alike} == {trie.has_prefix(value, length)}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.errors import BridgeMissing, BundleRejected, OtherDatapath, PortsMissing, SwitchUnreachable
-from xenoovs.openflow.flow import FOREIGN, Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.api import Switch, require_ports
 
@@ -28,28 +28,6 @@ def _bundle(command: Command, *flows: Flow) -> Bundle:
 
 def _flows(switch: Switch) -> list[Flow]:
     return [seen.flow for seen in switch.dump_flows("br0")]
-
-
-def test_flows_of_others_are_counted_only(switch: FakeSwitch) -> None:
-    assert _flows(switch) == [_OURS]
-    assert switch.count_flows("br0", only=FOREIGN) == 1
-
-
-def test_modifying_keeps_cookie_and_counters_and_adding_does_not(switch: FakeSwitch) -> None:
-    switch.count("br0", {_OURS.key: 3})
-    switch.apply("br0", _bundle(Command.MODIFY, _CHANGED))
-    (seen,) = switch.dump_flows("br0")
-    assert (seen.flow.cookie, seen.flow.actions, seen.packets, seen.bytes) == (_OURS.cookie, (), 3, 300)
-    switch.apply("br0", _bundle(Command.ADD, _CHANGED))
-    (seen,) = switch.dump_flows("br0")
-    assert (seen.flow, seen.packets) == (_CHANGED, 0)
-
-
-def test_modifying_and_deleting_what_is_not_there_does_nothing(switch: FakeSwitch) -> None:
-    other = parse_flow("cookie=0x786f000000000001, priority=6,ip actions=drop")
-    switch.apply("br0", _bundle(Command.MODIFY, other))
-    switch.apply("br0", _bundle(Command.DELETE, other))
-    assert _flows(switch) == [_OURS]
 
 
 def test_an_unknown_port_refuses_the_whole_bundle(switch: FakeSwitch) -> None:

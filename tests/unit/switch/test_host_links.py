@@ -6,9 +6,41 @@ from collections.abc import Callable
 
 import pytest
 
-from xenoovs.datapath.host import Neighbour
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import (
+    CpuCounter,
+    Feature,
+    Neighbour,
+    OffloadHistory,
+    OffloadState,
+    PortPackets,
+    Subfunction,
+    TcRules,
+)
+from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError
-from xenoovs.switch.devices import parse_addresses, parse_ingress, parse_links, parse_macs, parse_neighbours
+from xenoovs.switch.devices import (
+    parse_addresses,
+    parse_feature,
+    parse_ingress,
+    parse_links,
+    parse_macs,
+    parse_mode,
+    parse_neighbours,
+    parse_parameter,
+    parse_subfunctions,
+)
+from xenoovs.switch.port_counters import parse_cpu_hits, parse_ethtool, read_port_packets
+from xenoovs.switch.tc import count_rules
+from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
+from xenoovs.switch.vswitchd import (
+    judge_offload,
+    parse_flow_limit,
+    parse_history,
+    parse_learned,
+    parse_offload_show,
+    parse_version,
+)
 
 LINKS = """\
 [{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536,"qdisc":"noqueue",
@@ -21,18 +53,15 @@ LINKS = """\
 {"ifindex":4,"ifname":"eth0","flags":["BROADCAST","MULTICAST"],"mtu":1400,"qdisc":"pfifo_fast",
 "operstate":"DOWN","link_type":"ether","address":"02:fc:00:00:00:01","broadcast":"ff:ff:ff:ff:ff:ff",
 "parentbus":"virtio","parentdev":"virtio2"}]"""
-
 QDISCS = """\
 [{"kind":"noqueue","handle":"0:","dev":"lo","root":true,"refcnt":2,"options":{}},
 {"kind":"fq_codel","handle":"0:","dev":"p0","root":true,"refcnt":2,"options":{"limit":10240,"ecn":true}},
 {"kind":"ingress","handle":"ffff:","dev":"p0","parent":"ffff:fff1","options":{}},
 {"kind":"clsact","handle":"ffff:","dev":"ovsbr1","parent":"ffff:fff1","options":{}}]"""
-
 NEIGHBOURS = """\
 [{"dst":"192.0.2.1","dev":"eth0","lladdr":"02:FC:00:00:00:05","state":["STALE"]},
 {"dst":"fd00::1","dev":"eth0","state":["FAILED"]},
 {"dst":"192.0.2.9","dev":"eth0","lladdr":"02:fc:00:00:00:09","state":["FAILED"]}]"""
-
 LOOPBACK = """\
 [{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536,"addr_info":[{"family":"inet",
 "local":"10.3.10.45","prefixlen":32,"scope":"global","label":"lo"},{"family":"inet6","local":"::1",
@@ -90,3 +119,349 @@ def test_other_text_is_refused(parse: Callable[[str], object], text: str) -> Non
 def test_a_link_without_what_every_link_has_is_refused(missing: str) -> None:
     with pytest.raises(ParseError):
         parse_links(LINKS.replace(missing, ""))
+
+
+PCI = "0000:03:00.0"
+MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'
+STEERING = (
+    '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific",'
+    '"values":[{"cmode":"runtime","value":"smfs"}]}]}}'
+)
+NO_VALUE = '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific","values":[]}]}}'
+
+
+def test_mode() -> None:
+    assert parse_mode(MODE, PCI) == "switchdev"
+
+
+def test_a_device_without_a_mode() -> None:
+    assert isinstance(parse_mode('{"dev":{"pci/0000:03:00.0":{}}}', PCI), Unknown)
+
+
+def test_runtime_value_of_a_parameter() -> None:
+    assert parse_parameter(STEERING, PCI, "flow_steering_mode") == "smfs"
+
+
+def test_a_kernel_that_shows_no_value() -> None:
+    """Ubuntu's kernel 5.15.0-25 lists the parameter without any value."""
+    assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
+        "devlink reports no value of flow_steering_mode"
+    )
+
+
+def test_other_modes_of_configuration_do_not_count() -> None:
+    later = STEERING.replace("runtime", "driverinit")
+    assert isinstance(parse_parameter(later, PCI, "flow_steering_mode"), Unknown)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04")])
+def test_text_without_the_device_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_mode(text, PCI)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"param":{"pci/0000:03:00.0":{}}}'])
+def test_text_without_the_parameter_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_parameter(text, PCI, "flow_steering_mode")
+
+
+PORTS = (
+    '{"port":{"pci/0000:03:00.0/262143":{"type":"eth","netdev":"p0","flavour":"physical","port":0,"splittable":false},'
+    '"pci/0000:03:00.0/229408":{"type":"eth","netdev":"en3f0pf0sf0","flavour":"pcisf","controller":0,"pfnum":0,"sfnum":0,'
+    '"splittable":false,"function":{"hw_addr":"02:e0:a9:05:72:9a","state":"active","opstate":"attached"}},'
+    '"pci/0000:03:00.0/196608":{"type":"eth","netdev":"pf0hpf","flavour":"pcipf","controller":1,"pfnum":0,'
+    '"external":true,"splittable":false,"function":{"hw_addr":"a0:88:c2:f2:30:3c"}}}}'
+)
+"""Ports of a BlueField: an uplink, a scalable function, the host."""
+
+
+def test_subfunctions() -> None:
+    function = Subfunction("pci/0000:03:00.0/229408", "active", "attached")
+    assert parse_subfunctions(PORTS) == {"en3f0pf0sf0": function}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}'])
+def test_other_text_than_ports_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_subfunctions(text)
+
+
+TEXT = """Features for p0:
+rx-checksumming: off [fixed]
+tx-checksumming: off
+\ttx-checksum-ipv4: off [fixed]
+generic-segmentation-offload: off [requested on]
+l2-fwd-offload: off [fixed]
+{}
+esp-hw-offload: off [fixed]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "feature"),
+    [
+        ("hw-tc-offload: on", Feature(is_on=True)),
+        ("hw-tc-offload: off", Feature(is_on=False)),
+        ("hw-tc-offload: off [fixed]", Feature(is_on=False, is_fixed=True)),
+        ("hw-tc-offload: off [requested on]", Feature(is_on=False)),
+        ("", None),
+    ],
+)
+def test_hw_tc_offload(line: str, feature: Feature | None) -> None:
+    assert parse_feature(TEXT.format(line), "hw-tc-offload") == feature
+
+
+@pytest.mark.parametrize("text", ["", "Features for p0:\n", "netlink error: No such device\n"])
+def test_text_without_features_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_feature(text, "hw-tc-offload")
+
+
+ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
+
+
+def _rule(handle: int, cookie: str | None) -> TcFilter:
+    return TcFilter("ip", 2, 0, handle, cookie, in_hw=True, counters=None)
+
+
+def test_rules_of_megaflows() -> None:
+    rules = [_rule(1, ALIVE)]
+    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=1)
+
+
+def test_stale_and_foreign_rules() -> None:
+    rules = [_rule(1, ALIVE), _rule(2, "00" * 16), _rule(3, None)]
+    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=3, stale=1, foreign=1)
+
+
+def test_rules_that_come_or_go_during_the_read_are_no_fault() -> None:
+    gone, new = _rule(2, "00" * 16), _rule(3, "11" * 16)
+    assert count_rules([_rule(1, ALIVE), gone], [_rule(1, ALIVE), new], [ALIVE]) == TcRules(total=1)
+
+
+def test_a_reused_handle_is_another_rule() -> None:
+    assert count_rules([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], [ALIVE]) == TcRules(total=0)
+
+
+# In the form that ip/ipstats.c of iproute2 6.1 prints; lo has no such statistics.
+CPU_HIT = (
+    '[{"ifindex":1,"ifname":"lo","group":"offload","subgroup":"cpu_hit"},{"ifindex":2,"ifname":"p0","group":"offload",'
+    '"subgroup":"cpu_hit","stats64":{"rx":{"bytes":3300,"packets":33,"errors":0,"dropped":0,"over_errors":0,'
+    '"multicast":0},"tx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"carrier_errors":0,"collisions":0}}}]'
+)
+# After drivers/net/ethernet/mellanox/mlx5/core/en_stats.c of Linux 6.1: `rx_packets` is of the software's queues.
+UPLINK = "NIC statistics:\n     rx_packets: 33\n     rx_bytes: 3300\n     rx_packets_phy: 1000033\n"
+VETH = "NIC statistics:\n     peer_ifindex: 5\n     rx_packets: 33\n"
+
+
+def test_packets_for_the_cpu_by_ip() -> None:
+    assert parse_cpu_hits(CPU_HIT) == {"p0": PortPackets(33, CpuCounter.CPU, "cpu_hit of `ip stats`")}
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[1]", '[{"stats64":{}}]', 'Object "stats" is unknown, try "ip help".'])
+def test_another_answer_of_ip_has_none(text: str) -> None:
+    assert parse_cpu_hits(text) == {}
+
+
+def test_packets_for_the_cpu_by_ethtool_where_it_splits() -> None:
+    assert parse_ethtool(UPLINK) == PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`")
+    assert parse_ethtool(VETH) is None
+    assert parse_ethtool("no stats available\n") is None
+
+
+def test_another_device_has_the_counter_of_its_driver() -> None:
+    found = read_port_packets(["lo", "no-such-device"])
+    assert found.keys() == {"lo"}
+    assert (found["lo"].counter, found["lo"].source) == (CpuCounter.ALL, "rx_packets of the device")
+    assert read_port_packets([]) == {}
+
+
+LIST = """\
+                 console    syslog    file
+                 -------    ------    ------
+bridge             OFF        ERR       INFO
+dpif_netlink       OFF        ERR       WARN    (rate limiting disabled)
+netdev_offload_tc   OFF       INFO        DBG
+"""
+
+
+def test_levels_of_the_log_file_and_rate_limits() -> None:
+    assert parse_levels(LIST) == (
+        ModuleLevel("bridge", "INFO", is_rate_limited=True),
+        ModuleLevel("dpif_netlink", "WARN", is_rate_limited=False),
+        ModuleLevel("netdev_offload_tc", "DBG", is_rate_limited=True),
+    )
+
+
+def test_another_text_is_refused_with_its_line() -> None:
+    with pytest.raises(ParseError, match="line 6"):
+        parse_levels(LIST + "odd\n")
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted"),
+    [
+        ("bridge dpif netdev_offload netdev_offload_tc tc tunnel dpif_netlink", "netdev_offload netdev_offload_tc tc"),
+        ("dpif_offload dpif_offload_tc dpif_offload_tc_netdev tc stream_tcp", None),
+        ("netdev_offload_dpdk dpif_netdev", "netdev_offload_dpdk"),
+        ("ovs_doca netdev_doca dpdk", "ovs_doca netdev_doca"),
+    ],
+)
+def test_modules_of_each_version(present: str, wanted: str | None) -> None:
+    chosen = offload_modules(ModuleLevel(name, "INFO", is_rate_limited=True) for name in present.split())
+    names = [module.name for module in chosen]
+    assert set((wanted or "dpif_offload dpif_offload_tc dpif_offload_tc_netdev tc").split()) <= set(names)
+    assert not {"bridge", "dpif", "tunnel", "stream_tcp", "dpif_netdev", "dpdk"} & set(names)
+
+
+START = "2026-11-21T04:33:03.201Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+BEGUN_3_1 = """\
+2026-11-21T04:33:03.285Z|00045|netdev_offload|INFO|netdev: Flow API Enabled
+2026-11-21T04:33:03.285Z|00046|tc|INFO|tc: Using policy 'skip_sw'
+2026-11-21T04:33:03.285Z|00047|netdev_offload_tc|INFO|init: failed to get ifindex for p1: Operation not supported
+2026-11-21T04:33:03.285Z|00048|netdev_offload|INFO|p0: Assigned flow API 'linux_tc'.
+"""
+BEGUN_3_7 = """\
+2026-11-21T04:33:03.285Z|00045|dpif_offload|INFO|Flow HW offload is enabled
+2026-11-21T04:33:03.285Z|00048|dpif_offload_tc|INFO|p0: Assigned flow API 'tc'.
+"""
+HANDLER = "2026-11-21T04:53:48.001Z|00001|dpif(handler2)|WARN|system@ovs-system: failed to put[create]\n"
+LIMITED = "system@ovs-system:\n  flows         : (current 7) (avg 6) (max 7) (limit 10000)\n"
+COUNTED = LIMITED + "  offloaded flows : 7\n  dump duration : 2ms\n"
+STATISTICS = "HW Offload stats:\n     Total                 Enqueued offloads:      0\n"
+REFUSED = Unknown("ovs-vswitchd: retrieving offload statistics (Invalid argument)")
+NOT_SUPPORTED = Unknown("ovs-vswitchd: retrieving offload statistics (Operation not supported)")
+NOTHING = Unknown("it writes no log that can be read")
+WHOLE = OffloadHistory(is_complete=True)
+
+
+def test_history_of_3_1() -> None:
+    assert parse_history(START + BEGUN_3_1) == OffloadHistory(
+        has_started=True,
+        tc_policy="skip_sw",
+        providers={"p0": "linux_tc"},
+        failures={"p1": "init: failed to get ifindex for p1: Operation not supported"},
+        is_complete=True,
+    )
+
+
+def test_history_of_3_7() -> None:
+    assert parse_history(START + BEGUN_3_7) == OffloadHistory(
+        has_started=True, providers={"p0": "tc"}, is_complete=True
+    )
+
+
+def test_a_start_without_offload() -> None:
+    assert parse_history(START) == WHOLE
+
+
+def test_what_was_before_the_last_start_does_not_count() -> None:
+    assert parse_history(START + BEGUN_3_1 + START) == WHOLE
+
+
+def test_a_log_that_was_rotated_away_is_not_whole() -> None:
+    assert parse_history(BEGUN_3_7) == OffloadHistory(has_started=True, providers={"p0": "tc"})
+
+
+def test_the_first_message_of_another_thread_is_not_the_start() -> None:
+    """Each thread numbers its messages from 1: a handler's first message was taken for the start of the daemon."""
+    assert parse_history(START + BEGUN_3_7 + HANDLER).providers == {"p0": "tc"}
+
+
+def test_any_text_is_a_log() -> None:
+    assert parse_history("\x00|||\n|00001|\n") == OffloadHistory()
+
+
+@pytest.mark.parametrize(("text", "limit"), [(LIMITED, 10_000), (LIMITED + LIMITED.replace("10000", "500"), 500)])
+def test_flow_limit(text: str, limit: int) -> None:
+    assert parse_flow_limit(text) == limit
+
+
+def test_no_flow_limit() -> None:
+    assert isinstance(parse_flow_limit(""), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("shown", "statistics", "history", "is_on"),
+    [
+        (COUNTED, NOT_SUPPORTED, NOTHING, True),
+        (LIMITED, STATISTICS, NOTHING, True),
+        (LIMITED, REFUSED, WHOLE, False),
+        (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True), True),
+        (LIMITED, NOT_SUPPORTED, WHOLE, False),
+    ],
+    ids=["kernel on", "userspace on", "userspace off", "log on", "log off"],
+)
+def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_on: bool) -> None:
+    state = judge_offload(upcall_show=shown, statistics=statistics, history=history)  # type: ignore[arg-type]
+    assert isinstance(state, OffloadState)
+    assert state.is_on is is_on
+    assert state.evidence
+
+
+@pytest.mark.parametrize("history", [NOTHING, OffloadHistory()])
+def test_without_evidence_the_state_is_unknown(history: object) -> None:
+    state = judge_offload(upcall_show=LIMITED, statistics=NOT_SUPPORTED, history=history)  # type: ignore[arg-type]
+    assert isinstance(state, Unknown)
+
+
+def test_offload_show_of_3_7() -> None:
+    text = (
+        '{"enabled":true,"system@ovs-system":{"priority":["tc","dpdk"],"providers":'
+        '{"tc":{"ports":{"p0":{"port_no":1,"ifindex":2},"p1":{"port_no":2,"ifindex":3}}},"dpdk":{"ports":{}}}}}'
+    )
+    assert parse_offload_show(text) == (True, {"p0": "tc", "p1": "tc"})
+
+
+def test_offload_show_while_off() -> None:
+    assert parse_offload_show('{"enabled":false}') == (False, {})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"reply":"p0","reply-format":"plain"}'])
+def test_other_answers_are_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_offload_show(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("ovs-vswitchd (Open vSwitch) 3.1.0\n", "3.1.0"),
+        ("ovs-vswitchd (Open vSwitch) 2.17.8+nvidia\nDPDK 20.11.6\n", "2.17.8+nvidia"),
+        ("hello\n", None),
+    ],
+)
+def test_version(text: str, version: str | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_learned_macs() -> None:
+    rows = ("    1     0  02:00:5e:10:00:02    3", "LOCAL     0  6e:31:c9:8d:1c:41    1")
+    text = "\n".join((" port  VLAN  MAC                Age", *rows, ""))
+    assert parse_learned(text, {"1": "p0"}) == {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"}
+
+
+_STARTED = "2026-11-21T07:03:40.810Z|00001|vlog|INFO|opened log file /x/ovs-vswitchd.log\n"
+_ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
+_ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API Enabled\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "had_ports_before"),
+    [
+        (_STARTED + _ENABLED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED, True),
+        (_STARTED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED + _STARTED + _ENABLED + _ADDED, False),
+    ],
+    ids=["before any port", "on a running daemon", "never", "restarted since"],
+)
+def test_whether_offload_began_after_the_ports_were_there(log: str, *, had_ports_before: bool) -> None:
+    assert parse_history(log).had_ports_before is had_ports_before
+
+
+@pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
+def test_offload_that_began_with_several_threads(threads: str) -> None:
+    """Open vSwitch 2.17 to 3.6 log the number of threads if n-offload-threads is set; this line was not recognised."""
+    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_started

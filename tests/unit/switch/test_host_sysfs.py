@@ -9,6 +9,7 @@ import pytest
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.switch.devices import device_pci, read_kernel
+from xenoovs.switch.kernel_config import read_tc_chains
 
 RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")
@@ -80,3 +81,27 @@ def test_pci_device_behind_a_network_device(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/p0/device").symlink_to(function)
     assert device_pci("p0", root=tmp_path) == "0000:03:00.0"
     assert device_pci("lo", root=tmp_path) is None
+
+
+_ON, _OFF = "CONFIG_NET_SCHED=y\nCONFIG_NET_TC_SKB_EXT=y\n", "# CONFIG_NET_TC_SKB_EXT is not set\n"
+
+
+@pytest.mark.parametrize("place", ["boot/config-6.1", "lib/modules/6.1/config", "lib/modules/6.1/build/.config"])
+@pytest.mark.parametrize(("text", "is_on"), [(_ON, True), (_OFF, False), ("CONFIG_NET_TC_SKB_EXT_X=y\n", False)])
+def test_files_of_distributions(place: str, text: str, is_on: bool, tmp_path: Path) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert read_tc_chains(root=tmp_path, release="6.1") is is_on
+
+
+def test_the_kernel_itself(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(_ON.encode()))
+    assert read_tc_chains(root=tmp_path, release="6.1") is True
+
+
+def test_a_host_without_a_kernel_configuration(tmp_path: Path) -> None:
+    found = read_tc_chains(root=tmp_path, release="6.1")
+    assert isinstance(found, Unknown)
+    assert found.reason == "neither /boot/config-6.1 nor /proc/config.gz shows how the kernel was built"

@@ -18,12 +18,23 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
 from tests.unit.lab.nic.machines import serving_machine
+from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandTimeout, LabError
 from xenoovs.lab.nic.call import Call, conversation, run_inside
-from xenoovs.lab.nic.frames import PORTS, FrameKind, GuestCommand
+from xenoovs.lab.nic.frames import (
+    PORTS,
+    FrameKind,
+    FrameReader,
+    GuestCommand,
+    parse_command,
+    render_command,
+    render_frame,
+)
 from xenoovs.lab.nic.machine import VirtualMachine
 
 
@@ -148,3 +159,61 @@ def read_until(terminal: int, screen: bytearray, text: bytes) -> None:
         assert time.monotonic() < deadline, screen
         if select.select([terminal], [], [], 0.1)[0]:
             screen += os.read(terminal, 4096)
+
+
+@given(st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=20)), max_size=8), st.integers(1, 7))
+def test_frames_come_out_as_they_went_in_however_they_are_cut(frames: list[tuple[FrameKind, bytes]], size: int) -> None:
+    stream = b"".join(render_frame(kind, payload) for kind, payload in frames)
+    reader = FrameReader()
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a valid FrameKind"):
+        list(FrameReader().feed(b"?????"))
+
+
+def test_a_new_host_drops_what_came_before_its_token() -> None:
+    start, reader = render_frame(FrameKind.BEGIN, b"T" * 16), FrameReader()
+    left = render_frame(FrameKind.OUTPUT, b"of an earlier command")[3:]
+    assert not reader.seek(left + start[:5], start)
+    assert reader.seek(start[5:] + render_frame(FrameKind.EXIT, b"0"), start)
+    assert list(reader.feed(b"")) == [(FrameKind.EXIT, b"0")]
+
+
+@pytest.mark.parametrize("terminal", [None, (24, 80)])
+def test_a_command_survives_the_way(terminal: tuple[int, int] | None) -> None:
+    command = GuestCommand(("sh", "-c", "ä"), "/tmp", {"TERM": "xterm"}, {"/a": "b"}, terminal)
+    assert parse_command(render_command(command)) == command
+
+
+_COMMANDS = """\
+import importlib, os, sys
+from xenoovs.lab.commands import nic_guest
+nic_guest.read_first_config()
+for module in nic_guest.PRELOADED:
+    importlib.import_module(module)
+before, config = set(sys.modules), sys.stdin.read()
+for command in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        reader, writer = os.pipe()
+        os.write(writer, config.encode())
+        os.close(writer)
+        os.dup2(reader, 0)
+        sys.stdin = os.fdopen(0)
+        nic_guest.run([command, "-", "--db", "unix:/nonexistent/db.sock"])
+        later = sorted(name for name in set(sys.modules) - before if name.startswith(("xenoovs.", "pydantic.")))
+        print("IMPORTED", command, *later, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_bug_each_command_in_the_guest_imported_the_schema_of_configs() -> None:
+    commands = ("plan", "apply", "verify-offload", "why", "doctor")
+    argv = [sys.executable, "-c", _COMMANDS, *commands]
+    done = subprocess.run(argv, input=read_template("quickstart"), capture_output=True, text=True, check=True)
+    imported = [line.split() for line in done.stdout.splitlines() if line.startswith("IMPORTED")]
+    assert imported == [["IMPORTED", command] for command in commands]
