@@ -44,7 +44,7 @@ def test_like_backends_come_and_go_with_few_clients_moved() -> None:
     assert cost.mean_blocks <= Fraction(250, 100)
 
 
-@pytest.mark.parametrize(("kind", "tolerance"), zip((FEW, UNLIKE, LIKE), TOLERANCES, strict=True), ids=str)
+@pytest.mark.parametrize(("kind", "tolerance"), [*zip((FEW, UNLIKE, LIKE), TOLERANCES, strict=True)], ids=str)
 def test_deaths_and_returns_move_little_more_than_they_must(kind: Kind, tolerance: Fraction) -> None:
     cost = measure_health(kind, tolerance, seeds=SEEDS, events=40)
     assert cost.movement() <= REMOVALS
