@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from io import StringIO
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from xenoovs.display import printable
 from xenoovs.errors import Declined
-from xenoovs.show.column import Column, Row
 from xenoovs.show.terminal import WHOLE_WORDS, TextTable
+
+if TYPE_CHECKING:
+    from xenoovs.show.column import Column, Row
 
 _PASSED = re.compile(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
 """Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""

@@ -30,6 +30,10 @@ class PathState(Enum):
 PATH_STYLES = {PathState.GOOD: "good", PathState.BAD: "warn", PathState.FAILED: "bad", PathState.UNKNOWN: "note"}
 
 
+def _seconds(microseconds: float | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else span(seconds)
 
@@ -39,9 +43,15 @@ class PathView:
     """One path to a remote. Times of answers are in seconds."""
 
     remote_cell = Column(header="REMOTE", of=lambda row: row.parent.name)
-    name: str = column("`p1`, `p2` and so on, or the uplink.", header="PATH")
-    port: int = column("UDP source port of its probes and, where that selects the path, of its packets.")
-    hops: str = column("The routers on it, separated by commas, `*` for one that is silent; empty: unknown.")
+    name: str = column("`p1`, `p2` and so on, or the uplink.", header="PATH", read=lambda p: p.path.name)
+    port: int = column(
+        "UDP source port of its probes and, where that selects the path, of its packets.",
+        read=lambda p: p.path.source_port,
+    )
+    hops: str = column(
+        "The routers on it, separated by commas, `*` for one that is silent; empty: unknown.",
+        read=lambda p: p.remote.hops.get(p.path.source_port, ""),
+    )
     state: PathState = column(
         "By the last rounds.",
         gauge(
@@ -54,6 +64,7 @@ class PathView:
         header="STATE",
         cell=lambda state: state.value,
         style=lambda row: PATH_STYLES[row.value.state],
+        read=lambda p: PathState.UNKNOWN if p.remote.record.is_silent else p.verdict.state,
     )
     blocks_cell = Column(header="BLOCKS", of=lambda row: row.value.blocks, is_number=True)
     excess_s: float | None = column(
@@ -68,13 +79,20 @@ class PathView:
         header="EXCESS",
         cell=_time,
         is_number=True,
+        read=lambda p: _seconds(p.record.score),
     )
     worst_excess_s: float | None = column(
-        "The same, of the slowest of the last rounds.", header="WORST", cell=_time, is_number=True, keep=2
+        "The same, of the slowest of the last rounds.",
+        header="WORST",
+        cell=_time,
+        is_number=True,
+        keep=2,
+        read=lambda p: _seconds(p.record.worst),
     )
     answer_s: float | None = column(
         "Its last answer time, there and back; only the differences between paths say something of a path.",
         gauge("xenoovs_path_answer_seconds", _PROBES),
+        read=lambda p: _seconds(p.record.answer_us),
     )
     lost: float = column(
         "Fraction of its probes (0-1) without an answer in time since the agent started.",
@@ -82,13 +100,17 @@ class PathView:
         header="LOST",
         cell=percent,
         is_number=True,
+        read=lambda p: p.record.lost / max(1, p.record.lost + p.record.answers),
     )
-    blocks: int = column("Blocks of the host's packets on it.", gauge("xenoovs_path_blocks", "the flows"))
-    restore_s: float = column("How long it has to be good until blocks come back.")
+    blocks: int = column(
+        "Blocks of the host's packets on it.", gauge("xenoovs_path_blocks", "the flows"), read=lambda p: p.blocks
+    )
+    restore_s: float = column("How long it has to be good until blocks come back.", read=lambda p: p.verdict.restore_s)
     bytes: int | None = column(
         "Bytes of the host sent on it; none before the first offload sample.",
         counter("xenoovs_path_bytes_total", "offload samples, else flow counters"),
         default=None,
+        read=lambda p: p.bytes,
     )
     bps: float | None = column(
         "Bits a second between the last two offload samples; null: not counted.",
@@ -97,6 +119,7 @@ class PathView:
         cell=quantity,
         is_number=True,
         keep=3,
+        read=lambda p: p.rate and p.rate.bps,
     )
     port_cell = Column(header="PORT", of=lambda row: row.value.port, is_number=True, keep=4)
     hops_cell = Column(header="HOPS", of=lambda row: row.value.hops or "-", keep=1)
@@ -126,8 +149,10 @@ def _last_move(row: Row[RemoteView]) -> str:
 class RemoteView:
     """One remote of a tunnel, and the paths to it."""
 
-    name: str = column("Of the tunnel and the remote: `rack7/b`.", header="REMOTE")
-    address: str = column("Of its end of the tunnel.")
+    name: str = column(
+        "Of the tunnel and the remote: `rack7/b`.", header="REMOTE", read=lambda r: r.remote.service.name
+    )
+    address: str = column("Of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
     paths: tuple[PathView, ...] = column("In the order of the config.")
     state_cell = Column(header="STATE", of=_remote_state)
     good_cell = Column(
@@ -145,27 +170,37 @@ class RemoteView:
             "1 while no path to the remote answers: its blocks stay.",
             lambda v: v.is_unknown or bool(v.problem),
         ),
+        read=lambda r: r.remote.record.is_silent,
     )
     rounds: int = column(
-        "Rounds of probes to the remote, one probe on each path.", counter("xenoovs_probe_rounds_total", _PROBES)
+        "Rounds of probes to the remote, one probe on each path.",
+        counter("xenoovs_probe_rounds_total", _PROBES),
+        read=lambda r: r.remote.record.rounds,
     )
     interval_s: float = column(
         "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
         gauge("xenoovs_probe_interval_seconds", _PROBES),
+        read=lambda r: r.mover.interval_s(r.remote),
     )
-    margin_s: float = column("By how much a path may be slower than the best one.")
+    margin_s: float = column(
+        "By how much a path may be slower than the best one.", read=lambda r: r.remote.margin_us / 1e6
+    )
     forged: int = column(
         "Answers that do not carry what was sent, or come from another address.",
         counter("xenoovs_remote_forged_answers_total", _PROBES),
         default=0,
+        read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
         "Packets of the host that came back, because they have the TOS of probes.",
         counter("xenoovs_remote_returned_packets_total", _PROBES),
         default=0,
+        read=lambda r: r.remote.returned,
     )
-    tos: int | None = column("Type of service of the last answer; null: there was none.", default=None)
-    tos_sent: int = column("Type of service of the probes.", default=0)
+    tos: int | None = column(
+        "Type of service of the last answer; null: there was none.", default=None, read=lambda r: r.tos[0]
+    )
+    tos_sent: int = column("Type of service of the probes.", default=0, read=lambda r: r.tos[1])
     moves: Mapping[str, int] = column(
         "Blocks that moved since the agent started, by reason: failed, congested, restored, operator.",
         counter(
@@ -180,12 +215,21 @@ class RemoteView:
         cell=lambda moves: str(sum(moves.values())),
         is_number=True,
         keep=2,
+        read=lambda r: dict(r.remote.moves),
     )
-    last_move: str = column("The last blocks that moved together, and why; empty: none did.", default="")
-    last_move_s: float | None = column("When that was.", default=None)
+    last_move: str = column(
+        "The last blocks that moved together, and why; empty: none did.",
+        default="",
+        read=lambda r: r.remote.last_move.text if r.remote.last_move else "",
+    )
+    last_move_s: float | None = column(
+        "When that was.", default=None, read=lambda r: r.remote.last_move and r.remote.last_move.at_s
+    )
     last_move_cell = Column(header="LAST MOVE", of=_last_move, keep=1)
-    pinned: str = column("The only path that an operator lets carry traffic; empty: all may.", default="")
-    problem: str = column("Why it is not probed now; empty: it is.", default="")
+    pinned: str = column(
+        "The only path that an operator lets carry traffic; empty: all may.", default="", read=lambda r: r.pinned
+    )
+    problem: str = column("Why it is not probed now; empty: it is.", default="", read=lambda r: r.problem)
 
     def paths_in(self, state: PathState) -> tuple[str, ...]:
         """Return the names of the paths in this state."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from xenoovs.display import printable
-from xenoovs.show.column import Column, Row
+
+if TYPE_CHECKING:
+    from xenoovs.show.column import Column, Row
 
 STYLES: dict[str, dict[str, Any]] = {
     "plain": {},

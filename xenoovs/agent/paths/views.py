@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.paths.remote import ProbedRemote
-from xenoovs.show.paths import PathState, PathView, PlannedMove, RemoteView
+from xenoovs.agent.paths.decide import PathVerdict
+from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote
+from xenoovs.agent.paths.score import PathRecord
+from xenoovs.show.agent import Rate
+from xenoovs.show.column import build
+from xenoovs.show.paths import PathView, PlannedMove, RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.paths.mover import Mover
@@ -19,30 +24,70 @@ def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
     return tuple(_remote(mover, remote) for remote in mover.remotes.values())
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteMoment:
+    """One remote at one moment: what the columns of `RemoteView` read."""
+
+    mover: Mover
+    remote: ProbedRemote
+
+    @property
+    def tos(self) -> tuple[int | None, int]:
+        """Type of service of the last answer, and of the probes."""
+        return self.remote.rounds.tos or (None, self.remote.way_back.tos)
+
+    @property
+    def pinned(self) -> str:
+        pins = self.mover.agent.state.runtime.pins
+        return next((pin.path for pin in pins if pin.remote == self.remote.service.name), "")
+
+    @property
+    def problem(self) -> str:
+        return problem_of(self.mover, self.remote)
+
+
+@dataclass(frozen=True, slots=True)
+class PathMoment:
+    """One path to a remote at one moment: what the columns of `PathView` read."""
+
+    remote: ProbedRemote
+    index: int
+    blocks: int
+    sample: OffloadSample
+
+    @property
+    def path(self) -> ProbedPath:
+        return self.remote.paths[self.index]
+
+    @property
+    def record(self) -> PathRecord:
+        return self.remote.record.paths[self.index]
+
+    @property
+    def verdict(self) -> PathVerdict:
+        return self.remote.verdict.paths[self.index]
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Its names in an offload sample."""
+        return self.remote.service.name, self.path.name
+
+    @property
+    def rate(self) -> Rate | None:
+        return self.sample.rates.get(self.name)
+
+    @property
+    def bytes(self) -> int | None:
+        traffic, counted = self.sample.traffic.get(self.name), self.sample.counted.get(self.name)
+        sent = None if counted is None else counted.bytes
+        return sent if traffic is None else traffic.hw_bytes + traffic.sw_bytes
+
+
 def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
-    placement, last = mover.placement(remote), remote.last_move
+    placement, sample = mover.placement(remote), mover.agent.offload or OffloadSample()
     blocks = Counter(() if placement is None else placement.owners)
-    sample = mover.agent.offload or OffloadSample()
-    pins = mover.agent.state.runtime.pins
-    came, sent = remote.rounds.tos or (None, remote.way_back.tos)
-    return RemoteView(
-        name=remote.service.name,
-        address=str(remote.remote.address),
-        paths=tuple(_path(remote, index, blocks[index], sample) for index in range(len(remote.paths))),
-        is_unknown=remote.record.is_silent,
-        rounds=remote.record.rounds,
-        interval_s=mover.interval_s(remote),
-        margin_s=remote.margin_us / 1e6,
-        forged=remote.rounds.forged,
-        returned=remote.returned,
-        tos=came,
-        tos_sent=sent,
-        moves=dict(remote.moves),
-        last_move="" if last is None else last.text,
-        last_move_s=None if last is None else last.at_s,
-        pinned=next((pin.path for pin in pins if pin.remote == remote.service.name), ""),
-        problem=problem_of(mover, remote),
-    )
+    moments = (PathMoment(remote, index, blocks[index], sample) for index in range(len(remote.paths)))
+    return build(RemoteView, RemoteMoment(mover, remote), paths=tuple(build(PathView, each) for each in moments))
 
 
 def problem_of(mover: Mover, remote: ProbedRemote) -> str:
@@ -60,31 +105,6 @@ def problem_of(mover: Mover, remote: ProbedRemote) -> str:
     if remote.record.is_silent:
         return "no path answers: the remote has no reflector (run an agent there), or all ways back are dead"
     return ""
-
-
-def _path(remote: ProbedRemote, index: int, blocks: int, sample: OffloadSample) -> PathView:
-    path, record, verdict = remote.paths[index], remote.record.paths[index], remote.verdict.paths[index]
-    name = remote.service.name, path.name
-    traffic, counted, rate = sample.traffic.get(name), sample.counted.get(name), sample.rates.get(name)
-    sent = None if counted is None else counted.bytes
-    return PathView(
-        name=path.name,
-        port=path.source_port,
-        hops=remote.hops.get(path.source_port, ""),
-        state=PathState.UNKNOWN if remote.record.is_silent else verdict.state,
-        excess_s=_seconds(record.score),
-        worst_excess_s=_seconds(record.worst),
-        answer_s=_seconds(record.answer_us),
-        lost=record.lost / max(1, record.lost + record.answers),
-        blocks=blocks,
-        restore_s=verdict.restore_s,
-        bytes=sent if traffic is None else traffic.hw_bytes + traffic.sw_bytes,
-        bps=None if rate is None else rate.bps,
-    )
-
-
-def _seconds(microseconds: float | None) -> float | None:
-    return None if microseconds is None else microseconds / 1e6
 
 
 def planned_moves(mover: Mover) -> Iterator[PlannedMove]:
