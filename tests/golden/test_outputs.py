@@ -20,7 +20,15 @@ from unittest.mock import patch
 import click
 import pytest
 
-from tests.golden.worlds import StillClock, running_agent, served
+from tests.golden.worlds import (
+    WORLDS,
+    StillClock,
+    in_directory_of_files,
+    in_memory_fleet,
+    in_memory_switch,
+    running_agent,
+    served,
+)
 from tests.unit.agent.test_metrics import fed
 from xenoovs import __version__
 from xenoovs.cli.main import run
@@ -50,6 +58,9 @@ def printed(words: list[str], *, columns: int | None = None) -> str:
         patched.setenv("COLUMNS", str(columns or 80))
         status = run(words)
     text = click.unstyle(out.getvalue() + err.getvalue()).replace(__version__, "VERSION")
+    text = re.sub(
+        r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d)?", lambda found: re.sub(r"\d", "0", found[0]), text
+    )
     return f"{text}[exit status {status}]\n"
 
 
@@ -62,17 +73,23 @@ class Recording:
     def add(self, file: str, title: str, text: str) -> None:
         self._sections[file].append(f"$ {title}\n{text}")
 
-    def command(self, line: str, *more: str, formats: str = "text json") -> None:
-        """Record a command line, with further words that its title leaves out."""
-        words, name = [*line.split(), *more], line.split()[0]
-        if "text" in formats:
-            piped = printed(words)
-            self.add(name, line, piped)
-            for columns in (80, 120):
-                if (text := printed(words, columns=columns)) != piped:
-                    self.add(name, f"{line}  # {columns} columns", text)
-        if "json" in formats:
-            self.add(name, f"{line} -o json", printed([*words, "-o", "json"]))
+    def play(self, world: str, *more: str) -> None:
+        """Record the commands of a file of tests/golden/worlds. `more`: words that are added to each.
+
+        A `!` marks commands that run once, as a pipe gets them.
+        """
+        for line in (WORLDS / f"{world}.commands").read_text().splitlines():
+            shown = line.removeprefix("!")
+            words = shown.split()
+            group = words[0] in ("fleet", "paths", "measure")
+            name = "changes" if line.startswith("!") else "-".join(words[: 1 + group])
+            piped = printed([*words, *more])
+            self.add(name, shown, piped)
+            for columns in () if line.startswith("!") else (80, 120):
+                if (text := printed([*words, *more], columns=columns)) != piped:
+                    self.add(name, f"{shown}  # {columns} columns", text)
+            if not line.startswith("!") and "--once" not in words:
+                self.add(name, f"{shown} -o json", printed([*words, *more, "-o", "json"]))
 
     def compare(self, world: str, *, update: bool) -> None:
         folder = HERE / world
@@ -92,45 +109,13 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     return Recording()
 
 
-# Agents.
-
-
 READS = ("events", "paths", "paths/plan", "blocks?service=web", "blocks?service=web&after=7", "blocks?x=1")
-CHANGES = """\
-drain web/web1 --for 1h
-drain web1
-weight web web3
-weight web web3 2.5
-drain 198.51.100.2
-undrain dns1
-maintenance web web2 --for 30m
-pause
-undrain web1
-resume
-reset web/web3
-resume
-weight nothing web1 2
-drain nobody
-paths pin rack7/b p1
-paths pause
-paths resume
-paths discover
-confirm
-"""
 
 
 def test_an_agent(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, update_golden: bool) -> None:
     """One backend is down, and an operator drains others, changes weights and pauses."""
     with running_agent(monkeypatch):
-        for line in ("describe web1", "describe web/web2", "describe dns/dns2", "status"):
-            recording.command(line, *AGENT)
-        recording.command("top --once", *AGENT)
-        for line in CHANGES.splitlines():
-            recording.add("changes", line, printed([*line.split(), *AGENT]))
-            recording.add("changes", f"{line} -o json", printed([*line.split(), *AGENT, "-o", "json"]))
-        for line in ("status", "describe web1", "logs", "paths list", "paths plan"):
-            recording.command(line, *AGENT)
-        recording.command("top --once", *AGENT, formats="text")
+        recording.play("agent", *AGENT)
         for name in READS:
             recording.add("api", f"GET /v1/{name}", indented(fetched(f"/v1/{name}")))
         recording.add("api", "GET /ready", indented(fetched("/ready")))
@@ -145,20 +130,33 @@ def test_a_recorded_agent(
     """Its answers are in tests/golden/worlds."""
     StillClock(monkeypatch)
     with served(world) as answers:
+        recording.play(world, *AGENT)
         snapshot = answers["/v1/status"]["snapshot"]
-        recording.command("status", *AGENT)
-        for line in ("paths list", "paths plan", "paths why rack7/b") if snapshot["remotes"] else ():
-            recording.command(line, *AGENT)
-        if snapshot["services"]:
-            recording.command("top --once", *AGENT, formats="text")
-        for name in dict.fromkeys(
-            backend["name"] for service in snapshot["services"] for backend in service["backends"]
-        ):
-            recording.command(f"describe {name}", *AGENT)
         lazy = LazySnapshot(lambda: parse_snapshot(snapshot), lambda service: blocks_of(answers, service))
         text = (exposition(TABLES, lazy) + fed().text()).decode()
         recording.add("metrics", "GET /metrics  # samples", re.sub("^#.*\n", "", without_times(text), flags=re.M))
     recording.compare(world, update=update_golden)
+
+
+def test_a_switch(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, update_golden: bool) -> None:
+    """Without an agent: plans, changes, the history, and proof."""
+    in_memory_switch(monkeypatch)
+    recording.play("switch")
+    recording.compare("switch", update=update_golden)
+
+
+def test_a_fleet(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, update_golden: bool) -> None:
+    """With a controller in the same process: three DPUs, of which one fails."""
+    in_memory_fleet(monkeypatch)
+    recording.play("fleet")
+    recording.compare("fleet", update=update_golden)
+
+
+def test_files(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, update_golden: bool) -> None:
+    """Configs, recorded dumps and measured runs, without a switch."""
+    in_directory_of_files(monkeypatch)
+    recording.play("files")
+    recording.compare("files", update=update_golden)
 
 
 def blocks_of(answers: dict[str, object], service: str) -> tuple[BlockView, ...]:

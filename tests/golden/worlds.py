@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
@@ -16,16 +17,26 @@ from urllib.parse import unquote_plus
 import pytest
 
 from tests.agent_support import Scene
+from tests.command_line import SMALL_CONFIG
+from tests.compiled import compiled
 from tests.fake_switch import fake_bridge
 from tests.faked_datapath import FakedDatapath
+from tests.fleet_support import EMPTY, committed, settled
 from tests.patience import eventually
 from tests.snapshots import NOW_S
+from tests.unit.verify.doctor.facts import DATABASE, HOST
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.telemetry import Telemetry
+from xenoovs.config.load import parse_config
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.fleet.commands import client
+from xenoovs.openflow.flow import Flow
+from xenoovs.store.client import CommitOutcome, StoreConnection
+from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.switch.endpoint import Endpoint
 
 CONFIG = """\
 version: 1
@@ -53,7 +64,7 @@ _DEAD = "198.51.100.3"
 _VERDICTS = (Verdict.HW, Verdict.TC_SW, Verdict.HW, Verdict.SW, Verdict.ABSENT, Verdict.PARTIAL)
 _PACE = SamplePace(interval_s=10, watched_interval_s=10, share=1, watched_share=1)
 _STEP_S = 20.0
-_WORLDS = Path(__file__).parent / "worlds"
+WORLDS = Path(__file__).parent / "worlds"
 
 
 class StillClock:
@@ -102,7 +113,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def served(world: str) -> Iterator[dict[str, Any]]:
     """What an agent answers, by address, from a file of tests/golden/worlds; at `agent.sock` too."""
-    answers: dict[str, Any] = json.loads((_WORLDS / f"{world}.json").read_text())
+    answers: dict[str, Any] = json.loads((WORLDS / f"{world}.json").read_text())
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -128,3 +139,78 @@ def served(world: str) -> Iterator[dict[str, Any]]:
             server.shutdown()
             thread.join()
     Path("agent.sock").unlink()
+
+
+def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands reach a switch with a datapath, on a host where one setting is wrong; write configs for them."""
+    StillClock(monkeypatch)
+    switch = FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
+    switch.verdict = lambda service, backend, number: _VERDICTS[number % len(_VERDICTS)]
+    switch.program = lambda: (
+        compiled(parse_config(SMALL_CONFIG, file="my.yaml"), installed=flows()) if flows() else None
+    )
+
+    def flows() -> list[Flow]:
+        return [seen.flow for seen in switch.dump_flows("ovsbr1")]
+
+    switch.endpoint = Endpoint("unix:db.sock", Path("run"))  # type: ignore[attr-defined]
+    switch.dump_foreign_flows = lambda _: ()  # type: ignore[attr-defined]
+    host = replace(HOST, database=replace(DATABASE, config={"hw-offload": "false"}))
+    monkeypatch.setenv("SUDO_USER", "operator")
+    monkeypatch.setattr("xenoovs.cli.reach.ManagementSwitch", lambda _: switch)
+    monkeypatch.setattr("xenoovs.cli.reach.require_answers", lambda _: None)
+    monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
+    monkeypatch.setattr("xenoovs.cli.doctor_case.gather", lambda *_, **__: host)
+    _write_configs()
+
+
+def _write_configs() -> None:
+    Path("my.yaml").write_text(SMALL_CONFIG)
+    Path("heavier.yaml").write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
+
+
+class _FleetInMemory:
+    """The two databases of a fleet, with a controller that decides at once. The DPU `dpu2` has a problem."""
+
+    connection = StoreConnection(is_connected=True, remote="unix:fleet.sock", since_s=NOW_S, is_leader=True)
+
+    def __init__(self) -> None:
+        self._view = EMPTY
+
+    def view(self) -> FleetView:
+        return self._view
+
+    def wait_changed(self, before: FleetView | None, *, timeout_s: float) -> FleetView | None:
+        return None if before is self._view else self._view
+
+    def commit(self, generation: int, changes: Changes) -> CommitOutcome:
+        self._view = settled(committed(self._view, changes))
+        return CommitOutcome.COMMITTED
+
+    def statuses(self) -> dict[str, DpuStatus]:
+        seen_ms, newest = int(NOW_S * 1000) - 4000, self._view.generation
+        good = DpuStatus("dpu1", applied=newest, seen_ms=seen_ms, verdicts={"HW": 9, "SW": 1}, clock_us=80)
+        bad = replace(
+            good, name="dpu2", applied=max(0, newest - 1), error="port p9 is not on bridge ovsbr1", clock_us=-1
+        )
+        return {"dpu1": good, "dpu2": bad}
+
+
+def in_memory_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands about a fleet find this one, and write configs for them."""
+    StillClock(monkeypatch)
+    fleet: Any = _FleetInMemory()
+    monkeypatch.setenv("SUDO_USER", "operator")
+    monkeypatch.setattr(client, "fleet_store", lambda _: nullcontext(client.FleetStore(fleet, fleet, Path("fleet"))))
+    _write_configs()
+
+
+def in_directory_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link configs, dumps and measured runs into the working directory."""
+    tests = Path(__file__).parents[1]
+    for draw, drawn in (("svg_of", ""), ("png_of", b"")):
+        # Pictures take half a minute, and are no text.
+        monkeypatch.setattr(f"xenoovs.measure.pictures.{draw}", lambda *_, drawn=drawn: drawn)
+    for folder in ("../flows", "golden/why", "golden/verify", "unit/measure/recorded"):
+        Path(Path(folder).name).symlink_to(tests / folder)
+    Path("clients").write_text("".join(f"198.51.{n // 250}.{n * 37 % 251} {n % 9 + 1}\n" for n in range(500)))
