@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from xenoovs.errors import ParseError
 from xenoovs.show.column import fields_of
@@ -35,15 +36,31 @@ def as_plain(value: object) -> object:
 
 
 def _encoded(value: object) -> object:
-    columns = fields_of(type(value))
-    if columns is not None:
-        found = ((each.name, getattr(value, each.name)) for each in columns)
-        return {name: _keyed(one) if isinstance(one, Mapping) else one for name, one in found}
-    return _keyed(value) if isinstance(value, Mapping) else as_plain(value)
+    kind = type(value)
+    if fields_of(kind) is None:
+        return _keyed(value) if isinstance(value, Mapping) else as_plain(value)
+    names, mappings, read = _shape(kind)  # type: ignore[arg-type]
+    found = dict(zip(names, read(value), strict=True))
+    for name in mappings:
+        found[name] = _keyed(found[name])
+    return found
+
+
+@cache
+def _shape(kind: type) -> tuple[list[str], list[str], Callable[[Any], Iterable[Any]]]:
+    """Return the names of the fields of a record, of those that are mappings, and what reads all of them."""
+    kinds = _types(kind)
+    mappings = [name for name, one in kinds.items() if _is_mapping(get_origin(one))]
+    read = attrgetter(*kinds)
+    return [*kinds], mappings, read if len(kinds) > 1 else lambda value: [read(value)]
+
+
+def _is_mapping(origin: Any) -> bool:
+    return inspect.isclass(origin) and issubclass(origin, Mapping)
 
 
 def _keyed(value: Mapping[Any, object]) -> dict[object, object]:
-    return {key.value if isinstance(key, Enum) else key: one for key, one in value.items()}
+    return {key.value if isinstance(key, Enum) else as_plain(key): one for key, one in value.items()}
 
 
 def to_json(value: object) -> str:
@@ -82,8 +99,8 @@ def parse(kind: type[T], document: object, what: str) -> T:
 def _reader(kind: Any) -> Callable[[Any], Any]:
     """Return what reads a value of a type; it raises ValueError."""
     origin, parts = get_origin(kind), get_args(kind)
-    if kind in _PRIMITIVES:
-        return _primitive(*_PRIMITIVES[kind])
+    if kinds := _plain_kinds(kind):
+        return _primitive(kinds)
     if kind is Fraction:
         return lambda value: Fraction(value).limit_denominator(1_000_000)
     if origin in _UNIONS:
@@ -92,7 +109,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if origin is tuple:
         read = _reader(parts[0])
         return lambda value: tuple(map(read, _of(list, value)))
-    if origin is not None and issubclass(origin, Mapping):
+    if _is_mapping(origin):
         keys, values = map(_reader, parts)
         return lambda value: {keys(key): values(one) for key, one in _of(dict, value).items()}
     if fields_of(kind) is not None:
@@ -100,13 +117,22 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return kind if inspect.isclass(kind) and issubclass(kind, Enum) else lambda value: value
 
 
-def _primitive(name: str, kinds: tuple[type, ...]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if type(value) not in kinds:
-            raise ValueError(f"{value!r} is no {name}")
-        return value
+def _plain_kinds(kind: Any) -> tuple[type, ...]:
+    """Return the types that JSON has for a type, if they are all that is to be checked; otherwise none."""
+    if kind in _PRIMITIVES:
+        return _PRIMITIVES[kind][1]
+    if get_origin(kind) in _UNIONS:
+        found = [(type(None),) if part is type(None) else _plain_kinds(part) for part in get_args(kind)]
+        return tuple(one for each in found for one in each) if all(found) else ()
+    return ()
 
-    return read
+
+def _primitive(kinds: tuple[type, ...]) -> Callable[[Any], Any]:
+    return lambda value: value if type(value) in kinds else _refuse(value, kinds)
+
+
+def _refuse(value: object, kinds: tuple[type, ...]) -> NoReturn:
+    raise ValueError(f"{value!r} is no {kinds[0].__name__}")
 
 
 def _of(kind: type, value: Any) -> Any:
@@ -116,14 +142,20 @@ def _of(kind: type, value: Any) -> Any:
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:
-    readers: list[tuple[str, Callable[[Any], Any]]] | None = None
+    # A record may have itself in it, so its readers are made when it is first read.
+    readers: list[tuple[str, tuple[type, ...], Callable[[Any], Any]]] = []
 
     def read(value: Any) -> Any:
-        nonlocal readers
-        if readers is None:
-            readers = [(name, _reader(one)) for name, one in _types(kind).items()]
+        if not readers:
+            readers.extend((name, _plain_kinds(one), _reader(one)) for name, one in _types(kind).items())
         _of(dict, value)
-        return kind(**{name: one(value[name]) for name, one in readers if name in value})
+        found = {}
+        for name, kinds, convert in readers:
+            if name in value:
+                one = value[name]
+                # Most values need no call.
+                found[name] = one if type(one) in kinds else convert(one)
+        return kind(**found)
 
     return read
 
@@ -161,7 +193,7 @@ def _schema(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:
         return {"anyOf": [_schema(part, reference, found) for part in parts if part is not type(None)] + [_NULL]}
     if origin is tuple:
         return {"items": _schema(parts[0], reference, found), "type": "array"}
-    if origin is not None and issubclass(origin, Mapping):
+    if _is_mapping(origin):
         keys, values = (_schema(part, reference, found) for part in parts)
         names = {} if keys == {"type": "string"} else {"propertyNames": keys}
         return {"additionalProperties": values or True, **names, "type": "object"}

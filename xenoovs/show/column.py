@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, replace
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Table:
                 metric,
                 help=metric.help or each.doc,
                 labels=(*self.labels, *metric.own_labels),
-                of=metric.of or each.value,
+                of=metric.of or (attrgetter(each.name) if each.of is None else each.value),
             )
             for each in self.columns
             for metric in each.metrics

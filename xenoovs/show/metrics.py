@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -51,24 +51,24 @@ def exposition(tables: Iterable[Table], state: object) -> bytes:
 
 def _lines(table: Table, state: object) -> Iterator[str]:
     metrics = table.metrics()
-    rows = list(table.rows(state)) if metrics else []
+    # Labels are quoted once for all metrics of a row.
+    rows = [(_labelled(table.labels, labels), value) for labels, value in table.rows(state)] if metrics else []
     for metric in metrics:
         yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind.value}\n"
-        places = ",".join(f"{label}=%s" for label in metric.labels)
-        form = f"{metric.name}{{{places}}} " if places else f"{metric.name} "
-        for labels, value in samples(metric, rows):
-            yield f"{form % tuple(map(_quoted, labels))}{float(value)!r}\n"
+        name, own, of = metric.name, metric.own_labels, metric.of
+        for labels, value in rows:
+            found: Any = of and of(value)
+            if own:
+                for key, number in found.items():
+                    if number is not None:
+                        more = _labelled(own, (key,) if isinstance(key, str) else key)
+                        yield f"{name}{{{labels and f'{labels},'}{more}}} {float(number)!r}\n"
+            elif found is not None:
+                yield f"{name}{labels and f'{{{labels}}}'} {float(found)!r}\n"
 
 
-def samples(metric: Metric, rows: Iterable[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the values of the labels, and the number, of each sample."""
-    if metric.of is None:
-        raise ValueError(f"{metric.name} belongs to no table")
-    for labels, row in rows:
-        found = metric.of(row)
-        for own, number in found.items() if isinstance(found, Mapping) else [((), found)]:
-            if number is not None:
-                yield (*labels, *((own,) if isinstance(own, str) else own)), number
+def _labelled(names: Iterable[str], values: Iterable[str]) -> str:
+    return ",".join(f"{name}={_quoted(value)}" for name, value in zip(names, values, strict=True))
 
 
 @lru_cache(maxsize=1 << 16)
