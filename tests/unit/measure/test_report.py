@@ -164,6 +164,21 @@ def test_a_complete_run_counts_before_a_newer_fragment(tmp_path: Path) -> None:
     assert "Incomplete runs" not in text
 
 
+@pytest.mark.parametrize("value", ["1e308", '"\\u001b[31m"'])
+def test_the_command_shows_no_traceback_and_no_escape_of_a_run(
+    value: str, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """Designs have no verdict, and one of their values is of another kind."""
+    directory = write(tmp_path / "r", designs_run())
+    (samples,) = directory.glob("*/samples.jsonl")
+    text = samples.read_text()
+    samples.write_text(re.sub(r'"clients": [0-9.]+', lambda _found: f'"clients": {value}', text, count=1))
+    result = xenoovs("measure", "report", directory)
+    assert result.status == 0 or (result.status == 1 and result.err.startswith("error: ")), result.err
+    assert "Traceback" not in result.err
+    assert "\x1b[31m" not in result.out + result.err
+
+
 def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:
     directory = write(tmp_path / "r", replace(rate_run(), samples=()))
     with pytest.raises(MeasureError, match="the runs have no samples yet"):
