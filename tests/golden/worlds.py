@@ -157,8 +157,8 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     switch.dump_foreign_flows = lambda _: ()  # type: ignore[attr-defined]
     host = replace(HOST, database=replace(DATABASE, config={"hw-offload": "false"}))
     monkeypatch.setenv("SUDO_USER", "operator")
-    monkeypatch.setattr("xenoovs.cli.reach.ManagementSwitch", lambda _: switch)
-    monkeypatch.setattr("xenoovs.cli.reach.require_answers", lambda _: None)
+    monkeypatch.setattr("xenoovs.terminal.reach.ManagementSwitch", lambda _: switch)
+    monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor_case.gather", lambda *_, **__: host)
     _write_configs()

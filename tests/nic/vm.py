@@ -25,9 +25,9 @@ from tests.nic.demo import Demo
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
+from xenoovs.cli import nic_guest
 from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.commands import nic_guest
 from xenoovs.lab.nic.call import Call
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel

@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
-from xenoovs.cli.output import confirm
+from xenoovs.terminal.output import confirm
 
 pytestmark = pytest.mark.ovs
 

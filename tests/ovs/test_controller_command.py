@@ -270,7 +270,7 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> 
 
 def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(config: Path) -> None:
     code = (
-        "import sys; from xenoovs.cli import options; "
+        "import sys; from xenoovs.terminal import options; "
         "options.find_lab = lambda given: ('x', 'XENOOVS_LAB'); options.forward_to_vm = lambda *_: None; "
         "from xenoovs.cli import controller_app as app; "
         "app.connect = lambda db, lab: (db, lab); "

@@ -15,6 +15,7 @@ from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
+from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
@@ -42,12 +43,12 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     with running_lab("doctor", CONFIG, tmp_path_factory.mktemp("lab")) as lab:
         switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
         switch.apply("ovsbr1", Engine(switch).plan(CONFIG, PlanOptions()).bundle)
-        yield Question(CONFIG, switch, lab, target=THIS_HOST, backends=True)
+        yield Question(CONFIG, switch, OpenedLab(lab), target=THIS_HOST, backends=True)
 
 
 def _lab(question: Question) -> Lab:
-    assert question.lab is not None
-    return question.lab
+    assert isinstance(question.lab, OpenedLab)
+    return question.lab.lab
 
 
 def _rows(question: Question) -> dict[tuple[str, str | None], CheckResult]:

@@ -9,7 +9,7 @@ import click
 
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import control_of, via_options
-from xenoovs.cli.options import bridge_option, configs_argument, control_option, duration, switch_options
+from xenoovs.terminal.options import bridge_option, configs_argument, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -16,12 +16,12 @@ from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.tasks import LoopCall
-from xenoovs.cli.tls import certificates
 from xenoovs.config.fleet import join
 from xenoovs.config.include import ConfigSources
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
 from xenoovs.store.client import DpuStatusClient, StoreClient
 from xenoovs.store.view import FleetView
+from xenoovs.terminal.tls import certificates
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

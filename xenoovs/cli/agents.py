@@ -40,8 +40,6 @@ from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.options import chosen_bridge, listen_address
-from xenoovs.cli.reach import connect, target_options
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.config.bridges import choose_bridge
@@ -49,7 +47,6 @@ from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
-from xenoovs.lab.commands.config import FollowedConfig
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint
@@ -57,6 +54,9 @@ from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.switch.vswitchd import find_process, same_namespace
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.options import chosen_bridge, listen_address
+from xenoovs.terminal.reach import connect, target_options
 
 if TYPE_CHECKING:
     from xenoovs.cli.agent_fleet import JoinedFleet
@@ -128,7 +128,7 @@ def _configs(file: Path, lab: str | None, *, is_bound: bool) -> list[ConfigFile]
             raise click.UsageError(f"{error}.") from None
     is_listed = trees[0].is_listed
     if lab is not None:
-        return [ConfigFile(file, FollowedConfig(lab, is_listed=is_listed))]
+        return [ConfigFile(file, labs().target_of(lab).config_parser(is_listed=is_listed))]
     if not is_listed and not is_bound:
         return [ConfigFile(file)]
     # Here, so that the mistakes of all bridges are reported at once.

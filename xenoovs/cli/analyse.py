@@ -7,18 +7,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.defaults import find_config
-from xenoovs.cli.load import check_service, load
-from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import (
-    FILE,
-    OutputFormat,
-    bridge_option,
-    optional_config_argument,
-    output_option,
-    service_option,
-)
-from xenoovs.cli.output import echo, print_error, print_json, print_table, print_text
 from xenoovs.cli.recorded import open_lines
 from xenoovs.compile.program import compile_config
 from xenoovs.compile.spread import Spread, check_spread
@@ -27,6 +15,18 @@ from xenoovs.errors import counted
 from xenoovs.model.balancer import Balancer, KeyField
 from xenoovs.model.clients import Clients, parse_clients
 from xenoovs.partition.analyse import Suggestion
+from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
+from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.load import check_service, load
+from xenoovs.terminal.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    optional_config_argument,
+    output_option,
+    service_option,
+)
+from xenoovs.terminal.output import echo, print_error, print_json, print_table, print_text
 
 _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 

@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.each_bridge import error_document, report, show_heading
 from xenoovs.cli.history import History, history_of
-from xenoovs.cli.load import is_plan, load_bridges, resolved
-from xenoovs.cli.main import EXIT_OK
-from xenoovs.cli.options import (
+from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
+from xenoovs.compile.pipeline import PROGRAM
+from xenoovs.decision.decision import Decision, compare
+from xenoovs.display import span
+from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import XenoovsError, counted
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
+from xenoovs.terminal.command import EXIT_OK
+from xenoovs.terminal.each_bridge import error_document, report, show_heading
+from xenoovs.terminal.load import is_plan, load_bridges, resolved
+from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,
     chosen_bridge,
@@ -30,17 +39,8 @@ from xenoovs.cli.options import (
     rebalance_option,
     yes_option,
 )
-from xenoovs.cli.output import confirm, echo, print_json
-from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
-from xenoovs.cli.reach import name_bridge, reach, where_of
-from xenoovs.compile.pipeline import PROGRAM
-from xenoovs.decision.decision import Decision, compare
-from xenoovs.display import span
-from xenoovs.engine.change import Change, PlanOptions
-from xenoovs.engine.engine import Engine
-from xenoovs.errors import XenoovsError, counted
-from xenoovs.model.balancer import Balancer
-from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.output import confirm, echo, print_json
+from xenoovs.terminal.reach import name_bridge, reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.cli.saved import HistoryEntry

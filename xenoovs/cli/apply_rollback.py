@@ -17,10 +17,8 @@ from types import FrameType
 
 from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
-from xenoovs.cli.agent_client import refuse_beside_agent
 from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.offload import DatapathChecker, datapath_checker
-from xenoovs.cli.output import echo
 from xenoovs.display import span
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -28,6 +26,8 @@ from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, 
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
+from xenoovs.terminal.agent_client import refuse_beside_agent
+from xenoovs.terminal.output import echo
 from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 
 _SAMPLE_INTERVAL_S = 1.0

@@ -7,12 +7,6 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.completion import complete_template
-from xenoovs.cli.each_bridge import for_each_bridge
-from xenoovs.cli.load import load_bridges, load_resolved
-from xenoovs.cli.main import EXIT_OK
-from xenoovs.cli.options import OutputFormat, bridge_option, config_argument, output_option
-from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.compile.offloadable.check import check_program, describe
 from xenoovs.compile.offloadable.cost import check_clients
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
@@ -24,6 +18,12 @@ from xenoovs.display import percent
 from xenoovs.errors import counted, did_you_mean
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import render_flow, render_flow_to_send
+from xenoovs.terminal.command import EXIT_OK
+from xenoovs.terminal.completion import complete_template
+from xenoovs.terminal.each_bridge import for_each_bridge
+from xenoovs.terminal.load import load_bridges, load_resolved
+from xenoovs.terminal.options import OutputFormat, bridge_option, config_argument, output_option
+from xenoovs.terminal.output import echo, print_json, print_table, print_text
 
 
 @click.command("new")

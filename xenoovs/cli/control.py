@@ -8,18 +8,17 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
-from xenoovs.cli.completion import complete_backend, complete_server
-from xenoovs.cli.options import OutputFormat, duration, output_option
-from xenoovs.cli.output import echo, print_json
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused, first_names
+from xenoovs.terminal.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
+from xenoovs.terminal.completion import complete_backend, complete_server
+from xenoovs.terminal.options import OutputFormat, duration, output_option, parse_weight
+from xenoovs.terminal.output import echo, print_json
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -115,16 +114,6 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
         _show_weight(where, parts[0], parts[1], output=output)
         return None
     return change(where, output, "weight", {**backend_request(parts[:2], for_s), "weight": parse_weight(parts[2])})
-
-
-def parse_weight(text: str) -> Fraction:
-    from xenoovs.model import values
-    from xenoovs.model.values import parse_plain_scalar
-
-    try:
-        return values.weight(parse_plain_scalar(text))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="WEIGHT") from None
 
 
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:

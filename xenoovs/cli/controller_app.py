@@ -24,7 +24,6 @@ from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.cli.agent import agent_command
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.agents import configured_bridges, local_places, make_agents, open_sockets, serve_together
-from xenoovs.cli.reach import connect
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
@@ -33,6 +32,7 @@ from xenoovs.controller.session import Session
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError
 from xenoovs.model.balancer import Uplinks
+from xenoovs.terminal.reach import connect
 
 _END_S = 5.0
 _SOCKET_TIMEOUT_S = 5.0

@@ -8,11 +8,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.load import load, load_resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, bridge_command
-from xenoovs.cli.output import echo, print_table
-from xenoovs.cli.reach import reach
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare
@@ -22,6 +17,11 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import DecisionMalformed, counted
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.load import load, load_resolved
+from xenoovs.terminal.options import OutputFormat, bridge_command
+from xenoovs.terminal.output import echo, print_table
+from xenoovs.terminal.reach import reach
 
 INSTALLED = "installed"
 _SHIFTS_SHOWN = 20

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_of, agent_options
-from xenoovs.cli.completion import complete_server
 from xenoovs.cli.control import backend_request
-from xenoovs.cli.defaults import find_config
-from xenoovs.cli.load import load_resolved
-from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_json, print_text
-from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
 from xenoovs.show.agent import BackendView, BlockView, Event, Override, ServiceView, Snapshot, parse_snapshot
 from xenoovs.show.codec import parse, to_document
 from xenoovs.show.column import Row
+from xenoovs.terminal.agent_client import Where, agent_of, agent_options
+from xenoovs.terminal.completion import complete_server
+from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.load import load_resolved
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_json, print_text
+from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -104,7 +104,7 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
 
 
 def _only_agent(where: Where) -> Client | None:
-    from xenoovs.cli.agent_client import find_client
+    from xenoovs.terminal.agent_client import find_client
 
     try:
         client = find_client(where)

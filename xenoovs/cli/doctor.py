@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from xenoovs.cli.defaults import environment_config, find_config
 from xenoovs.cli.doctor_case import Question
-from xenoovs.cli.each_bridge import for_each_bridge
-from xenoovs.cli.load import load_bridges, resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import OutputFormat, bridge_option, optional_config_argument, output_option, switch_options
-from xenoovs.cli.output import confirm, echo, print_json, print_table, print_text
-from xenoovs.cli.reach import connect, where_of
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
 from xenoovs.model.balancer import Balancer
@@ -24,6 +17,20 @@ from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.switch.vswitchd import netns_of
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
+from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.each_bridge import for_each_bridge
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.options import (
+    OutputFormat,
+    bridge_option,
+    optional_config_argument,
+    output_option,
+    switch_options,
+)
+from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
+from xenoovs.terminal.reach import connect, where_of
 from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
@@ -35,9 +42,6 @@ from xenoovs.verify.doctor.examine import (
     safe_fixes,
     to_json,
 )
-
-if TYPE_CHECKING:
-    from xenoovs.lab.lab import Lab
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 
@@ -96,7 +100,7 @@ def doctor_command(
     config = config or (find_config(lab) if backends else environment_config())
     loaded, switch = None if config is None else load_bridges(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
-    place = _lab_of(lab) if lab else None
+    place = labs().target_of(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
 
     def check(balancer: Balancer | None) -> int:
@@ -113,12 +117,6 @@ def doctor_command(
         output.show(lambda: document, lambda: None)
         return
     context.exit(check(None) if loaded is None else for_each_bridge(loaded, output, check))
-
-
-def _lab_of(name: str) -> Lab:
-    from xenoovs.lab.lab import open_lab
-
-    return open_lab(name)
 
 
 def _check(
@@ -161,7 +159,8 @@ def _fix(
     question: Question, checks: tuple[CheckResult, ...], show: Callable[[str], None], *, restart_ovs: bool, yes: bool
 ) -> dict[str, Any]:
     """Apply safe fixes, check again, restart if it is still needed; return the results and the last `checks`."""
-    from xenoovs.cli.restart_ovs import RESTART_WARNING, restart, restart_document, restart_lines, restart_order
+    from xenoovs.cli.restart_ovs import restart, restart_document, restart_lines, restart_order
+    from xenoovs.switch.planned_restart import RESTART_WARNING
 
     document: dict[str, Any] = {}
     # First of all, as nothing is begun if a restart is impossible.
@@ -188,9 +187,10 @@ def _fix(
 
 def _set_offload(question: Question, show: Callable[[str], None], *, wanted: bool, yes: bool) -> dict[str, Any]:
     """Turn offload on or off and check that it is in effect. Raises SwitchError."""
-    from xenoovs.cli.restart_ovs import RESTART_WARNING, restart_document, restart_lines, restart_order, set_offload
+    from xenoovs.cli.restart_ovs import restart_document, restart_lines, restart_order, set_offload
     from xenoovs.cli.why_evidence import finish_leftovers
     from xenoovs.switch.offload_setting import OffloadSwitch
+    from xenoovs.switch.planned_restart import RESTART_WARNING
 
     word, setting = "on" if wanted else "off", OffloadSwitch(question.endpoint)
     require_answers(question.endpoint)

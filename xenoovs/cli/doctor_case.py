@@ -48,7 +48,7 @@ from xenoovs.verify.expected import expected_services
 from xenoovs.verify.preempted import preempting_rules
 
 if TYPE_CHECKING:
-    from xenoovs.lab.lab import Lab
+    from xenoovs.terminal.labs import LabTarget
 
 
 def remotes_of(balancer: Balancer) -> dict[str, tuple[str, ...]]:
@@ -83,7 +83,7 @@ class Question:
 
     balancer: Balancer | None
     switch: ManagementSwitch
-    lab: Lab | None
+    lab: LabTarget | None
     target: CommandTarget
     backends: bool
 
@@ -214,10 +214,10 @@ def _filters(host: HostFacts) -> Iterator[tuple[str, TcFilter]]:
             yield from ((device.name, one) for one in device.rules.filters)
 
 
-def _facts(lab: Lab | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
+def _facts(lab: LabTarget | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
     if lab is None:
         return Unknown("the backend is not reachable from this host")
-    namespace = next((m.namespace for m in lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
+    namespace = lab.namespace_of(mac, egress)
     if namespace is None:
         return Unknown(f"lab {lab.name} has no machine with this MAC")
     return read_backend(Netns(Path("/run/netns") / namespace), "eth0")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from xenoovs.cli.output import echo, echo_over
 from xenoovs.compile.drains import Draining
 from xenoovs.display import duration
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError
 from xenoovs.model.balancer import Balancer
+from xenoovs.terminal.output import echo, echo_over
 
 _PATIENCE_S = 60.0
 """How long a round may fail with errors that pass: a busy Open vSwitch answers later, and nothing is lost meanwhile."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_json, print_table, print_text
 from xenoovs.errors import did_you_mean
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.config.explain import ConfigKey

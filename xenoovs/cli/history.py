@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.agent_client import Where, find_places
-from xenoovs.cli.completion import complete_history_bridge, complete_history_number
-from xenoovs.cli.each_bridge import answer_each
-from xenoovs.cli.main import EXIT_OK
-from xenoovs.cli.options import OutputFormat, output_option, switch_options
-from xenoovs.cli.output import echo, print_json, print_table
-from xenoovs.cli.reach import reach
 from xenoovs.compile.read import is_of_drain
 from xenoovs.decision.decision import Decision, compare
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
+from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.command import EXIT_OK
+from xenoovs.terminal.completion import chosen_lab, offering
+from xenoovs.terminal.each_bridge import answer_each
+from xenoovs.terminal.options import OutputFormat, output_option, switch_options
+from xenoovs.terminal.output import echo, print_json, print_table
+from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.paths import AgentPaths
@@ -170,6 +170,20 @@ def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
     decided = Decision.of({i: found for i, found in change.target.decision.services if i in change.touched})
     is_decided = not any(each.share for each in compare(change.before, decided))
     return is_decided and any(is_of_drain(flow) for flow in change.observed)
+
+
+@offering
+def complete_history_bridge(context: click.Context) -> Iterable[str]:
+    """Offer the bridges that have a history."""
+    where = Where(None, None, context.params.get("db"), chosen_lab(context))
+    return [found.bridge for found in histories(find_places(where))]
+
+
+@offering
+def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]:
+    """Offer the entries of a history."""
+    history = find_history(bridge=context.params.get("bridge"), db=context.params.get("db"), lab=chosen_lab(context))
+    return [(str(number), history.load(number).command) for number in history.numbers]
 
 
 class _EntryNumber(click.IntRange):

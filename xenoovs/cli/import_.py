@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.output import echo
 from xenoovs.errors import FileUnusable, ParseError, XenoovsError, counted, worded
 from xenoovs.migrate.draft import Draft, DraftSwitch, render
+from xenoovs.terminal.output import echo
 
 _LARGEST = 16 << 20
 """Bytes of a source; no config of people is larger."""

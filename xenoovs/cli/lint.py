@@ -9,20 +9,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.defaults import find_config
 from xenoovs.cli.doctor_case import foreign_flows
-from xenoovs.cli.each_bridge import for_each_bridge
-from xenoovs.cli.load import load_bridges
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import (
-    FILE,
-    OutputFormat,
-    bridge_option,
-    optional_config_argument,
-    output_option,
-    version_of_option,
-)
-from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.cli.recorded import read_text
 from xenoovs.compile.offloadable.check import (
     Offloadability,
@@ -50,6 +37,19 @@ from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.each_bridge import for_each_bridge
+from xenoovs.terminal.load import load_bridges
+from xenoovs.terminal.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    optional_config_argument,
+    output_option,
+    version_of_option,
+)
+from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.verify.doctor.check import ForeignCost
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)

@@ -8,33 +8,23 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from importlib import import_module
 from io import StringIO
 from itertools import takewhile
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from xenoovs import __version__
-from xenoovs.cli.output import echo, errors_in_json, json_errors, print_error
-from xenoovs.errors import ConfigError, XenoovsError, did_you_mean
+from xenoovs.errors import ConfigError, XenoovsError
+from xenoovs.terminal.command import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LazyGroup, fail
+from xenoovs.terminal.output import json_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_DIFFERS = 2
-EXIT_NOTHING_SEEN = 3
-EXIT_USAGE = 64
-"""sysexits(3), EX_USAGE."""
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells report it."""
 
 _JSON = re.compile(r"(?:^| )(?:-[a-zA-Z]*o ?|--output[ =])json(?: |$)")
 """`-o json`, in all its spellings; wrong usage is found before click reads it."""
@@ -108,6 +98,7 @@ _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} 
         ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"),
         "xenoovs.cli.control",
     ),
+    "completion": "xenoovs.terminal.completion",
     "controller": "xenoovs.cli.agent",
     "receive": "xenoovs.cli.tunnels",
     "import": "xenoovs.cli.import_",
@@ -115,56 +106,6 @@ _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} 
     "lab": "xenoovs.lab.commands.group",
     "measure": "xenoovs.measure.commands",
 }
-
-
-class GuessingGroup(click.Group):
-    """Answers a mistyped command with the nearest one, in the words of all other guesses."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        names = self.list_commands(ctx)
-        if args[0] not in names and not args[0].startswith("-"):
-            raise click.UsageError(f"No such command {args[0]!r}.{did_you_mean(args[0], names)}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-class LazyGroup(GuessingGroup):
-    """Imports the module of a command when the command is used, and none for help.
-
-    Args:
-        sections: Title -> command -> its one line.
-        modules: Command -> the module that has it as `NAME_command`.
-    """
-
-    def __init__(
-        self, *args: Any, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._sections, self._modules = sections, modules
-        self._texts = {name: text for section in sections.values() for name, text in section.items()}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._texts)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._texts:
-            return None
-        command: click.Command = getattr(
-            import_module(self._modules[cmd_name]), f"{cmd_name.replace('-', '_')}_command"
-        )
-        return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer commands without the import of any."""
-        found = [CompletionItem(name, help=text) for name, text in self._texts.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self._texts))
-        for title, commands in self._sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
 
 
 @click.group(
@@ -267,13 +208,3 @@ def _run(arguments: list[str]) -> int:
             return EXIT_FAILED
         return fail(XenoovsError(f"{error.filename or 'output'}: {error.strerror}"))
     return status if isinstance(status, int) else EXIT_OK
-
-
-def fail(error: XenoovsError, status: int = EXIT_FAILED, *, text: str | None = None, **facts: object) -> int:
-    """Print an error, and return the exit status. `text`: how it is printed without `-o json`."""
-    if text is not None and not errors_in_json():
-        echo(text, err=True)
-    else:
-        facts = {"exit_status": status, "retryable": error.retryable, **facts}
-        print_error(str(error), code=error.code, hint=error.hint, **facts)
-    return status

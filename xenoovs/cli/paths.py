@@ -7,10 +7,6 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_command, ask, change, find_client, options_of
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK, GuessingGroup
-from xenoovs.cli.options import OutputFormat, duration
-from xenoovs.cli.output import echo, print_columns, print_json, print_text, repeat
 from xenoovs.display import duration as shown_duration
 from xenoovs.display import printable
 from xenoovs.errors import counted
@@ -19,6 +15,10 @@ from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed
 from xenoovs.show.paths import PATH_STYLES, PathState, PathView, RemoteView
 from xenoovs.show.terminal import STYLES
+from xenoovs.terminal.agent_client import Where, agent_command, ask, change, find_client, options_of
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, GuessingGroup
+from xenoovs.terminal.options import OutputFormat, duration
+from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
 
 _remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
 

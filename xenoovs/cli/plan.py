@@ -11,23 +11,8 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.agent_client import Where
 from xenoovs.cli.change_summary import SIGN_COLOURS, headline, moved_text, summarise, summary_document
-from xenoovs.cli.each_bridge import for_each_bridge
 from xenoovs.cli.history import History, history_of
-from xenoovs.cli.load import load_bridges, resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.cli.options import (
-    OutputFormat,
-    bridge_command,
-    chosen_bridge,
-    hinting_partial,
-    no_drain_option,
-    partial_option,
-    rebalance_option,
-)
-from xenoovs.cli.output import echo, print_json, print_table, print_text
-from xenoovs.cli.reach import reach, where_of
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.program import broken_returns
@@ -40,6 +25,21 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
+from xenoovs.terminal.agent_client import Where
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
+from xenoovs.terminal.each_bridge import for_each_bridge
+from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.options import (
+    OutputFormat,
+    bridge_command,
+    chosen_bridge,
+    hinting_partial,
+    no_drain_option,
+    partial_option,
+    rebalance_option,
+)
+from xenoovs.terminal.output import echo, print_json, print_table, print_text
+from xenoovs.terminal.reach import reach, where_of
 
 _ROWS_SHOWN = 20
 
@@ -120,7 +120,8 @@ def with_names(change: Change, history: History | None) -> Change:
 
 def _save(path: Path, changes: Sequence[Change], *, config: Path, options: PlanOptions) -> None:
     """Write the file of the plans of some bridges. Raises click.UsageError, OSError."""
-    from xenoovs.cli.saved import SavedPlans, file_behind, plan_of, save
+    from xenoovs.cli.saved import SavedPlans, plan_of, save
+    from xenoovs.terminal.command import file_behind
 
     path = file_behind(path, option="--out")
     try:

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.agent_client import Where, check_agent
-from xenoovs.cli.defaults import find_config
-from xenoovs.cli.load import load_bridges
-from xenoovs.cli.options import (
+from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.errors import counted
+from xenoovs.openflow.flow import Flow
+from xenoovs.switch.api import require_not_of_ovn
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vip_routes import VipRoutes, device_of
+from xenoovs.terminal.agent_client import Where, check_agent
+from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.load import load_bridges
+from xenoovs.terminal.options import (
     OutputFormat,
     bridge_option,
     optional_config_argument,
@@ -17,14 +23,8 @@ from xenoovs.cli.options import (
     switch_options,
     yes_option,
 )
-from xenoovs.cli.output import confirm, echo, print_json
-from xenoovs.cli.reach import reach
-from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.errors import counted
-from xenoovs.openflow.flow import Flow
-from xenoovs.switch.api import require_not_of_ovn
-from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vip_routes import VipRoutes, device_of
+from xenoovs.terminal.output import confirm, echo, print_json
+from xenoovs.terminal.reach import reach
 
 
 @click.command("remove")

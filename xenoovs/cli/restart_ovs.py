@@ -7,25 +7,24 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import OutputFormat, output_option, switch_options, yes_option
-from xenoovs.cli.output import confirm, echo
-from xenoovs.cli.reach import connect
 from xenoovs.display import span
 from xenoovs.errors import counted, worded
-from xenoovs.lab.lab import Lab, open_lab
-from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.offload_setting import OffloadSwitch
-from xenoovs.switch.planned_restart import PlannedRestart, check_is_service, planned_restart, restart_service
-from xenoovs.switch.vswitchd import find_process
+from xenoovs.switch.planned_restart import (
+    PlannedRestart,
+    check_is_service,
+    planned_restart,
+    restart_service,
+)
 from xenoovs.switch.watchdog import run_detached
+from xenoovs.terminal.labs import LabTarget, labs
+from xenoovs.terminal.options import OutputFormat, output_option, switch_options, yes_option
+from xenoovs.terminal.output import confirm, echo
+from xenoovs.terminal.reach import connect
 
-RESTART_WARNING = """\
-A restart removes all flows and restores them, foreign ones too; packets are
-lost meanwhile, mostly for less than a second (`xenoovs restart-ovs --help`).
-Meters are not restored."""
 _STATE_DIRECTORY = Path("/run/xenoovs")
 
 
@@ -45,22 +44,22 @@ def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: O
     """
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
-    opened = open_lab(lab) if lab else None
+    opened = labs().target_of(lab) if lab else None
     order = restart_order(switch.endpoint, opened)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = restart(switch, opened, order)
     output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
 
 
-def restart_order(endpoint: Endpoint, lab: Lab | None) -> Callable[[], None]:
+def restart_order(endpoint: Endpoint, lab: LabTarget | None) -> Callable[[], None]:
     """Return what restarts this Open vSwitch. Raises SwitchError if only its owner can restart it."""
     if lab is not None:
-        return lambda: _restart_lab(lab, endpoint)
+        return lab.restart_vswitchd
     check_is_service(endpoint)
     return restart_service
 
 
-def restart(switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None]) -> PlannedRestart:
+def restart(switch: ManagementSwitch, lab: LabTarget | None, order: Callable[[], None]) -> PlannedRestart:
     """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError.
 
     When this process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow.
@@ -69,7 +68,7 @@ def restart(switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None]
 
 
 def set_offload(
-    switch: ManagementSwitch, lab: Lab | None, order: Callable[[], None], *, wanted: bool
+    switch: ManagementSwitch, lab: LabTarget | None, order: Callable[[], None], *, wanted: bool
 ) -> PlannedRestart:
     """Turn offload on or off by such a restart. Raises SwitchError, also if it is not in effect then."""
 
@@ -83,7 +82,7 @@ def set_offload(
     return _detached(lambda: OffloadSwitch(switch.endpoint).change(wanted=wanted, restart=restart))
 
 
-def _directory(lab: Lab | None) -> Path:
+def _directory(lab: LabTarget | None) -> Path:
     """Return where the flows are saved until they are back on their bridges."""
     directory = lab.directory if lab is not None else _STATE_DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,10 +112,3 @@ def restart_lines(done: PlannedRestart) -> Iterator[str]:
     for bridge in done.of_ovn:
         yield f"{bridge}: left to ovn-controller, which installs its flows again"
     yield f"done: {span(done.gap_s)} from the order to restart until all was back"
-
-
-def _restart_lab(lab: Lab, endpoint: Endpoint) -> None:
-    process = find_process(endpoint)
-    if process is not None:
-        stop_process(process.pid)
-    start_vswitchd_again(lab.ovs)

@@ -7,14 +7,14 @@ from contextlib import suppress
 import click
 
 from xenoovs.agent.runtime_file import parse_runtime
-from xenoovs.cli.agent_client import Where, find_places
 from xenoovs.cli.apply import ApplyOptions, Words, Work, apply_options
 from xenoovs.cli.history import History, bridge_option, find_history, is_installed, number_argument
-from xenoovs.cli.options import OutputFormat, no_drain_option, output_option, partial_option, switch_options
-from xenoovs.cli.output import echo
-from xenoovs.cli.reach import reach
 from xenoovs.errors import XenoovsError
 from xenoovs.switch.api import Switch
+from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.options import OutputFormat, no_drain_option, output_option, partial_option, switch_options
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import reach
 
 
 @click.command("rollback")

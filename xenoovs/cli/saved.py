@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from xenoovs import __version__
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.cli.change_summary import headline, moved_text, summarise, summary_document
-from xenoovs.cli.load import resolved
 from xenoovs.cli.recorded import MAX_TEXT_BYTES, read_text
 from xenoovs.config.emit import render_config
 from xenoovs.config.load import parse_config
@@ -39,6 +36,8 @@ from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
+from xenoovs.terminal.command import user_name
+from xenoovs.terminal.load import resolved
 
 _MAX_TEXT = 4096
 Text = Annotated[str, Field(max_length=_MAX_TEXT)]
@@ -253,24 +252,6 @@ def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:
     replace_file(path, data)
 
 
-def file_behind(path: Path, *, option: str) -> Path:
-    """Return the file to be written as a whole, behind links.
-
-    A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
-
-    Args:
-        path: As given.
-        option: Its name in messages.
-
-    Raises:
-        click.UsageError: There is something else.
-    """
-    # Before `resolve`: /dev/stdout leads to the name of a pipe, which no path has.
-    if path.exists() and not path.is_file():
-        raise click.UsageError(f"{option} {path} is no regular file.")
-    return path.resolve()
-
-
 _SEVERAL = re.compile(r'\s*\{\s*"xenoovs_plan"\s*:\s*2\b')
 
 
@@ -350,16 +331,6 @@ def _digest(text: str) -> str:
 def _storable(name: str) -> str:
     """Return a name as JSON can have it: without bytes that are no UTF-8, and not too long."""
     return name.encode(errors="backslashreplace").decode()[:_MAX_TEXT]
-
-
-def user_name() -> str:
-    """Return who runs the command; behind sudo, who called it."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = str(os.getuid())
-    caller = os.environ.get("SUDO_USER", name)
-    return name if caller == name else f"{caller} (as {name})"
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
-from xenoovs.cli.defaults import environment_config, find_config
-from xenoovs.cli.each_bridge import answer_each, for_each_bridge
-from xenoovs.cli.load import load_bridges, resolved
-from xenoovs.cli.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
-from xenoovs.cli.output import echo, print_columns, print_json, print_text, repeat
-from xenoovs.cli.reach import reach, where_of
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
@@ -27,6 +20,13 @@ from xenoovs.show.column import Column, Row, Table, columns_of
 from xenoovs.show.conditions import addressed, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.terminal import STYLES
+from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
+from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.each_bridge import answer_each, for_each_bridge
+from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
+from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
+from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -212,8 +212,8 @@ def agent_document(status: Mapping[str, object]) -> dict[str, object]:
 
 
 def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
-    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
     from xenoovs.show.conditions import is_as_desired
+    from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 
     def show() -> int:
         document = client.ask("status")
@@ -228,7 +228,7 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
-    from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
+    from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_options, find_client, options_of
-from xenoovs.cli.options import OutputFormat, duration, output_option
-from xenoovs.cli.output import echo, print_json
 from xenoovs.cli.status import agent_document
 from xenoovs.errors import XenoovsError
 from xenoovs.show.agent import parse_snapshot
 from xenoovs.show.screen import Terminal, is_live, once_size, raw_terminal
 from xenoovs.show.top import Order, Quit, View, frame, pressed
+from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
+from xenoovs.terminal.options import OutputFormat, duration, output_option
+from xenoovs.terminal.output import echo, print_json
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client

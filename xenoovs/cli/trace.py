@@ -8,11 +8,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.load import load_resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, address, bridge_command
-from xenoovs.cli.output import echo, print_json
-from xenoovs.cli.reach import reach
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.errors import SwitchError, did_you_mean, first_names
@@ -29,6 +24,11 @@ from xenoovs.openflow.text import render_flow
 from xenoovs.simulate.headers import Headers, headers_of
 from xenoovs.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.load import load_resolved
+from xenoovs.terminal.options import OutputFormat, address, bridge_command
+from xenoovs.terminal.output import echo, print_json
+from xenoovs.terminal.reach import reach
 from xenoovs.verify.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}

@@ -7,16 +7,16 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.load import load_resolved
-from xenoovs.cli.options import OutputFormat, bridge_command, bridge_option, config_argument, output_option
-from xenoovs.cli.output import echo
-from xenoovs.cli.reach import connect, where_of
 from xenoovs.compile.program import sorted_flows
 from xenoovs.compile.receive import Receiver, receiver_of
 from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
+from xenoovs.terminal.load import load_resolved
+from xenoovs.terminal.options import OutputFormat, bridge_command, bridge_option, config_argument, output_option
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import connect, where_of
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
 

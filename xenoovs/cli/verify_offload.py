@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.completion import complete_config_bridge, complete_service
-from xenoovs.cli.defaults import environment_config, find_config
-from xenoovs.cli.each_bridge import for_each_bridge
-from xenoovs.cli.load import LoadedConfig, load_bridges, recorded, resolved
 from xenoovs.cli.offload import (
     DatapathCheck,
     DatapathChecker,
@@ -23,7 +19,15 @@ from xenoovs.cli.offload import (
     datapath_checker,
 )
 from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
-from xenoovs.cli.options import (
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import SwitchError
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.completion import complete_config_bridge, complete_service
+from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.each_bridge import for_each_bridge
+from xenoovs.terminal.load import LoadedConfig, load_bridges, recorded, resolved
+from xenoovs.terminal.options import (
     INTERVAL_S,
     OutputFormat,
     duration,
@@ -35,12 +39,8 @@ from xenoovs.cli.options import (
     share,
     switch_options,
 )
-from xenoovs.cli.output import echo, print_json, repeat
-from xenoovs.cli.reach import address_commands, reach, where_of
-from xenoovs.datapath.megaflow import Verdict
-from xenoovs.errors import SwitchError
-from xenoovs.model.balancer import Balancer
-from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.output import echo, print_json, repeat
+from xenoovs.terminal.reach import address_commands, reach, where_of
 from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.verify.report import bridge_to_json, to_json

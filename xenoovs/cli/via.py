@@ -13,8 +13,6 @@ import click
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.systemd import notify
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.reach import connect, where_of
-from xenoovs.cli.tls import certificates
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
@@ -29,6 +27,8 @@ from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
+from xenoovs.terminal.reach import connect, where_of
+from xenoovs.terminal.tls import certificates
 
 _CONNECT_TIMEOUT_S = 2.0
 _SOCKET = "xenoovs.controller"

@@ -12,10 +12,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.completion import complete_config_bridge
-from xenoovs.cli.defaults import environment_config, find_config
-from xenoovs.cli.load import check_service, load_recorded, load_resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.cli.offload import (
     DatapathSampler,
     NamedBridges,
@@ -27,23 +23,6 @@ from xenoovs.cli.offload import (
     own_mask_of,
     ports_of,
 )
-from xenoovs.cli.options import (
-    FILE,
-    INTERVAL_S,
-    OutputFormat,
-    address,
-    duration_or_zero,
-    from_dump_option,
-    from_flows_option,
-    interval_option,
-    optional_config_argument,
-    output_option,
-    service_option,
-    switch_options,
-    version_of_option,
-)
-from xenoovs.cli.output import echo, print_text
-from xenoovs.cli.reach import reach, where_of
 from xenoovs.cli.why_evidence import (
     Inquiry,
     Recorded,
@@ -64,6 +43,27 @@ from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
+from xenoovs.terminal.completion import complete_config_bridge
+from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.load import check_service, load_recorded, load_resolved
+from xenoovs.terminal.options import (
+    FILE,
+    INTERVAL_S,
+    OutputFormat,
+    address,
+    duration_or_zero,
+    from_dump_option,
+    from_flows_option,
+    interval_option,
+    optional_config_argument,
+    output_option,
+    service_option,
+    switch_options,
+    version_of_option,
+)
+from xenoovs.terminal.output import echo, print_text
+from xenoovs.terminal.reach import reach, where_of
 from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import CheckContext
 from xenoovs.verify.expected import expected_services, index_blocks

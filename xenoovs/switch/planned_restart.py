@@ -18,6 +18,11 @@ from xenoovs.switch.management import Ofctl
 from xenoovs.switch.process import run, try_run
 from xenoovs.switch.restore_wait import waiting_for_flows
 
+RESTART_WARNING = """\
+A restart removes all flows and restores them, foreign ones too; packets are
+lost meanwhile, mostly for less than a second (`xenoovs restart-ovs --help`).
+Meters are not restored."""
+
 # Open vSwitch as a service of the host, by systemctl(1).
 
 

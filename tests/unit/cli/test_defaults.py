@@ -9,13 +9,13 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.unit.balancer import balancer
-from xenoovs.cli import defaults
 from xenoovs.cli.main import COMMANDS
-from xenoovs.lab.commands.vm import run_in_vm
 from xenoovs.lab.lab import LabState, write_state
 from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.lab.target import run_in_vm
 from xenoovs.lab.topology import plan_topology
+from xenoovs.terminal import defaults
 
 UNIT = Path(__file__).parents[3] / "templates" / "xenoovs-agent.service"
 
@@ -235,7 +235,7 @@ def test_a_virtual_machine_gets_what_the_environment_names(
         sent.append(command)
         return 0
 
-    monkeypatch.setattr("xenoovs.lab.commands.vm.attach", attach)
+    monkeypatch.setattr("xenoovs.lab.target.attach", attach)
     (labs / "one" / "config.link").symlink_to(config)
     run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
     assert sent[0].environment["XENOOVS_LAB"] == "one"

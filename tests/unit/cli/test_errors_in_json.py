@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
-from xenoovs.cli.output import echo
 from xenoovs.errors import XenoovsError
+from xenoovs.terminal.output import echo
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 

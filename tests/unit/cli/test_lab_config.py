@@ -11,8 +11,8 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from xenoovs.config.include import ConfigSources
 from xenoovs.config.load import parse_config
-from xenoovs.lab.commands import config as lab_config
-from xenoovs.lab.commands.config import FollowedConfig
+from xenoovs.lab import config as lab_config
+from xenoovs.lab.config import FollowedConfig
 from xenoovs.lab.topology import plan_topology
 
 ANNOUNCING = SMALL_CONFIG.replace("services:", "announce: {bgp: frr}\nservices:")

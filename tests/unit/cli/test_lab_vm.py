@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from xenoovs.lab.commands import vm as lab_vm
+from xenoovs.lab import target as lab_vm
 
 
 def test_files_that_are_named_go_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

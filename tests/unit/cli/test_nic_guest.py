@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from xenoovs.lab.commands.nic_guest import PRELOADED
+from xenoovs.cli.nic_guest import PRELOADED
 
 
 def test_it_is_all_there_and_starts_no_thread() -> None:

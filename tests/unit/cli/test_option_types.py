@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from xenoovs.cli.options import duration, duration_or_zero, share
+from xenoovs.terminal.options import duration, duration_or_zero, share
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("1.5s", 1.5)])

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from xenoovs.cli import output
-from xenoovs.cli.output import print_table, print_text
+from xenoovs.terminal import output
+from xenoovs.terminal.output import print_table, print_text
 
 HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]

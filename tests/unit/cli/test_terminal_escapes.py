@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG, XENOOVS
-from xenoovs.cli.output import echo, echo_over, filtered, print_table, print_text
+from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG = GOLDEN / "dns.yaml"

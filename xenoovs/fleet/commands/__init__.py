@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from xenoovs.cli.main import LazyGroup
+from xenoovs.terminal.command import LazyGroup
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {

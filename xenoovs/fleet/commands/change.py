@@ -12,12 +12,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.control import parse_weight
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.moment import moment_ahead
-from xenoovs.cli.options import OutputFormat, duration_or_zero, output_option
-from xenoovs.cli.output import confirm, echo, print_table
-from xenoovs.cli.saved import user_name
 from xenoovs.config.fleet import FleetServices
 from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, duration, moment, percent
@@ -38,6 +32,10 @@ from xenoovs.fleet.schedule import MAX_AHEAD_S, waiting_intent
 from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
+from xenoovs.terminal.moment import moment_ahead
+from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, parse_weight
+from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 

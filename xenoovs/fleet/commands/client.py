@@ -12,9 +12,6 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from xenoovs.cli.main import EXIT_DIFFERS
-from xenoovs.cli.options import duration
-from xenoovs.cli.output import echo
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
 from xenoovs.fleet.change import next_change
 from xenoovs.fleet.memory import FleetMemory
@@ -23,6 +20,9 @@ from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Changes, DpuStatus, FleetView, lacks
+from xenoovs.terminal.command import EXIT_DIFFERS
+from xenoovs.terminal.options import duration
+from xenoovs.terminal.output import echo
 
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.output import echo
 from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
@@ -17,6 +16,7 @@ from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
+from xenoovs.terminal.output import echo
 
 _POLL_S = 0.2
 

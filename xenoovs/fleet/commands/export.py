@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from xenoovs.agent.runtime_file import replace_file
-from xenoovs.cli.output import confirm, echo
-from xenoovs.cli.saved import file_behind
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.restore import restoring, services_to_move
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.view import Changes, FleetView
+from xenoovs.terminal.command import file_behind
+from xenoovs.terminal.output import confirm, echo
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 

@@ -14,7 +14,6 @@ from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
-from xenoovs.cli.options import duration_or_zero, listen_address
 from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.commands.client import directory_option, fleet_store
 from xenoovs.fleet.controller import FleetController
@@ -22,6 +21,7 @@ from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
+from xenoovs.terminal.options import duration_or_zero, listen_address
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.output import echo
-from xenoovs.cli.tls import tls_options
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.fleet.commands.client import directory_option
 from xenoovs.store.rows import StoreDatabase
@@ -24,6 +22,8 @@ from xenoovs.store.servers import (
     stop_server,
 )
 from xenoovs.switch.certificates import Certificates
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.tls import tls_options
 
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"

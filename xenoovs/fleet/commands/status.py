@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_columns, print_text
 from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.active import no_controller
@@ -27,6 +24,9 @@ from xenoovs.fleet.targets import UnwrittenVotes, target_problems, target_rows
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import all_problems, host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_columns, print_text
 
 _POLL_S = 0.2
 

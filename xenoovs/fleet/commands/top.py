@@ -10,14 +10,14 @@ from textwrap import wrap
 import click
 
 from xenoovs.agent.fleet_watch import FleetWatch
-from xenoovs.cli.options import duration as duration_type
-from xenoovs.cli.output import echo
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import DPUS
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, raw_terminal
+from xenoovs.terminal.options import duration as duration_type
+from xenoovs.terminal.output import echo
 
 _LONGEST_S = 60.0
 _MAX_NOTES = 24

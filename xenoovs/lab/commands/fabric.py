@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 
 import click
 
-from xenoovs.cli.defaults import CONFIG_VARIABLE, LAB_VARIABLE
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import Command, OutputFormat, data_rate, data_size
-from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.errors import LabError, counted, did_you_mean
 from xenoovs.lab.fabric import build, status
 from xenoovs.lab.fabric.plan import FabricShape, elephant_net
 from xenoovs.lab.host import Progress, check_root, probe_host
 from xenoovs.lab.lab import FabricLab, open_fabric
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
+from xenoovs.terminal.options import Command, OutputFormat, data_rate, data_size
+from xenoovs.terminal.output import echo, print_json, print_table
 
 _DEFAULTS = FabricShape()
 

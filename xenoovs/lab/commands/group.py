@@ -12,23 +12,6 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.agent_client import Where, agent_of
-from xenoovs.cli.completion import complete_lab_backend
-from xenoovs.cli.defaults import DEFAULT_LAB, announce, config_of_lab, environment_config, find_lab, usual_lab
-from xenoovs.cli.load import load, resolved
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
-from xenoovs.cli.options import (
-    Command,
-    OutputFormat,
-    bridge_option,
-    duration,
-    lab_option,
-    optional_config_argument,
-    output_option,
-    renamed_option,
-)
-from xenoovs.cli.output import echo, print_json, print_table
-from xenoovs.cli.reach import connect
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.config.templates import read_template
 from xenoovs.display import percent, span
@@ -38,10 +21,8 @@ from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, traffic
 from xenoovs.lab.client import Pace
 from xenoovs.lab.commands import fabric as lab_fabric
-from xenoovs.lab.commands import nic_guest
 from xenoovs.lab.commands import servers as lab_servers
-from xenoovs.lab.commands.config import link_config, write_config
-from xenoovs.lab.commands.vm import forward_to_vm, run_in_vm, vm_of
+from xenoovs.lab.config import link_config, write_config
 from xenoovs.lab.fabric.plan import BRIDGE
 from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, lab_names, machine_directory, open_lab, read_state
@@ -50,10 +31,30 @@ from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure
 from xenoovs.lab.status import lab_status
+from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.topology import plan_topology, switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, Protocol, service_ids
+from xenoovs.terminal.agent_client import Where, agent_of
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
+from xenoovs.terminal.completion import complete_lab_backend
+from xenoovs.terminal.defaults import DEFAULT_LAB, announce, environment_config, find_lab, usual_lab
+from xenoovs.terminal.load import load, resolved
+from xenoovs.terminal.options import (
+    Command,
+    OutputFormat,
+    bridge_option,
+    duration,
+    lab_option,
+    optional_config_argument,
+    output_option,
+    renamed_option,
+)
+from xenoovs.terminal.output import echo, print_json, print_table
+from xenoovs.terminal.reach import connect
 
+_GUEST = "xenoovs.cli.nic_guest"
+"""The first program of a virtual machine: it has all commands, and so stands above the lab."""
 _HELP = "Name of the lab; several can coexist.  [env var: XENOOVS_LAB; default: {}]"
 _USUAL = "the only one, else `default`"
 Shares = Mapping[tuple[str, str], Fraction]
@@ -149,7 +150,7 @@ def up_command(
     balancer = _balancer(config)
     with _progress_bar("building the lab") as progress:
         if nic == "emulated":
-            machine = nic_up.up(name, balancer, guest=nic_guest.__name__, progress=progress)
+            machine = nic_up.up(name, balancer, guest=_GUEST, progress=progress)
             document: dict[str, object] = {"nic": "emulated", "pid": machine.pid, "console": str(machine.console)}
             up = f"in a virtual machine with an emulated NIC (process {machine.pid})"
             tools = f"anything else: xenoovs lab shell --lab {name}"

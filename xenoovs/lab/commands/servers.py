@@ -6,18 +6,18 @@ from dataclasses import asdict
 
 import click
 
-from xenoovs.cli.main import EXIT_DIFFERS, EXIT_OK
-from xenoovs.cli.options import OutputFormat
-from xenoovs.cli.output import echo, print_json, print_table
 from xenoovs.display import span
 from xenoovs.lab import servers
-from xenoovs.lab.commands.config import config_of
+from xenoovs.lab.config import config_of
 from xenoovs.lab.host import check_root, probe_host
 from xenoovs.lab.lab import open_lab
 from xenoovs.lab.servers import Failure
 from xenoovs.lab.status import LabStatus, MachineStatus, lab_status
 from xenoovs.lab.topology import Machine
 from xenoovs.model.balancer import Balancer, ProbeKind
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.options import OutputFormat
+from xenoovs.terminal.output import echo, print_json, print_table
 
 
 def fail(name: str, backend: str, how: Failure, *, output: OutputFormat) -> None:

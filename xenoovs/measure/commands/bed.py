@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.main import EXIT_DIFFERS
-from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_table
 from xenoovs.errors import counted
 from xenoovs.measure.bed_file import load_bed_file
 from xenoovs.measure.check import BedFinding, check_bed
 from xenoovs.measure.needs import EXPERIMENTS
+from xenoovs.terminal.command import EXIT_DIFFERS
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_table
 
 
 @click.group("bed")

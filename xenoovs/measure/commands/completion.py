@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import click
 
-from xenoovs.cli.options import data_size
-from xenoovs.cli.output import echo, print_table
 from xenoovs.measure.commands.run import MeasureSettings, lab_measure_options, repeats_option, run_on_bed, show_result
 from xenoovs.measure.completion import QUICK_SIZE, CompletionCase, CompletionExperiment, Scene, points_of, scenes_of
 from xenoovs.measure.completion_figures import CompletionFigures, figures_of
 from xenoovs.measure.fabric_bed import open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun
+from xenoovs.terminal.options import data_size
+from xenoovs.terminal.output import echo, print_table
 
 _REPEATS, _QUICK_REPEATS = 10, 2
 _USUAL_CASES = tuple(case for case in CompletionCase if case is not CompletionCase.STEADY)

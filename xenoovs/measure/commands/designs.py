@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import click
 
-from xenoovs.cli.options import yes_option
-from xenoovs.cli.output import confirm, echo, print_table
 from xenoovs.display import quantity, span
 from xenoovs.measure.commands.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.measure.designs import designs_experiment, designs_profile
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.repeats import mean_value
 from xenoovs.measure.samples import BedKind, Plain, RecordedRun, point_key
+from xenoovs.terminal.options import yes_option
+from xenoovs.terminal.output import confirm, echo, print_table
 
 
 @click.command("designs")

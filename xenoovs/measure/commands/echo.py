@@ -6,9 +6,6 @@ from typing import cast
 
 import click
 
-from xenoovs.cli.options import yes_option
-from xenoovs.cli.output import confirm, echo, print_table
-from xenoovs.cli.restart_ovs import RESTART_WARNING
 from xenoovs.display import span
 from xenoovs.measure.commands.run import (
     MeasureSettings,
@@ -21,6 +18,9 @@ from xenoovs.measure.commands.run import (
 from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, echo_experiment, offload_restored
 from xenoovs.measure.repeats import mean_value
 from xenoovs.measure.samples import RecordedRun, Sample, point_key
+from xenoovs.switch.planned_restart import RESTART_WARNING
+from xenoovs.terminal.options import yes_option
+from xenoovs.terminal.output import confirm, echo, print_table
 
 _MOST_BYTES = SIZES_BYTES[-1]
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from xenoovs.cli.options import Command, duration
-from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.commands.run import (
@@ -26,6 +24,8 @@ from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_k
 from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
 from xenoovs.measure.verdict import number_list
+from xenoovs.terminal.options import Command, duration
+from xenoovs.terminal.output import echo, print_table
 
 _QUICK_FRAME_BYTES = (64, 512, 1518)
 _SHARES = tuple(number / 10 for number in range(1, 16))

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import click
 
-from xenoovs.cli.output import echo, print_table
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.commands.run import MeasureSettings, bed_of, measure_options, run_on_bed, show_result
 from xenoovs.measure.next_hops import next_hops_experiment
 from xenoovs.measure.repeats import offloaded_share
 from xenoovs.measure.samples import Plain, RecordedRun, Sample, point_key
+from xenoovs.terminal.output import echo, print_table
 
 
 @click.command("next-hops")

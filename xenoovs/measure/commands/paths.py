@@ -11,13 +11,11 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.defaults import announce, find_lab
-from xenoovs.cli.output import echo, print_table, print_text
-from xenoovs.cli.path_list import list_paths
-from xenoovs.cli.path_plan import plan_document, show_plan, write_weights, write_whole
 from xenoovs.display import quantity, span
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed_paths import PathDirection
+from xenoovs.measure.commands.path_list import list_paths
+from xenoovs.measure.commands.path_plan import plan_document, show_plan, write_weights, write_whole
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
@@ -40,6 +38,8 @@ from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.paths.plan import Criterion, PairVerdict, PathPlan, plan_paths
+from xenoovs.terminal.defaults import announce, find_lab
+from xenoovs.terminal.output import echo, print_table, print_text
 
 PATHS_FILE = "paths.yaml"
 """Name of the file of paths in the directory of a run."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.options import OutputFormat, output_option
-from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.measure.statistics import require_libraries
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.measure.report import MeasureReport

@@ -15,17 +15,6 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs import __version__
-from xenoovs.cli.completion import complete_service
-from xenoovs.cli.defaults import announce, find_config, find_lab
-from xenoovs.cli.options import (
-    FILE,
-    OutputFormat,
-    bridge_option,
-    chosen_bridge,
-    lab_option,
-    output_option,
-)
-from xenoovs.cli.output import echo, echo_over
 from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.config.load import load_config, parse_config
 from xenoovs.display import duration
@@ -48,6 +37,17 @@ from xenoovs.measure.samples import (
 )
 from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
 from xenoovs.model.balancer import Balancer
+from xenoovs.terminal.completion import complete_service
+from xenoovs.terminal.defaults import announce, find_config, find_lab
+from xenoovs.terminal.options import (
+    FILE,
+    OutputFormat,
+    bridge_option,
+    chosen_bridge,
+    lab_option,
+    output_option,
+)
+from xenoovs.terminal.output import echo, echo_over
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.load import load
-from xenoovs.cli.options import bridge_option, config_argument
-from xenoovs.cli.output import echo
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, used_addresses
 from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.model.balancer import Balancer
+from xenoovs.terminal.load import load
+from xenoovs.terminal.options import bridge_option, config_argument
+from xenoovs.terminal.output import echo
 
 
 @click.command("trex-profile")

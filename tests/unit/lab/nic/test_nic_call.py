@@ -190,7 +190,7 @@ def test_a_command_survives_the_way(terminal: tuple[int, int] | None) -> None:
 
 _COMMANDS = """\
 import importlib, os, sys
-from xenoovs.lab.commands import nic_guest
+from xenoovs.cli import nic_guest
 nic_guest.read_first_config()
 for module in nic_guest.PRELOADED:
     importlib.import_module(module)

@@ -1,38 +1,90 @@
-"""Forwards commands into the virtual machine of a lab with an emulated NIC."""
+"""Labs as commands of other rooms use them (`xenoovs.terminal.labs`), and commands in the virtual machine of one."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from xenoovs.cli.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.errors import LabError
-from xenoovs.lab.lab import CONFIG_SOURCE, directory_of, machine_directory, read_state
+from xenoovs.lab.config import FollowedConfig
+from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, directory_of, lab_names, machine_directory, open_lab, read_state
 from xenoovs.lab.nic.call import attach
 from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
+from xenoovs.lab.probing import in_lab
+from xenoovs.model.balancer import Balancer
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.vswitchd import find_process
+from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
+from xenoovs.terminal.labs import FORWARDED
+
+__all__ = ["config_of_lab", "forward_to_vm", "lab_names", "run_in_vm", "target_of", "vm_of"]
 
 # Files that a command names are sent with it: the machine may have cached what they were before.
 _LARGEST_FILE_BYTES = 16 << 20
-_IN_VM = {"XENOOVS_FORWARDED": "1"}
-"""Set for a command that was typed on the host: the commands that it prints will be typed there too."""
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLab:
+    """A lab that is up, as `xenoovs.terminal.labs.LabTarget`."""
+
+    lab: Lab
+
+    @property
+    def name(self) -> str:
+        return self.lab.name
+
+    @property
+    def directory(self) -> Path:
+        return self.lab.directory
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.lab.ovs.db, self.lab.ovs.directory)
+
+    @property
+    def bridge(self) -> str:
+        return self.lab.topology.bridge
+
+    def adapted(self, balancer: Balancer) -> Balancer:
+        return in_lab(balancer, self.lab.topology)
+
+    def namespace_of(self, mac: str, egress: str) -> str | None:
+        return next((m.namespace for m in self.lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
+
+    def restart_vswitchd(self) -> None:
+        if (process := find_process(self.endpoint)) is not None:
+            stop_process(process.pid)
+        start_vswitchd_again(self.lab.ovs)
+
+    def config_parser(self, *, is_listed: bool) -> FollowedConfig:
+        return FollowedConfig(self.name, is_listed=is_listed)
+
+
+def target_of(lab: str) -> OpenedLab:
+    """Return a lab. Raises LabError: there is none."""
+    return OpenedLab(open_lab(lab))
+
+
+def config_of_lab(lab: str) -> Path:
+    """Return the file that the lab was built for, or the copy in the lab's directory where that is gone."""
+    directory = directory_of(lab, None)
+    source = directory / CONFIG_SOURCE
+    return source.resolve() if os.path.exists(source) else directory / CONFIG  # noqa: PTH110 (it raises nothing)
 
 
 def forward_to_vm(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Run the whole command in the virtual machine of lab `name`, if it has one: the callback of an option."""
     if name is not None and not context.resilient_parsing and (machine := vm_of(name)):
-        context.exit(run_in_vm(machine, ["xenoovs", *context.find_root().obj], name=name, environment=_IN_VM))
+        context.exit(run_in_vm(machine, ["xenoovs", *context.find_root().obj], name=name, environment=FORWARDED))
     return name
-
-
-def is_forwarded() -> bool:
-    """Whether this is a command of the host that runs in the virtual machine of its lab."""
-    return _IN_VM.items() <= os.environ.items()
 
 
 def vm_of(name: str) -> VirtualMachine | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from xenoovs.cli.output import echo
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
     from xenoovs.config.include import ConfigSources
@@ -63,9 +64,7 @@ def offering(names: Callable[[click.Context], Iterable[str | tuple[str, str]]]) 
 @offering
 def complete_lab(_context: click.Context) -> Iterable[str]:
     """Offer the labs of this machine."""
-    from xenoovs.lab.lab import lab_names
-
-    return lab_names()
+    return labs().lab_names()
 
 
 @offering
@@ -105,9 +104,9 @@ def complete_lab_backend(context: click.Context) -> Iterable[str]:
 @offering
 def complete_agent_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges that have an agent."""
-    from xenoovs.cli.agent_client import Where, find_places
+    from xenoovs.terminal.agent_client import Where, find_places
 
-    where = Where(None, None, context.params.get("db"), _lab(context))
+    where = Where(None, None, context.params.get("db"), chosen_lab(context))
     return [path.stem for path in find_places(where).sockets()]
 
 
@@ -121,28 +120,8 @@ def complete_config_bridge(context: click.Context) -> Iterable[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-@offering
-def complete_history_bridge(context: click.Context) -> Iterable[str]:
-    """Offer the bridges that have a history."""
-    from xenoovs.cli.agent_client import Where, find_places
-    from xenoovs.cli.history import histories
-
-    return [
-        found.bridge for found in histories(find_places(Where(None, None, context.params.get("db"), _lab(context))))
-    ]
-
-
-@offering
-def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]:
-    """Offer the entries of a history."""
-    from xenoovs.cli.history import find_history
-
-    history = find_history(bridge=context.params.get("bridge"), db=context.params.get("db"), lab=_lab(context))
-    return [(str(number), history.load(number).command) for number in history.numbers]
-
-
-def _lab(context: click.Context) -> str | None:
-    from xenoovs.cli.defaults import find_lab
+def chosen_lab(context: click.Context) -> str | None:
+    from xenoovs.terminal.defaults import find_lab
 
     return find_lab(context.params.get("lab") or context.params.get("name"))[0]
 
@@ -155,12 +134,13 @@ def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
 
 def _config(context: click.Context) -> tuple[Path, ConfigSources]:
     """Return the config that the command would use."""
-    from xenoovs.cli.defaults import find_config
     from xenoovs.config.include import ConfigSources
+    from xenoovs.terminal.defaults import find_config
 
     # Where an option still lacks its value, click has read no arguments.
     typed = [context.params.get("config"), *map(Path, context.args)] if "config" in context.params else []
-    path = next((each for each in typed if each is not None and each.is_file()), None) or find_config(_lab(context))
+    path = next((each for each in typed if each is not None and each.is_file()), None)
+    path = path or find_config(chosen_lab(context))
     return path, ConfigSources(path)
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.agent_client import Where, find_places
-from xenoovs.cli.output import echo
 from xenoovs.display import printable
 from xenoovs.errors import ListenError
+from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
     from xenoovs.config.include import ConfigSources

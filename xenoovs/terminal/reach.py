@@ -13,6 +13,7 @@ from xenoovs.errors import LabError, SwitchError, XenoovsError
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vswitchd import netns_of
+from xenoovs.terminal.labs import is_forwarded, labs
 from xenoovs.verify.commands import CommandTarget
 
 _NAMED, _OF_FLEET = "xenoovs.named_bridge", "xenoovs.file_of_fleet_dpu"
@@ -35,10 +36,7 @@ def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     if lab:
-        from xenoovs.lab.lab import open_lab
-
-        ovs = open_lab(lab).ovs
-        return ManagementSwitch(Endpoint(ovs.db, ovs.directory))
+        return ManagementSwitch(labs().target_of(lab).endpoint)
     return ManagementSwitch(find_endpoint(db=db, env=os.environ))
 
 
@@ -72,15 +70,9 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
         enter=enter,
         config=file,
         bridge=bridge,
-        machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and _is_forwarded() else (),
+        machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and is_forwarded() else (),
         is_of_fleet=is_of_fleet,
     )
-
-
-def _is_forwarded() -> bool:
-    from xenoovs.lab.commands.vm import is_forwarded
-
-    return is_forwarded()
 
 
 def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from xenoovs.cli.options import OutputFormat
-from xenoovs.cli.output import echo
-from xenoovs.cli.reach import connect
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
 from xenoovs.errors import MeasureError, first_names
@@ -14,6 +11,9 @@ from xenoovs.measure.bed_paths import kind_of
 from xenoovs.paths.enumerate import DUPLEX, BridgePort, ListedPath, listed_paths, paths_file, used_resources
 from xenoovs.paths.plan import PathKind
 from xenoovs.switch.host_facts import check_reachable, gather
+from xenoovs.terminal.options import OutputFormat
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import connect
 
 
 def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -> None:

@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from xenoovs.cli.completion import complete_config_bridge, complete_lab, complete_service
-from xenoovs.cli.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
-from xenoovs.cli.output import print_json
-from xenoovs.cli.reach import address_commands
 from xenoovs.errors import (
     FlowConflict,
     PortsMissing,
@@ -25,6 +22,11 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.address import IPAddress
+from xenoovs.terminal.completion import complete_config_bridge, complete_lab, complete_service
+from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.output import print_json
+from xenoovs.terminal.reach import address_commands
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
@@ -62,7 +64,7 @@ config_argument = click.argument("config", metavar="[FILE]", required=False, typ
 """The config; without FILE that of the environment, of the lab, or of the service."""
 configs_argument = click.argument("configs", metavar="[FILE]...", type=FILE, nargs=-1, callback=_needed_configs)
 optional_config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE)
-"""For a command that does something else without a config; see cli/defaults.py."""
+"""For a command that does something else without a config; see terminal/defaults.py."""
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 output_option = click.option(
     "-o",
@@ -127,10 +129,7 @@ def _choose_lab(context: click.Context, parameter: click.Parameter, given: str |
         return given
     lab, origin = find_lab(given)
     if lab is not None:
-        # Imported here and below: what labs need takes a third of the start of a command that uses none.
-        from xenoovs.lab.commands.vm import forward_to_vm
-
-        forward_to_vm(context, parameter, lab)
+        labs().forward_to_vm(context, parameter, lab)
     announce(f"lab {lab}", origin)
     return lab
 
@@ -280,6 +279,16 @@ def share(text: str) -> float:
     if found is None or float(found[1]) > 100:
         raise click.BadParameter(f"{text!r} is not a share such as 95% or 99.9%.")
     return float(found[1]) / 100
+
+
+def parse_weight(text: str) -> Fraction:
+    from xenoovs.model import values
+    from xenoovs.model.values import parse_plain_scalar
+
+    try:
+        return values.weight(parse_plain_scalar(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="WEIGHT") from None
 
 
 INTERVAL_S = 2.0

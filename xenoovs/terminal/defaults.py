@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.output import echo
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.output import echo
 
 CONFIG_VARIABLE = "XENOOVS_CONFIG"
 LAB_VARIABLE = "XENOOVS_LAB"
@@ -74,9 +75,9 @@ def find_configs(lab: str | None) -> tuple[Path, ...]:
 def _usual_config(lab: str | None, instead: str) -> Path:
     path, origin = SERVICE_CONFIG, "the default"
     if lab is not None:
-        path, origin = config_of_lab(lab), f"of lab {lab}"
+        path, origin = labs().config_of_lab(lab), f"of lab {lab}"
     if not _may_exist(path):
-        if lab is not None and lab not in (names := _labs()):
+        if lab is not None and lab not in (names := labs().lab_names()):
             raise click.UsageError(f"There is no lab {lab}; labs here: {', '.join(names) or 'none'}.")
         raise click.UsageError(
             f"No config: name the FILE{instead and f' (or give {instead})'}, or set {CONFIG_VARIABLE}, or make "
@@ -84,22 +85,6 @@ def _usual_config(lab: str | None, instead: str) -> Path:
         )
     announce(f"config {path}", origin)
     return path
-
-
-def _labs() -> tuple[str, ...]:
-    """Return the names of all labs. Imported here: most commands use none."""
-    from xenoovs.lab.lab import lab_names
-
-    return tuple(lab_names())
-
-
-def config_of_lab(lab: str) -> Path:
-    """Return the file that the lab was built for, or the copy in the lab's directory where that is gone."""
-    from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, directory_of
-
-    directory = directory_of(lab, None)
-    source = directory / CONFIG_SOURCE
-    return source.resolve() if os.path.exists(source) else directory / CONFIG  # noqa: PTH110 (it raises nothing)
 
 
 def _may_exist(path: Path) -> bool:
@@ -132,7 +117,7 @@ def find_lab(given: str | None, default: str | None = None) -> tuple[str | None,
         return given, ""
     if not (named := os.environ.get(LAB_VARIABLE)):
         return default, ""
-    if default is None and named not in (names := _labs()):
+    if default is None and named not in (names := labs().lab_names()):
         raise click.UsageError(
             f"{LAB_VARIABLE} names lab {named}, which is not up; labs: {', '.join(names) or 'none'}."
         )
@@ -140,7 +125,7 @@ def find_lab(given: str | None, default: str | None = None) -> tuple[str | None,
 
 
 def _only_lab() -> str:
-    names = _labs()
+    names = labs().lab_names()
     if len(names) != 1:
         found = f"{len(names)} labs are up: {', '.join(names)}" if names else "no lab is up; `xenoovs lab up` makes one"
         raise click.UsageError(f"--lab needs a name: {found}.")
@@ -149,5 +134,5 @@ def _only_lab() -> str:
 
 def usual_lab() -> str:
     """Return the lab of a command about one lab: `default`, or the only other one. Raises as `find_lab`."""
-    names = _labs()
+    names = labs().lab_names()
     return DEFAULT_LAB if DEFAULT_LAB in names or not names else _only_lab()

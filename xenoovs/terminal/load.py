@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.options import chosen_bridge
-from xenoovs.cli.reach import name_bridge, name_fleet
 from xenoovs.errors import BridgeNotChosen, MacUnknown, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
+from xenoovs.terminal.labs import labs
+from xenoovs.terminal.options import chosen_bridge
+from xenoovs.terminal.reach import name_bridge, name_fleet
 
 _PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
 _START_BYTES = 64
@@ -79,16 +80,14 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
     is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
     if is_of_dpu and not of_dpu:
         # Imported here, as most commands have another config.
-        from xenoovs.cli.dpu_file import has_fleet_ports, refusal
+        from xenoovs.terminal.dpu_file import has_fleet_ports, refusal
 
         if has_fleet_ports(root):
             raise refusal(file)
     is_listed = trees[0].is_listed
     name = chosen_bridge() or (bridge if is_listed else None)
     if lab and is_listed and name is None:
-        from xenoovs.lab.lab import open_lab
-
-        name = open_lab(lab).topology.bridge
+        name = labs().target_of(lab).bridge
     if is_for_one or name is not None:
         try:
             trees = (choose_bridge(trees, name, file=file),)
@@ -96,17 +95,14 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
             raise click.UsageError(f"{error}.") from None
         name_bridge(trees[0].label if is_listed else None)
     if is_of_dpu and of_dpu:
-        from xenoovs.cli.dpu_file import dpu_config
+        from xenoovs.terminal.dpu_file import dpu_config
 
         name_fleet()
         balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
     else:
         balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
     if lab:
-        from xenoovs.lab.lab import open_lab
-        from xenoovs.lab.probing import in_lab
-
-        balancers = tuple(in_lab(balancer, open_lab(lab).topology) for balancer in balancers)
+        balancers = tuple(map(labs().target_of(lab).adapted, balancers))
     return LoadedConfig(file, balancers, is_listed=is_listed and not is_for_one and name is None)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.completion import complete_agent_bridge
-from xenoovs.cli.options import OutputFormat, control_option, output_option, switch_options
-from xenoovs.cli.output import echo
-from xenoovs.cli.reach import connect, target_options
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
+from xenoovs.terminal.completion import complete_agent_bridge
+from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import connect, target_options
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -164,7 +164,7 @@ def ask(where: Where, name: str, request: Mapping[str, object] | None = None) ->
 
 def change(where: Where, output: OutputFormat, name: str, request: Mapping[str, object] | None = None) -> int:
     """Request a change, print its result, and return the exit status."""
-    from xenoovs.cli.main import EXIT_FAILED, EXIT_OK
+    from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
 
     done = ask(where, name, request)
     output.show(lambda: done, lambda: echo(done["message"], err=not done["is_applied"]))

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.load import LoadedConfig
-from xenoovs.cli.main import EXIT_FAILED, fail
-from xenoovs.cli.options import OutputFormat
-from xenoovs.cli.output import collecting_json, echo, print_json
-from xenoovs.cli.reach import address_commands, name_bridge
 from xenoovs.errors import XenoovsError
 from xenoovs.model.balancer import Balancer
+from xenoovs.terminal.command import EXIT_FAILED, fail
+from xenoovs.terminal.load import LoadedConfig
+from xenoovs.terminal.options import OutputFormat
+from xenoovs.terminal.output import collecting_json, echo, print_json
+from xenoovs.terminal.reach import address_commands, name_bridge
 
 
 def for_each_bridge(

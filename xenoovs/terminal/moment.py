@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 
 import click
 
-from xenoovs.cli.options import duration as duration_type
 from xenoovs.display import duration, moment
+from xenoovs.terminal.options import duration as duration_type
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?", re.ASCII)
 _DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9:]{5,8})(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from xenoovs.cli.output import echo, print_table, print_text
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError
 from xenoovs.paths.plan import PathPlan, Usage, advice
+from xenoovs.terminal.output import echo, print_table, print_text
 
 _DIGITS = 6
 
