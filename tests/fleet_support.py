@@ -41,6 +41,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         overrides=_merged(view.overrides, changes.overrides),
         watches=_merged(view.watches, changes.watches),
         intents=_merged(view.intents, changes.intents),
+        actions=_merged(view.actions, changes.actions),
     )
 
 

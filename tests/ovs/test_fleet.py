@@ -18,6 +18,7 @@ from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.switch.process import run
+from xenoovs.terminal.command import user_name
 
 pytestmark = pytest.mark.ovs
 
@@ -250,3 +251,32 @@ def test_a_page_beyond_loopback_needs_tls_and_a_token(store: FleetServers) -> No
     said = store.fleet("serve", "--web", "0.0.0.0:0")
     assert said.status == 1
     assert "--tls-cert and --tls-key and --token-file" in said.err
+
+
+def test_bug_a_drain_that_was_undone_left_no_trace(store: FleetServers, config: Path) -> None:
+    commands = ("drain dns fips2", "undrain dns fips2", "weight dns fips3 40")
+    for words in (*commands, "drain-dpu dpu2", "undrain-dpu dpu2", "forget dpu2"):
+        assert store.fleet(*words.split()).status == 0
+    # The config has another weight now, which ends the override.
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
+    apply(store, config)
+    history = json.loads(store.fleet("history", "-o", "json").out)["actions"]
+    assert [each["action"] for each in history][:7] == [
+        "config 2 ends dns/fips3",
+        "forget dpu2",
+        "undrain-dpu dpu2",
+        "drain-dpu dpu2",
+        "weight 40 dns/fips3",
+        "undrain dns/fips2",
+        "drain dns/fips2",
+    ]
+    assert {each["author"] for each in history} == {"controller", user_name()}
+    assert "undrain dns/fips2" in store.fleet("history").out
+
+
+def test_bug_decision_refused_the_file_of_a_dpu(store: FleetServers) -> None:
+    dpu = store.dpus[0]
+    eventually(dpu.cache.exists, "the saved view")
+    said = store.xenoovs("decision", dpu.config, "--installed", "--db", dpu.bridge.ovs.db, "-o", "json")
+    assert said.status == 0, said.err
+    assert [each["name"] for each in json.loads(said.out)["services"]] == ["dns"]

@@ -106,7 +106,10 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
             # A command at a follower, which passes it on to the leader.
             assert cluster.fleet(follower, "undrain", "dns", "fips2").status == 0
             assert dpu.blocks() != blocks
-            servers = document(cluster, leader)["servers"]
+            shown = document(cluster, leader)
+            assert shown["dpus"][0]["certificate_left_s"] > 86_400
+            servers = shown["servers"]
+            assert all(each["certificate_left_s"] > 86_400 for each in servers)
             assert sorted(each["role"] for each in servers if each["database"] == "xenoovs") == ["leader"]
             dpu.stop()
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from xenoovs.fleet.services import digest
 from xenoovs.model.balancer import service_ids
 from xenoovs.show.agent import FleetMembership
 from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView
+from xenoovs.switch.certificates import certificate_end_s
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -54,6 +56,7 @@ class FleetMember:
         store: StoreClient,
         states: DpuStatusClient | None,
         cache: FleetCache,
+        certificate: Path | None = None,
     ) -> None:
         """Make the agent a member. Local overrides end: the store decides about weights.
 
@@ -61,9 +64,11 @@ class FleetMember:
             name: Of this DPU.
             states: Where it reports; None: nowhere.
             cache: Where the last view survives a restart.
+            certificate: The file with the certificate of this DPU; None: there is none.
         """
         self._agent, self._config, self._name = agent, config, name
         self._store, self._states, self._cache = store, states, cache
+        self._certificate = certificate
         self._saved: FleetView | None = None
         self._status = DpuStatus(name, version=__version__, format=FORMAT)
         self._older: FleetView | None = None
@@ -72,6 +77,7 @@ class FleetMember:
         self._woken = asyncio.Event()
         self._verdicts = VerdictReports()
         self._drift_s = 0.0
+        self._is_due = True
         self._compared: tuple[ConfigVersion, FleetView | None] | None = None
         agent.fleet, agent.check_override = self.membership, self._refuse_override
         self._voter = FleetVoter()
@@ -236,7 +242,7 @@ class FleetMember:
             self._note_withheld()
             await self._save()
             if time.monotonic() >= due_s:
-                self._status = replace(self._status, seen_ms=0)
+                self._is_due = True
                 due_s = time.monotonic() + SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER)  # noqa: S311
             await self._report()
             with suppress(asyncio.TimeoutError):
@@ -272,7 +278,9 @@ class FleetMember:
         agent, report = self._agent, self._agent.report
         now_ms = int(time.time() * 1000)
         # First, as votes may be reported meanwhile.
-        drift = await self._drift(agent)
+        drift, ends_s = await self._drift(agent), self._status.certificate_ends_s
+        if self._is_due and self._certificate is not None:
+            ends_s = int(await asyncio.to_thread(certificate_end_s, self._certificate) or 0)
         before = self._status
         problems = [
             self._refused,
@@ -290,6 +298,7 @@ class FleetMember:
             commit=view.commit if view is not None and is_right else before.commit,
             applied_ms=now_ms if generation != before.applied else before.applied_ms,
             error=error,
+            certificate_ends_s=ends_s,
             drift=drift,
             prepared=generation if is_right and agent.reloader.was_ready is self._config.good else before.prepared,
         )
@@ -297,9 +306,10 @@ class FleetMember:
         # A sample that began before the bridge was right does not count, and the next one may be minutes away.
         if awaited is not None or not before.sampled:
             agent.request_offload()
-        status = self._verdicts.reported(status, is_due=not before.seen_ms, ack=awaited)
+        status = self._verdicts.reported(status, is_due=self._is_due, ack=awaited)
         status = self._with_votes(status)
-        if status != before or not before.seen_ms:
+        if status != before or self._is_due:
+            self._is_due = False
             self._put(status)
 
     @property
@@ -322,7 +332,7 @@ class FleetMember:
             return before
         # The first round has compared them too.
         is_first = self._compared is None
-        is_quiet = not (before or report.held) and (is_first or bool(self._status.seen_ms))
+        is_quiet = not (before or report.held) and (is_first or not self._is_due)
         is_compared = self._compared is not None and self._compared[0] is good and self._compared[1] is older
         if is_compared and (is_quiet or (before and report.held and now_s < self._drift_s)):
             return before

@@ -19,7 +19,7 @@ from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.fleet import mount_fleet_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
-from xenoovs.fleet.dpus import clock_problems, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
@@ -79,7 +79,7 @@ class FleetWatch:
         if view is not None:
             late = self._unwritten.late(view, statuses, now_s=time.monotonic())
             targets = target_rows(view, statuses, now_s=now_s, unwritten=late, memory=self._progress.memory)
-        problems += [*clock_problems(rows), *target_problems(targets)]
+        problems += [*dpu_problems(rows), *target_problems(targets)]
         return FleetSnapshot(
             view=view,
             rows=tuple(rows),
@@ -112,8 +112,13 @@ class FleetWatch:
             if reads_files:
                 self._files_due_s = time.monotonic() + _FILES_S
             else:
-                gaps = {each.database: each.gap for each in self._servers}
-                found = tuple(replace(each, gap=gaps.get(each.database, "")) for each in found)
+                before = {each.database: each for each in self._servers}
+                found = tuple(
+                    replace(each, gap=old.gap, certificate_left_s=old.certificate_left_s)
+                    if (old := before.get(each.database))
+                    else each
+                    for each in found
+                )
             self._servers, self._servers_problem = found, ""
         except XenoovsError as problem:
             self._servers_problem = str(problem)

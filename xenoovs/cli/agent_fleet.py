@@ -55,12 +55,13 @@ class JoinedFleet:
     store: StoreClient
     states: DpuStatusClient | None
     cache: FleetCache
+    certificate: Path | None
     notice: _Notice = field(default_factory=_Notice)
 
     def attach(self, agent: Agent) -> None:
         """Make an agent with this config a member, within its event loop."""
         loop = asyncio.get_running_loop()
-        member = FleetMember(agent, self.config, self.name, self.store, self.states, self.cache)
+        member = FleetMember(agent, self.config, self.name, self.store, self.states, self.cache, self.certificate)
         self.notice.call = LoopCall(loop, member.changed)
 
 
@@ -85,7 +86,7 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
             states = stack.enter_context(DpuStatusClient(options.fleet_state, on_change=notice, tls=tls))
         name = options.dpu or socket.gethostname()
         config = _cached(cache, path, name) or _first(store, path, options.fleet, name)
-        yield JoinedFleet(config, name, store, states, cache, notice)
+        yield JoinedFleet(config, name, store, states, cache, options.tls_cert, notice)
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

@@ -61,7 +61,7 @@ def decision_command(
 
     if offline and (installed or other == INSTALLED):
         raise click.UsageError("--offline reads no bridge: omit it to see what is installed.")
-    balancer = load(config) if offline else load_resolved(config)
+    balancer = load(config) if offline else load_resolved(config, of_dpu=installed)
     configured = every_service(balancer)
     ids = service_ids(service.claim for service in configured)
     names = {ids[service.claim]: service.name for service in configured}

@@ -37,10 +37,21 @@ from xenoovs.fleet.availability import Availability, FleetAvailability
 from xenoovs.fleet.memory import ConfigMemory, FleetMemory
 from xenoovs.fleet.services import ViewReader, decision_of
 from xenoovs.model.balancer import Balancer, Service, Uplinks, claim_text
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, StoredService
+from xenoovs.store.view import (
+    ACK_THIS,
+    Action,
+    Changes,
+    Dpu,
+    FleetOverride,
+    FleetView,
+    Intent,
+    IntentState,
+    StoredService,
+)
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
+MAX_ACTIONS = 200
 _MAX_REASON = 1000
 
 
@@ -131,6 +142,13 @@ def concerned(view: FleetView, changes: Changes) -> dict[str, Dpu]:
     """Return the DPUs that serve what changes, before or after, by name."""
     rows = (row for name, new in changes.services.items() for row in (view.services.get(name), new))
     return view.serving(filter(None, rows))
+
+
+def with_action(view: FleetView, changes: Changes, text: str, *, author: str, now_ms: int) -> Changes:
+    """Return the changes with a line for the history, without the oldest lines."""
+    number = max(view.actions, default=0) + 1
+    oldest = sorted((*view.actions, number))[:-MAX_ACTIONS]
+    return replace(changes, actions={**dict.fromkeys(oldest), number: Action(number, now_ms, author, text)})
 
 
 def known_intent(view: FleetView, number: int) -> Intent:

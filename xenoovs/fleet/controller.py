@@ -12,7 +12,7 @@ from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_
 from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.availability import FleetAvailability
 from xenoovs.fleet.baseline import with_baseline
-from xenoovs.fleet.change import FleetChange, next_change, refused
+from xenoovs.fleet.change import FleetChange, next_change, refused, with_action
 from xenoovs.fleet.health import FleetHealth, HealthStep
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.schedule import begun
@@ -156,14 +156,24 @@ class FleetController:
         """Write one change. Raises XenoovsError."""
         for unusable in change.unusable:
             self._warn_once(unusable)
+        changes = change.changes
+        if change.ended:
+            names = first_names([f"{each.service}/{each.backend}" for each in change.ended])
+            changes = with_action(
+                view,
+                changes,
+                f"config {changes.intent or view.intent} ends {names}",
+                author="controller",
+                now_ms=_now_ms(),
+            )
         try:
-            is_written = self._commit(view, change.changes)
+            is_written = self._commit(view, changes)
         except StoreRejected as problem:
             self._warn_once(problem)
-            changes = refused(view, problem)
-            if changes is None:
+            refusal = refused(view, problem)
+            if refusal is None:
                 raise
-            self._commit(view, changes)
+            self._commit(view, refusal)
             return
         if is_written:
             intent = change.changes.intent or view.intent

@@ -15,6 +15,7 @@ from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.votes import SILENT_S
 from xenoovs.fleet.waves import uncompared, waits_for
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
+from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 
 
 class DpuState(Enum):
@@ -53,6 +54,7 @@ class DpuRow:
         is_out: Whether an operator took it out of service.
         is_unfit: Whether it should get no clients, because it alone is cut off or its bridge is not right.
         groups: Names of its groups.
+        certificate_left_s: Until its certificate ends, by the clock of the reader; None: not known.
     """
 
     name: str
@@ -62,6 +64,7 @@ class DpuRow:
     is_out: bool = False
     is_unfit: bool = False
     groups: frozenset[str] = frozenset()
+    certificate_left_s: float | None = None
 
     @property
     def hw_share(self) -> Fraction | None:
@@ -130,7 +133,9 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
         if seen_s is not None and -SILENT_S <= seen_s < 0:
             seen_s = 0.0
         state, dpu = _state(view, name, status), view.dpus.get(name, Dpu(name, frozenset()))
-        rows.append(DpuRow(name, state, status or DpuStatus(name), seen_s, dpu.is_out, dpu.is_unfit, dpu.groups))
+        found = status or DpuStatus(name)
+        left_s = found.certificate_ends_s - now_s if found.certificate_ends_s else None
+        rows.append(DpuRow(name, state, found, seen_s, dpu.is_out, dpu.is_unfit, dpu.groups, left_s))
     return rows
 
 
@@ -149,12 +154,20 @@ def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
     return DpuState.DRIFTED if status.drift else now
 
 
-def clock_problems(rows: Iterable[DpuRow]) -> list[str]:
-    """Return the problem that clocks are wrong, by the reports of DPUs that are not silent; otherwise nothing."""
-    names = [row.name for row in rows if row.wrong_clock]
-    if not names:
-        return []
-    return [f"the clocks of this host and of {first_names(names, most=3)} differ by minutes: set them (NTP)"]
+def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
+    """Return what is wrong with DPUs that follow the store: their clocks, by their reports, and their certificates."""
+    rows = tuple(rows)
+    names, problems = [row.name for row in rows if row.wrong_clock], list[str]()
+    if names:
+        problems.append(
+            f"the clocks of this host and of {first_names(names, most=3)} differ by minutes: set them (NTP)"
+        )
+    ending = sorted((row.certificate_left_s, row.name) for row in rows if row.certificate_left_s is not None)
+    ending = [(left_s, name) for left_s, name in ending if left_s <= CERTIFICATE_WARNING_S]
+    if ending:
+        whose = first_names([name for _, name in ending], most=3)
+        problems.append(certificate_problem(ending[0][0], whose=whose))
+    return problems
 
 
 def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:

@@ -116,6 +116,19 @@ DPUS = Table(
             keep=2,
             name="version",
         ),
+        Column(
+            "Time until its certificate ends; null: not known.",
+            lambda row: _rounded(row.value.certificate_left_s, 0),
+            name="certificate_left_s",
+            metrics=(
+                gauge(
+                    "xenoovs_fleet_dpu_certificate_seconds",
+                    _REPORTS,
+                    "Time until the certificate of a DPU ends; absent without TLS.",
+                    lambda dpu: dpu.certificate_left_s,
+                ),
+            ),
+        ),
         Column(of=lambda row: row.value.note, header="NOTE", live=10),
         Column("Why it does not follow the store.", lambda row: row.value.status.error, name="error"),
         computed(
@@ -282,6 +295,19 @@ SERVERS = Table(
                 lambda server: None if server.cluster is None else bool(server.gap),
             ),
         ),
+        Column(
+            "Time until its certificate ends; null: it has none.",
+            lambda row: _rounded(row.value.certificate_left_s, 0),
+            name="certificate_left_s",
+            metrics=(
+                gauge(
+                    "xenoovs_store_certificate_seconds",
+                    "`openssl x509`",
+                    "Time until the certificate of a server of the store ends; absent without TLS.",
+                    lambda server: server.certificate_left_s,
+                ),
+            ),
+        ),
         Column("The servers of its cluster.", lambda row: _members(row.value), name="members"),
     ),
     ("database",),
@@ -419,6 +445,17 @@ def _comment(intent: Intent) -> str:
     until = f"until {moment(intent.at_ms)}" if intent.state is IntentState.WAITING else ""
     return "; ".join(filter(None, (until, intent.comment)))
 
+
+ACTIONS = Table(
+    lambda view: (((), each) for each in sorted(view.actions.values(), key=lambda each: -each.number)),
+    (
+        Column(
+            "When, in milliseconds since 1970.", lambda row: row.value.at_ms, name="at_ms", header="WHEN", cell=moment
+        ),
+        Column("Who did it.", lambda row: row.value.author, name="author", header="WHO"),
+        Column("In the words of the command.", lambda row: row.value.text, name="action", header="ACTION"),
+    ),
+)
 
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),

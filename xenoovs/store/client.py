@@ -32,9 +32,9 @@ from xenoovs.store.replica import (
 )
 from xenoovs.store.rows import (
     FLEET,
-    INTENTS,
     STATUSES,
     VIEW_TABLES,
+    WRITER_TABLES,
     Operation,
     StoreDatabase,
     StoredRow,
@@ -376,7 +376,9 @@ class StoreClient(_Reading):
         tls: Certificates | None = None,
     ) -> None:
         source = (StoreDatabase.FLEET, fleet_columns(with_intents=with_intents))
-        super().__init__(remotes, on_change, tls, source, (*VIEW_TABLES, INTENTS) if with_intents else VIEW_TABLES)
+        super().__init__(
+            remotes, on_change, tls, source, (*VIEW_TABLES, *WRITER_TABLES) if with_intents else VIEW_TABLES
+        )
         self._can_commit = with_intents
         self._view: FleetView | None = None
         self._attempts = deque[_Attempt]()
@@ -517,12 +519,15 @@ class StoreClient(_Reading):
             # The connection broke; what was sent has an unknown outcome, and what was not is sent later.
             for attempt in self._attempts:
                 attempt.transaction = None
-            return
         with self._changed:
-            left = tuple(self._attempts)
-            self._attempts.clear()
+            # Without a connection nothing else looks at the time, such as while the library raises in each step.
+            now_s = time.monotonic()
+            left = [each for each in self._attempts if self._is_ending or each.end_s <= now_s]
+            self._attempts = deque(each for each in self._attempts if each not in left)
         for attempt in left:
             attempt.outcome = CommitOutcome.UNKNOWN
+            if not attempt.sent_on and not self._is_ending:
+                attempt.outcome = StoreUnreachable(remotes=",".join(self._remotes), reason=self._connection.reason)
             attempt.done.set()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from xenoovs.display import duration, quantity
 from xenoovs.errors import StoreError, StoreUnreachable, XenoovsError
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state
+from xenoovs.switch.certificates import certificate_end_s, certificate_problem
 from xenoovs.switch.process import try_run
 
 ROOM = 10
@@ -152,6 +154,7 @@ class ServerFacts:
         size_bytes: Of the database, with its log; None: there is no file.
         free_bytes: What is left on its disk.
         gap: Why no server can start with the file of a cluster; an empty text: it can, or the file was not read.
+        certificate_left_s: Until the certificate of the server ends; None: it has none, or the file was not read.
     """
 
     database: StoreDatabase
@@ -162,6 +165,7 @@ class ServerFacts:
     size_bytes: int | None = None
     free_bytes: int | None = None
     gap: str = ""
+    certificate_left_s: float | None = None
 
     @property
     def has_room(self) -> bool:
@@ -187,6 +191,8 @@ class ServerFacts:
                 f"{self.file} has a gap, as after a full disk ({self.gap}): after a crash this server does not start. "
                 f"Make room, then run `ovs-appctl -t {control} ovsdb-server/compact {name}`: it writes the file again"
             )
+        if problem := certificate_problem(self.certificate_left_s, whose=f"the server of {name}"):
+            yield problem
         for member in () if self.cluster is None else self.cluster.silent():
             since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
             yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
@@ -222,7 +228,20 @@ def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> 
             cluster = _cluster_status(files, database)
             role = ServerRole.DOWN if cluster is None else cluster.role
     gap = _gap(files) if reads_file and cluster is not None else ""
-    return ServerFacts(database, files.database, role, is_connected, cluster, size, free, gap)
+    left_s = _certificate_left_s(files) if reads_file and role is not ServerRole.DOWN else None
+    return ServerFacts(database, files.database, role, is_connected, cluster, size, free, gap, left_s)
+
+
+def _certificate_left_s(files: ServerFiles) -> float | None:
+    """Return until when the certificate of a running server is valid, from its command line."""
+    with suppress(OSError, ValueError):
+        words = Path(f"/proc/{int(files.pid.read_text())}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        for word in words:
+            if word.startswith("--certificate=") and (
+                ends_s := certificate_end_s(Path(word.removeprefix("--certificate=")))
+            ):
+                return ends_s - time.time()
+    return None
 
 
 def _gap(files: ServerFiles) -> str:

@@ -19,6 +19,7 @@ from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,
+    Action,
     Changes,
     Dpu,
     DpuStatus,
@@ -242,7 +243,7 @@ _INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "at_ms
 _DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
-    *("sampled", "down", "voted", "is_fit", "clock_us", "store", "commit"),
+    *("sampled", "down", "voted", "is_fit", "clock_us", "store", "commit", "certificate_ends_s"),
 )
 _WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
 
@@ -302,6 +303,15 @@ STATUSES: StoreTable[DpuStatus] = StoreTable(
     _plain_row(_STATUS),
 )
 
+_ACTION = ("number", "at_ms", "author", "text")
+ACTIONS: StoreTable[Action] = StoreTable(
+    "Action",
+    _ACTION,
+    lambda row: row["number"],
+    lambda row: Action(**{column: row[column] for column in _ACTION}),
+    _plain_row(_ACTION),
+)
+
 FLEET = "Fleet"
 COMMIT_ID = "commit_id"
 """The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
@@ -310,13 +320,15 @@ _SILENT = "silent"
 """The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
 
 VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES, WATCHES)
+WRITER_TABLES: tuple[StoreTable[Any], ...] = (INTENTS, ACTIONS)
+"""What only the controller and the commands read too."""
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
     """Return the tables and columns of the database of the fleet that a client asks for."""
     columns = {FLEET: _FLEET_COLUMNS, **{table.name: table.columns for table in VIEW_TABLES}}
     if with_intents:
-        columns |= {FLEET: (*_FLEET_COLUMNS, _SILENT), INTENTS.name: INTENTS.columns}
+        columns |= {FLEET: (*_FLEET_COLUMNS, _SILENT), **{table.name: table.columns for table in WRITER_TABLES}}
     return columns
 
 
@@ -348,6 +360,7 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, st
         overrides=values.get(OVERRIDES.name, {}),
         watches=values.get(WATCHES.name, {}),
         intents=values.get(INTENTS.name, {}),
+        actions=values.get(ACTIONS.name, {}),
     )
 
 
@@ -397,6 +410,7 @@ def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id:
     made += _changes(OVERRIDES, changes.overrides, rows)
     made += _changes(WATCHES, changes.watches, rows)
     made += _changes(INTENTS, changes.intents, rows)
+    made += _changes(ACTIONS, changes.actions, rows)
     return made
 
 

@@ -198,6 +198,22 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """What an operator, or a config, did to the fleet beside giving a config.
+
+    Attributes:
+        number: 1 for the first.
+        at_ms: When, in milliseconds since 1970 on the clock of the writer.
+        text: What, in the words of the command.
+    """
+
+    number: int
+    at_ms: int
+    author: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class FleetView:
     """What the store holds at one generation.
 
@@ -215,6 +231,7 @@ class FleetView:
         removed: Names of services that the roll-out removes.
         silent: Names of DPUs that have not reported for long by the clock of the controller; empty for clients without
             intents.
+        actions: By number; empty for clients without intents.
         services: By name.
         staged: Services that the roll-out adds or changes, by name.
         dpus: By name.
@@ -241,6 +258,7 @@ class FleetView:
     commit_id: str = ""
     content: str = ""
     silent: frozenset[str] = frozenset()
+    actions: Mapping[int, Action] = field(default_factory=dict)
 
     @property
     def commit(self) -> str:
@@ -310,6 +328,7 @@ class Changes:
     switch_at_ms: int | None = None
     generation: int | None = None
     silent: frozenset[str] | None = None
+    actions: Mapping[int, Action | None] = field(default_factory=dict)
 
 
 ACK_THIS = -1
@@ -327,6 +346,7 @@ class DpuStatus:
         applied: The generation that its bridge has.
         store: The `FleetView.store_id` of what its bridge has; empty: not known, as of an earlier version.
         commit: The `FleetView.commit` of it, likewise.
+        certificate_ends_s: When its certificate ends, in seconds since 1970; 0: not known, or it has none.
         applied_ms: When that was so first.
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
@@ -357,6 +377,7 @@ class DpuStatus:
     clock_us: int = -1
     store: str = ""
     commit: str = ""
+    certificate_ends_s: int = 0
 
     @property
     def bounded(self) -> DpuStatus:

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from xenoovs.datapath.fact import Unknown
+from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable
+from xenoovs.switch.x509 import read_certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,21 @@ def _reading(file: str) -> Iterator[None]:
         raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
     except OSError as error:
         raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None
+
+
+CERTIFICATE_WARNING_S = 14 * 86_400.0
+"""A certificate that ends sooner is a problem."""
+
+
+def certificate_end_s(file: Path) -> float | None:
+    """Return when the certificate in a file ends, in seconds since 1970; None: not known."""
+    found = read_certificate(str(file))
+    return None if isinstance(found, Unknown) else found.ends
+
+
+def certificate_problem(left_s: float | None, *, whose: str) -> str:
+    """Return in words that a certificate ends soon, or has ended; an empty text: it does not."""
+    if left_s is None or left_s > CERTIFICATE_WARNING_S:
+        return ""
+    when = f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
+    return f"the certificate of {whose} {when}: make another one, and restart what uses it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 from tests.unit.agent.test_fleet_verdicts import DUMP, findings
 from xenoovs.agent import fleet
 from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.fleet_checks import FleetWatches
+from xenoovs.agent.fleet_votes import FleetVoter
+from xenoovs.agent.health import HealthChange
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.report import Report
 from xenoovs.errors import SwitchError
@@ -97,3 +101,38 @@ def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minu
     view = FleetView("test", 1, 5, 1, 0)
     put = asyncio.run(reports_while(has_reported, tmp_path=tmp_path, agent=agent, view=view))
     assert (put[-1].applied, put[-1].sampled, len(samples)) == (5, 5, 3)
+
+
+def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of 3 s made a vote 2.4 s late, and it may take a minute."""
+    monkeypatch.setattr(fleet, "SEEN_S", 0.1)
+    voted, found, reads, may_go_on = list[frozenset[str]](), list[frozenset[str]](), list[bool](), threading.Event()
+    agent = idle_agent()
+    agent.report.last_round_s = 1.0
+    agent.state.watches = FleetWatches(5, witnessed=frozenset({"t"}))
+    agent.ready.bridge_problem = lambda: ""
+    handlers = agent.store.effect_handlers = list[Callable[[HealthChange], None]]()
+    monkeypatch.setattr(FleetVoter, "down", lambda _voter, _state: voted[-1] if voted else frozenset())
+    monkeypatch.setattr(FleetVoter, "is_cut_off", lambda _voter, _state: False)
+
+    def read(_balancer: object) -> None:
+        reads.append(True)
+        if len(reads) > 1:
+            may_go_on.wait()
+        raise SwitchError("no bridge")
+
+    agent.engine.decided, agent.engine.decision = None, read
+
+    def has_voted(put: list[DpuStatus]) -> bool:
+        if len(reads) > 1 and not voted:
+            voted.append(frozenset({"t"}))
+            handlers[0](HealthChange((("web", "b1"),), is_up=False, reason="refused"))
+            # The read still goes on.
+            found.append(put[-1].down)
+            may_go_on.set()
+        return bool(voted)
+
+    asyncio.run(reports_while(has_voted, tmp_path=tmp_path, agent=agent, view=FleetView("test", 1, 5, 1, 0)))
+    assert found == [{"t"}]

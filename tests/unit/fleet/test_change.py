@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
-from xenoovs.fleet.change import MAX_INTENTS, next_change, parse_intent, with_intent, with_override
+from xenoovs.fleet.change import (
+    MAX_ACTIONS,
+    MAX_INTENTS,
+    next_change,
+    parse_intent,
+    with_action,
+    with_intent,
+    with_override,
+)
+from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.services import ViewReader
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Changes, FleetView, IntentState
@@ -156,3 +169,20 @@ def test_tunnels_of_hosts_and_announcements_are_of_each_dpu() -> None:
         parse_intent(host + SMALL_CONFIG, file="my.yaml")
     with pytest.raises(FleetRefused, match="`announce` belongs to each DPU"):
         parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")
+
+
+def test_the_history_keeps_the_newest_lines_and_names_who() -> None:
+    view = EMPTY
+    for number in range(MAX_ACTIONS + 3):
+        view = committed(view, with_action(view, Changes(), f"drain {number}", author="ann", now_ms=number))
+    assert (len(view.actions), min(view.actions), max(view.actions)) == (MAX_ACTIONS, 4, MAX_ACTIONS + 3)
+    newest = view.actions[max(view.actions)]
+    assert (newest.author, newest.text, newest.at_ms) == ("ann", f"drain {MAX_ACTIONS + 2}", MAX_ACTIONS + 2)
+
+
+def test_bug_apply_read_a_pipe_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = BytesIO(b"#" * (MAX_SIZE_BYTES + 1000))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=endless))
+    with pytest.raises(ConfigError, match="the config is larger than"):
+        read_text_of(Path("-"))
+    assert endless.tell() == MAX_SIZE_BYTES + 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from xenoovs.fleet.dpus import DpuRow, DpuState, clock_problems, dpu_rows
+from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_problems, dpu_rows
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 NOW_S = 1_800_000_000.0
@@ -31,10 +31,10 @@ def test_bug_a_clock_that_was_off_by_an_hour_made_a_dpu_silent(clock_s: int, whe
     found = row(clock_s)
     assert found.state is DpuState.APPLIED
     assert f"its last report is 1h {when} by its clock and that of this host" in found.note
-    assert clock_problems([found]) == ["the clocks of this host and of dpu1 differ by minutes: set them (NTP)"]
-    assert clock_problems([row(0)]) == []
+    assert dpu_problems([found]) == ["the clocks of this host and of dpu1 differ by minutes: set them (NTP)"]
+    assert dpu_problems([row(0)]) == []
     silent = row(clock_s, silent=frozenset({"dpu1"}))
-    assert (silent.state, silent.note, clock_problems([silent])) == (DpuState.SILENT, "", [])
+    assert (silent.state, silent.note, dpu_problems([silent])) == (DpuState.SILENT, "", [])
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,13 @@ def test_bug_a_dpu_with_the_number_of_the_newest_generation_and_other_content_wa
         found = dpu_rows(view, {"dpu1": replace(status, error=error)}, now_s=NOW_S)[0].state
         is_named = state in (DpuState.AHEAD, DpuState.OTHER_STORE)
         assert found is (DpuState.FAILED if error and not is_named else state)
+
+
+def test_a_certificate_that_ends_within_two_weeks_is_a_problem() -> None:
+    found = row(0)
+    day_s = 86_400.0
+    rows = [replace(found, name=f"d{days}", certificate_left_s=days * day_s) for days in (400, 15, 13, 2)]
+    assert dpu_problems([*rows, found]) == [
+        "the certificate of d2, d13 ends in 2d: make another one, and restart what uses it"
+    ]
+    assert "ended 1d ago" in dpu_problems([replace(found, certificate_left_s=-day_s)])[0]

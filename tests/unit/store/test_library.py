@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from xenoovs.errors import StoreError
+from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import StoreClient
 from xenoovs.store.replica import Replica, StoreSession, open_session
 from xenoovs.store.rows import StoreDatabase
@@ -65,3 +65,17 @@ def test_dpus_that_lose_a_server_do_not_all_come_back_at_once(monkeypatch: pytes
     assert waits_ms(100, is_lost=True) - waits_ms(0, is_lost=True) == 1_000
     assert waits_ms(9000, is_lost=True) == waits_ms(1000, is_lost=True), "no longer than 10 s"
     assert waits_ms(1000, is_lost=False) == waits_ms(0, is_lost=False), "after a failed attempt the back-off counts"
+
+
+def test_bug_a_commit_did_not_end_while_the_library_raises_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time was looked at only where a step succeeds: 2 s were asked, and it was not back after 12 s."""
+
+    def fail(_replica: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Replica, "run", fail)
+    with (
+        StoreClient("unix:/nonexistent", with_intents=True) as client,
+        pytest.raises(StoreUnreachable, match="internal error: RuntimeError: broken"),
+    ):
+        client.commit(0, Changes(), timeout_s=0.1)

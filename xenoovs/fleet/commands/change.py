@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from xenoovs.config.fleet import FleetServices
+from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, duration, moment, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
@@ -252,7 +253,7 @@ class _RollOut:
 def _read(file: Path) -> tuple[str, FleetServices]:
     """Return the text of a config, and what it says. Raises ConfigError, ConfigUnreadable, FleetRefused."""
     name = "<stdin>" if str(file) == "-" else str(file)
-    data = sys.stdin.buffer.read() if str(file) == "-" else read_config(file)
+    data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1) if str(file) == "-" else read_config(file)
     text = decode(data, file=name)
     return text, parse_intent(text, file=name)
 
@@ -370,12 +371,14 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
 
 
 def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:
+    words = "undrain" if value is None else f"weight {decimal(value)}" if value else "drain"
+
     def compute(view: FleetView) -> Changes:
         now_ms = int(time.time() * 1000)
         made = with_override(view, name, value, author=user_name(), now_ms=now_ms, memory=store.memory)
         return Changes(overrides={name: None if value is None else made})
 
-    store.change(compute)
+    store.change(compute, action=f"{words} {'/'.join(name)}")
     store.settled()
     echo(f"{'/'.join(name)} {done} in the fleet")
     return _wait(store, timeout_s)

@@ -13,14 +13,14 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
-from xenoovs.fleet.change import next_change
+from xenoovs.fleet.change import next_change, with_action
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.progress import SETTLE_S
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Changes, DpuStatus, FleetView, lacks
-from xenoovs.terminal.command import EXIT_DIFFERS
+from xenoovs.terminal.command import EXIT_DIFFERS, user_name
 from xenoovs.terminal.options import duration
 from xenoovs.terminal.output import echo
 
@@ -87,15 +87,22 @@ class FleetStore:
             time.sleep(_POLL_S)
         return found if self.states.connection.is_connected else None
 
-    def change(self, compute: Callable[[FleetView], Changes]) -> FleetView:
+    def change(self, compute: Callable[[FleetView], Changes], *, action: str = "") -> FleetView:
         """Write what a function computes from the newest view; again while others were first. Return the view after.
+
+        Args:
+            compute: Returns the changes.
+            action: The line for the history, which the caller of this command signs; empty: there is none.
 
         Raises:
             StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
         """
         for _ in range(_ATTEMPTS):
             view = self.view()
-            match self.fleet.commit(view.generation, compute(view)):
+            changes = compute(view)
+            if action:
+                changes = with_action(view, changes, action, author=user_name(), now_ms=int(time.time() * 1000))
+            match self.fleet.commit(view.generation, changes):
                 case CommitOutcome.COMMITTED:
                     return self.view()
                 case CommitOutcome.UNKNOWN:

@@ -55,7 +55,7 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
             raise FleetRefused(f"the fleet has a DPU {name} already; change it with `xenoovs fleet set-dpu {name}`")
         return Changes(dpus={name: dpu})
 
-    _show_unused(store.change(compute), dpu)
+    _show_unused(store.change(compute, action=f"add-dpu {name}"), dpu)
     echo(f"{name} is a DPU of the fleet; start its agent with `xenoovs agent FILE --fleet ... --dpu {name}`")
 
 
@@ -90,7 +90,7 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
             }
         )
 
-    view = store.change(compute)
+    view = store.change(compute, action=f"set-dpu {name}")
     dpu = view.dpus[name]
     _show_unused(view, dpu)
     echo(f"{name}: groups {', '.join(sorted(dpu.groups)) or 'none'}, rack {dpu.rack or 'none'}, wave {dpu.wave}")
@@ -166,7 +166,7 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
             raise _unknown(name, view)
         return Changes(dpus={name: replace(dpu, is_out=is_out)})
 
-    store.change(compute)
+    store.change(compute, action=f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}")
 
 
 def _wait_for_drains(store: FleetStore) -> None:
@@ -193,7 +193,7 @@ def forget_command(*, name: str, store: FleetStore) -> None:
             raise _unknown(name, view)
         return Changes(dpus={name: None})
 
-    store.change(compute)
+    store.change(compute, action=f"forget {name}")
     if has_state:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
         transact(files_of(directory, StoreDatabase.STATES), StoreDatabase.STATES, report)

@@ -14,12 +14,12 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.dpus import DpuState, clock_problems, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
-from xenoovs.fleet.tables import DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes, target_problems, target_rows
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import all_problems, host_facts
@@ -29,6 +29,7 @@ from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, print_text
 
 _POLL_S = 0.2
+_ACTIONS_SHOWN = 40
 
 
 @click.command("status")
@@ -66,7 +67,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     change = next_change(view)
     problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
     problems += fleet_problems(change, statuses, stall=_stall(view, change))
-    problems += [*clock_problems(rows), *target_problems(targets), *all_problems(servers)]
+    problems += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
     roll_out = roll_out_lines(view, statuses, now_s=time.time())
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     connection, waiting = store.fleet.connection, waiting_intent(view)
@@ -114,13 +115,21 @@ def _stall(view: FleetView, change: FleetChange) -> str:
 def history_command(*, output: OutputFormat, store: FleetStore) -> None:
     """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them.
 
-    COMMENT also shows until when a config waits.
+    COMMENT also shows until when a config waits. Below is what was done beside, also what was undone since: drains,
+    weights, and changes of DPUs; the newest 40 of the 200 that are kept, and with JSON all of them.
     """
     view = store.view()
     output.show(
-        lambda: {"intents": INTENTS.documents(view)},
-        lambda: print_columns(INTENTS.columns, INTENTS.shown(view)),
+        lambda: {"intents": INTENTS.documents(view), "actions": ACTIONS.documents(view)},
+        lambda: _show_history(view),
     )
+
+
+def _show_history(view: FleetView) -> None:
+    print_columns(INTENTS.columns, INTENTS.shown(view))
+    if view.actions:
+        echo()
+        print_columns(ACTIONS.columns, ACTIONS.shown(view)[:_ACTIONS_SHOWN])
 
 
 @click.command("show")
