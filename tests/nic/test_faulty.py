@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, COARSE_CLIENTS, PHASES
+from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, COARSE_CLIENTS, PHASES, STARTS
 from tests.nic.recorded import Story
 from tests.nic.truth import parse_ports
 
@@ -116,3 +116,11 @@ def test_port_gone__its_packets_are_dropped_and_not_misdelivered(story: Story) -
     blocks = json.loads(said["stdout"])["blocks"]
     assert said["exit_code"] == 2
     assert {next(iter(block["anomalies"].items())) for block in blocks} == {("dropped", 1)}
+
+
+def test_slow_install__a_start_of_traffic_contradicts_nothing(story: Story) -> None:
+    """More packets than one a megaflow came before its rule was in the NIC: CONTRADICTED, exit status 2."""
+    documents = [json.loads(said["stdout"]) for said in story.record["said"][-STARTS:]]
+    ports = [port for document in documents for port in document["ports"] if port["port"] == "p0"]
+    assert len(ports) == STARTS
+    assert not [port for port in ports if port["contradicted"]]

@@ -65,6 +65,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "mirrored": beside.mirrored,
     "overriding": beside.overriding,
     "coarse": faulty.coarse,
+    "slow_install": faulty.slow_install,
     "port_gone": setup.port_gone,
     "tagged": beside.tagged,
     "tagged_twice": beside.tagged_twice,

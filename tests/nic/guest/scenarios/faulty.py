@@ -71,6 +71,33 @@ def coarse(bench: Bench) -> None:
     nic.set_faults({})
 
 
+STARTS = 20
+
+
+def slow_install(bench: Bench) -> None:
+    """Each rule takes 100 ms to install, and traffic starts between the two samples, time and again."""
+    bench.begin("dns")
+    bench.look("nothing sent")
+    bench.judge("dns")
+    nic.set_faults({"install_ms": "100"})
+    kept, frames = Kind(destination="10.3.10.46").frame(CLIENTS[0]), [Kind().frame(client) for client in CLIENTS]
+
+    def start() -> None:
+        bench.send_frames(frames)
+        # Until the rules are in the NIC all packets go by the CPU, however fast this machine is.
+        bench.wait_until_stable()
+        bench.send_frames(frames * 8)
+
+    for _ in range(STARTS):
+        bench.purge()
+        # Two samples are made only where the NIC holds a rule.
+        bench.send_frames([kept])
+        bench.wait_until_stable()
+        with bench.between_samples(start):
+            bench.xenoovs("verify-offload", "dns", "--output", "json")
+    nic.set_faults({})
+
+
 _OLD_S = 3
 
 
