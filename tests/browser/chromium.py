@@ -97,6 +97,11 @@ class Tab:
         # The page of before is complete, too.
         await self.until("document.readyState === 'complete' && document.URL !== 'about:blank'")
 
+    async def show(self, url: str) -> None:
+        """Open one of our pages, until it has drawn what it shows."""
+        await self.open(url)
+        await self.until("!!document.querySelector('#now header')")
+
     async def until(self, condition: str) -> None:
         """Wait until a JavaScript expression holds."""
         for _ in range(int(PATIENCE_S * 10)):

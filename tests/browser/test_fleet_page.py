@@ -75,7 +75,7 @@ def test_nothing_is_cut_off_and_all_can_be_read(
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.look(width=width, scheme=scheme)
-            await tab.open(urls[dpus])
+            await tab.show(urls[dpus])
             assert await tab.evaluate("document.documentElement.scrollWidth") <= width
             assert await tab.evaluate(CONTRASTS) == []
             assert await tab.evaluate("document.querySelectorAll('.dpu').length") == dpus
@@ -87,7 +87,7 @@ def test_nothing_is_cut_off_and_all_can_be_read(
 def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls: dict[int, str]) -> None:
     async def run() -> None:
         async with new_tab(browser) as tab:
-            await tab.open(urls[1000])
+            await tab.show(urls[1000])
             assert await tab.evaluate("document.querySelector('.notice.warn').innerText") == "wave 1"
             assert (await tab.evaluate(SHOWN))[:3] == ["dpu1", "dpu2", "dpu0"]
             await tab.evaluate("document.querySelector('.choose-failed').click()")
@@ -97,5 +97,20 @@ def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls:
             assert await tab.evaluate(SHOWN) == ["dpu1"]
             assert "80.0 ms" in await tab.evaluate("document.querySelector('.dpu.failed .pill.warn').innerText")
             assert NO_PORT in await tab.evaluate("document.querySelector('.dpu.failed').innerText")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", DpuState)
+def test_every_state_can_be_chosen(browser: str, urls: dict[int, str], state: DpuState) -> None:
+    async def run() -> None:
+        async with new_tab(browser) as tab:
+            await tab.show(urls[3])
+            key = state.value.replace(" ", "-")
+            await tab.evaluate(f"document.querySelector('.choose-{key}').click()")
+            names = {DpuState.FAILED: ["dpu1"], DpuState.BEHIND: ["dpu2"], DpuState.APPLIED: ["dpu0"]}
+            assert await tab.evaluate(SHOWN) == names.get(state, [])
+            chosen = "[...document.querySelectorAll('.filters .chosen')].map(each => each.textContent)"
+            assert await tab.evaluate(chosen) == [f"{state.value} {len(names.get(state, []))}"]
 
     asyncio.run(run())

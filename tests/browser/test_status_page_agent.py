@@ -81,7 +81,7 @@ async def texts(tab: Tab, selector: str) -> list[str]:
 def test_verdicts_and_a_backend_that_is_down_are_shown(browser: str, url: str) -> None:
     async def run() -> None:
         async with new_tab(browser) as tab:
-            await tab.open(url)
+            await tab.show(url)
             assert (await texts(tab, ".pill"))[0] == "as configured"
             assert await texts(tab, "td.down small") == ["connection refused, 1ms"]
             assert [text.split()[0] for text in await texts(tab, "figcaption li")] == [v.value for v in VERDICTS]
@@ -104,7 +104,7 @@ def test_nothing_is_cut_off_and_all_can_be_read(browser: str, url: str, width: i
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.look(width=width, scheme=scheme)
-            await tab.open(url)
+            await tab.show(url)
             assert await tab.evaluate("document.documentElement.scrollWidth") <= width
             assert await tab.evaluate(CONTRASTS) == []
 
@@ -116,7 +116,7 @@ def test_bars_of_a_service_have_one_length(browser: str, url: str, width: int) -
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.look(width=width)
-            await tab.open(url)
+            await tab.show(url)
             lengths = await tab.evaluate(
                 "[...document.querySelectorAll('.bar')].map(b => Math.round(b.getBoundingClientRect().width))"
             )
@@ -129,7 +129,7 @@ def test_bars_of_a_service_have_one_length(browser: str, url: str, width: int) -
 def test_keys_move_through_blocks_while_the_page_refreshes(browser: str, url: str) -> None:
     async def run() -> None:
         async with new_tab(browser) as tab:
-            await tab.open(url)
+            await tab.show(url)
             for key in ("Tab", "ArrowRight", "ArrowRight"):
                 await tab.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
             (tip,) = await texts(tab, "#tip")

@@ -14,11 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from xenoovs import __version__
-from xenoovs.agent.web.html import Markup, element, join
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
 from xenoovs.measure.chart import Cell, Chart, ChartTable
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
+from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.published import OTHER_HARDWARE, PublishedSource, load_published
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.verdict import ClaimVerdict

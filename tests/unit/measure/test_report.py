@@ -10,6 +10,7 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_ru
 from tests.unit.measure.test_completion import completion_run
 from xenoovs.errors import FileUnusable, MeasureError, XenoovsError
 from xenoovs.measure.charts import chart_of
+from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.pictures import svg_of
 from xenoovs.measure.report import MeasureReport, ReportSource, charts_of, make_report, read_sources, write_report
 from xenoovs.measure.samples import (
@@ -328,3 +330,26 @@ def test_names_of_directories_are_text_and_no_formula(tmp_path: Path) -> None:
     chart = chart_of([one.runs["rate"], two.runs["rate"]], [one.label, two.label])
     assert chart is not None
     assert svg_of(chart).encode()
+
+
+class _Tags(HTMLParser):
+    """The tags of a document."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+
+
+@given(st.text(), st.text())
+def test_no_text_becomes_markup(child: str, value: str) -> None:
+    assert _Tags(element("p", child, title=value)).names == ["p"]
+    assert "<" not in element("p", child).removeprefix("<p>").removesuffix("</p>")
+
+
+def test_markup_is_preserved_and_omitted_values_are_not_written() -> None:
+    assert element("p", Markup("<b>x</b>"), None, "&", class_="a", data_label=None) == '<p class="a"><b>x</b>&amp;</p>'
+    assert join("a", None, "<") == "a&lt;"
