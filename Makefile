@@ -55,11 +55,12 @@ test-dist: setup ## Build the packages, install and purge them in an empty Debia
 	@scripts/setup-dist
 	$(AS_ROOT) $(BIN)/python -m pytest tests/packaging
 
-check: setup ## Check lint, format, types and import contracts
+check: setup ## Check lint, format, types, import contracts and the lines of each room
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/budgets.py
 
 bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
 	$(AS_ROOT) $(BIN)/python scripts/bench

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,6 +28,7 @@ from tests.snapshots import NOW_S
 from tests.unit.verify.doctor.facts import DATABASE, HOST
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.log import LOGGER
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.telemetry import Telemetry
@@ -89,6 +91,8 @@ async def _all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
 @contextmanager
 def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An agent at `agent.sock` of the working directory that has one backend down, and two samples of its datapath."""
+    # An earlier test of this process may have let it write to standard error.
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [])
     clock, switch = StillClock(monkeypatch), FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
     switch.verdict = lambda service, backend, number: _VERDICTS[(number + len(backend)) % len(_VERDICTS)]
     scene = Scene(Path(), switch)

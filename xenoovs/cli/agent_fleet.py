@@ -21,7 +21,7 @@ from xenoovs.config.include import ConfigSources
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
 from xenoovs.store.client import DpuStatusClient, StoreClient
 from xenoovs.store.view import FleetView
-from xenoovs.terminal.tls import certificates
+from xenoovs.terminal.options import certificates
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

@@ -26,8 +26,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.terminal.command import EXIT_OK
-from xenoovs.terminal.each_bridge import error_document, report, show_heading
-from xenoovs.terminal.load import is_plan, load_bridges, resolved
+from xenoovs.terminal.load import error_document, is_plan, load_bridges, report, resolved, show_heading
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,

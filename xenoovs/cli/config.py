@@ -20,8 +20,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import complete_template
-from xenoovs.terminal.each_bridge import for_each_bridge
-from xenoovs.terminal.load import load_bridges, load_resolved
+from xenoovs.terminal.load import for_each_bridge, load_bridges, load_resolved
 from xenoovs.terminal.options import OutputFormat, bridge_option, config_argument, output_option
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
 

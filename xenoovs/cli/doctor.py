@@ -19,9 +19,8 @@ from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.each_bridge import for_each_bridge
 from xenoovs.terminal.labs import labs
-from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.load import for_each_bridge, load_bridges, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_option,

@@ -23,7 +23,7 @@ from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsErr
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
-from xenoovs.terminal.each_bridge import answer_each
+from xenoovs.terminal.load import answer_each
 from xenoovs.terminal.options import OutputFormat, output_option, switch_options
 from xenoovs.terminal.output import echo, print_json, print_table
 from xenoovs.terminal.reach import reach

@@ -39,8 +39,7 @@ from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import find_config
-from xenoovs.terminal.each_bridge import for_each_bridge
-from xenoovs.terminal.load import load_bridges
+from xenoovs.terminal.load import for_each_bridge, load_bridges
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,

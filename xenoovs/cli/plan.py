@@ -27,8 +27,7 @@ from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.terminal.each_bridge import for_each_bridge
-from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.load import for_each_bridge, load_bridges, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,

@@ -22,8 +22,7 @@ from xenoovs.show.paths import RemoteView
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.each_bridge import answer_each, for_each_bridge
-from xenoovs.terminal.load import load_bridges, resolved
+from xenoovs.terminal.load import answer_each, for_each_bridge, load_bridges, resolved
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
 from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of

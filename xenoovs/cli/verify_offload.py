@@ -25,8 +25,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.completion import complete_config_bridge, complete_service
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.each_bridge import for_each_bridge
-from xenoovs.terminal.load import LoadedConfig, load_bridges, recorded, resolved
+from xenoovs.terminal.load import LoadedConfig, for_each_bridge, load_bridges, recorded, resolved
 from xenoovs.terminal.options import (
     INTERVAL_S,
     OutputFormat,

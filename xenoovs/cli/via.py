@@ -27,8 +27,8 @@ from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
+from xenoovs.terminal.options import certificates
 from xenoovs.terminal.reach import connect, where_of
-from xenoovs.terminal.tls import certificates
 
 _CONNECT_TIMEOUT_S = 2.0
 _SOCKET = "xenoovs.controller"

@@ -1,19 +1,31 @@
-"""The config that a command names: of one bridge, of all, or of a DPU of a fleet; with MACs resolved or not."""
+"""The config that a command names: of one bridge, of each, or of a DPU of a fleet; with MACs resolved or not."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.errors import BridgeNotChosen, MacUnknown, did_you_mean
+from xenoovs.display import printable
+from xenoovs.errors import BridgeNotChosen, ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
+from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.labs import labs
-from xenoovs.terminal.options import chosen_bridge
-from xenoovs.terminal.reach import name_bridge, name_fleet
+from xenoovs.terminal.options import OutputFormat, chosen_bridge
+from xenoovs.terminal.output import collecting_json, echo, print_json
+from xenoovs.terminal.reach import address_commands, name_bridge, name_fleet
+
+if TYPE_CHECKING:
+    from xenoovs.config.include import ConfigSources
+    from xenoovs.model.balancer import Balancer
+
 
 _PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
 _START_BYTES = 64
@@ -78,12 +90,8 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
     trees = split_config(data, file=file, sources=sources)
     root = trees[0].joined.root
     is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
-    if is_of_dpu and not of_dpu:
-        # Imported here, as most commands have another config.
-        from xenoovs.terminal.dpu_file import has_fleet_ports, refusal
-
-        if has_fleet_ports(root):
-            raise refusal(file)
+    if is_of_dpu and not of_dpu and has_fleet_ports(root):
+        raise refusal(file)
     is_listed = trees[0].is_listed
     name = chosen_bridge() or (bridge if is_listed else None)
     if lab and is_listed and name is None:
@@ -95,8 +103,6 @@ def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, 
             raise click.UsageError(f"{error}.") from None
         name_bridge(trees[0].label if is_listed else None)
     if is_of_dpu and of_dpu:
-        from xenoovs.terminal.dpu_file import dpu_config
-
         name_fleet()
         balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
     else:
@@ -140,3 +146,115 @@ def recorded(balancer: Balancer) -> Balancer:
     if unknown := sought(balancer):
         raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
     return balancer
+
+
+def has_fleet_ports(root: object) -> bool:
+    """Return whether only the file of a DPU of a fleet can be meant."""
+    switch = root.get("switch") if isinstance(root, dict) else None
+    return isinstance(switch, dict) and "fleet_ports" in switch
+
+
+def refusal(file: str) -> click.UsageError:
+    """Return the error of a command that decides about services by itself."""
+    return click.UsageError(
+        f"{file} is the file of a DPU of a fleet, whose store decides about services: `xenoovs status` shows what this "
+        "DPU has; on the host of the store, use `xenoovs fleet plan` and `xenoovs fleet apply`."
+    )
+
+
+def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Balancer:
+    """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
+    from xenoovs.agent.fleet_cache import FleetCache
+    from xenoovs.config.fleet import join
+
+    alone = join(local, {}, file=file, sources=sources)
+    label = alone.uplinks.label
+    given = click.get_current_context().params
+    try:
+        view = FleetCache(find_places(Where(None, None, given.get("db"), given.get("lab"))).fleet(label)).load()
+    except ListenError:
+        view = None
+    if view is None:
+        echo(f"no agent has saved services of a fleet for {label} yet, so there are none here", err=True)
+        return alone
+    echo(f"services as the agent saved them: generation {view.generation} of fleet {printable(view.name)}", err=True)
+    return join(local, {name: each.config for name, each in view.services.items()}, file=file, sources=sources)
+
+
+def for_each_bridge(
+    loaded: LoadedConfig, output: OutputFormat, work: Callable[[Balancer], int], *, needs_one: str = ""
+) -> int:
+    """Do the work of a command for each bridge of a config.
+
+    What fails for one bridge is printed, and the others follow. With JSON the documents of all bridges are one list.
+
+    Args:
+        loaded: The config.
+        output: How the command prints.
+        work: Prints the answer for a bridge, and returns the exit status.
+        needs_one: The option in use that is about one bridge only.
+
+    Returns:
+        The worst exit status.
+
+    Raises:
+        XenoovsError: For a config of one bridge.
+        click.UsageError: The config has several bridges, and `needs_one` is in use.
+    """
+    if not loaded.is_listed:
+        (balancer,) = loaded.balancers
+        return work(balancer)
+    if needs_one:
+        labels = ", ".join(balancer.uplinks.label for balancer in loaded.balancers)
+        raise click.UsageError(f"{needs_one} is about one bridge, and {loaded.file} has {labels}: add --bridge NAME.")
+    works = {balancer.uplinks.label: partial(_named, work, balancer) for balancer in loaded.balancers}
+    return answer_each(works, output)
+
+
+def _named(work: Callable[[Balancer], int], balancer: Balancer) -> int:
+    name_bridge(balancer.uplinks.label)
+    return work(balancer)
+
+
+def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
+    """Do the work for each bridge, by their labels. As `for_each_bridge`."""
+    documents, statuses = list[dict[str, Any]](), list[int]()
+    for number, (label, work) in enumerate(works.items()):
+        if output is OutputFormat.TEXT:
+            show_heading(label, is_first=number == 0)
+        document: dict[str, Any] = {"bridge": label}
+        try:
+            with collecting_json() as found:
+                statuses.append(work())
+        except XenoovsError as error:
+            statuses.append(report(error))
+            found = [error_document(error)]
+        for part in found:
+            document |= part | {"bridge": label}
+        documents.append(document)
+    if output is OutputFormat.JSON:
+        print_json({"bridges": documents})
+    return worst(statuses)
+
+
+def show_heading(label: str, *, is_first: bool) -> None:
+    """Print which bridge the text below is about."""
+    echo(("" if is_first else "\n") + click.style(f"bridge {label}", bold=True) + "\n")
+
+
+def report(error: XenoovsError) -> int:
+    """Print an error, with commands that can be copied, and return its exit status."""
+    given = click.get_current_context().params
+    if error.commands:
+        address_commands(error, config=given.get("config"), db=given.get("db"), lab=given.get("lab"))
+    return fail(error)
+
+
+def error_document(error: XenoovsError) -> dict[str, Any]:
+    """Return an error as a part of a JSON document."""
+    return {"error": {"code": error.code, "message": str(error), "hint": error.hint or None}}
+
+
+def worst(statuses: list[int]) -> int:
+    """Return the exit status of several bridges: a failure, else the highest."""
+    return EXIT_FAILED if EXIT_FAILED in statuses else max(statuses, default=0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.terminal.moment import moment_ahead
+from xenoovs.terminal.options import moment_ahead
 
 WEEK_S = 7 * 86_400
 

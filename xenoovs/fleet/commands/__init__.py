@@ -28,9 +28,9 @@ _COMMANDS = {
     "drain-dpu": ("dpus", "Take a DPU out of service: routers send it no clients."),
     "undrain-dpu": ("dpus", "Return a DPU to service."),
     "forget": ("dpus", "Remove a DPU from the fleet."),
-    "export": ("export", "Write all that the store has to a file."),
-    "restore": ("export", "Restore an exported fleet into a new store."),
-    "serve": ("serve", "Run as controller: decide, and write what DPUs install."),
+    "export": ("servers", "Write all that the store has to a file."),
+    "restore": ("servers", "Restore an exported fleet into a new store."),
+    "serve": ("servers", "Run as controller: decide, and write what DPUs install."),
 }
 
 

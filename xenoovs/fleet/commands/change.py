@@ -34,8 +34,7 @@ from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
-from xenoovs.terminal.moment import moment_ahead
-from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, parse_weight
+from xenoovs.terminal.options import OutputFormat, duration_or_zero, moment_ahead, output_option, parse_weight
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)

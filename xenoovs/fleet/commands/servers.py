@@ -1,13 +1,31 @@
-"""`xenoovs fleet init`, `server` and `relay`: the servers of a fleet's store."""
+"""`xenoovs fleet init`, `server`, `relay`, `serve`, `export`, `restore`: the programs of the store, and its files."""
 
 from __future__ import annotations
 
+import signal
+import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import click
 
-from xenoovs.errors import StoreError, StoreUnreachable
-from xenoovs.fleet.commands.client import directory_option
+from xenoovs.agent import log as events
+from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.fleet_watch import FleetWatch, served_beside
+from xenoovs.agent.log import LogForm, start_logging
+from xenoovs.agent.runtime_file import replace_file
+from xenoovs.agent.systemd import notify
+from xenoovs.display import printable
+from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
+from xenoovs.fleet.active import ActiveSign
+from xenoovs.fleet.commands.client import FleetStore, directory_option, fleet_store, on_fleet
+from xenoovs.fleet.controller import FleetController
+from xenoovs.fleet.restore import restoring, services_to_move
+from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
+from xenoovs.store.client import DpuStatusReader, StoreClient
+from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import (
     ServerFiles,
@@ -21,9 +39,11 @@ from xenoovs.store.servers import (
     start_server,
     stop_server,
 )
+from xenoovs.store.view import Changes, FleetView
 from xenoovs.switch.certificates import Certificates
-from xenoovs.terminal.output import echo
-from xenoovs.terminal.tls import tls_options
+from xenoovs.terminal.command import file_behind
+from xenoovs.terminal.options import duration_or_zero, listen_address, tls_options
+from xenoovs.terminal.output import confirm, echo
 
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
@@ -213,3 +233,168 @@ def _show(files: ServerFiles, database: StoreDatabase, port: StorePort | None, w
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
     echo(f"{files.name} serves at {f'{port.remote} and ' if port else ''}{files.remote}{role}")
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
+
+
+@click.command("export")
+@click.argument("file", type=_FILE)
+@on_fleet
+def export_command(*, file: Path, store: FleetStore) -> None:
+    """Write all that the store has to FILE: services with their blocks, DPUs, overrides, configs (-: to the output).
+
+    `fleet restore` reads it. FILE gets mode 0600, and replaces an earlier one as a whole. It has no roll-out in waves
+    and no reports of DPUs: they report again by themselves.
+
+    \b
+    Example:
+      xenoovs fleet export /var/backups/fleet.json
+    """
+    target = None if str(file) == "-" else file_behind(file, option="FILE")
+    view = store.view()
+    text = export_text(view)
+    if target is None:
+        echo(text, nl=False)
+        return
+    try:
+        replace_file(target, text.encode())
+    except OSError as error:
+        raise FileUnusable(file=str(file), reason=f"it cannot be written: {error.strerror or error}") from None
+    echo(f"{file} has generation {view.generation} of fleet {printable(view.name)}: {_contents(view)}")
+
+
+@click.command("restore")
+@click.argument("file", type=_FILE)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@on_fleet
+def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
+    """Restore the fleet in FILE (-: the input), which `fleet export` has written, into the store of new servers.
+
+    The store must have no config yet. DPUs keep what they have until they reach the new store, and refuse older
+    generations than theirs. So the fleet gets the time in milliseconds as its generation, or a million above that of
+    FILE and of all that DPUs have reported by then, if that is more. No restore gets a generation twice.
+
+    \b
+    Example:
+      xenoovs fleet init
+      xenoovs fleet server
+      xenoovs fleet restore /var/backups/fleet.json
+    """
+    exported = parse_export(_read(file), file="<stdin>" if str(file) == "-" else str(file))
+    echo(f"{file}: generation {exported.generation} of fleet {printable(exported.name)}, {_contents(exported)}")
+    restoring(store.view(), exported, {}, now_ms=_now_ms())
+    confirm("Restore the fleet?", yes=yes, instead="")
+
+    def compute(view: FleetView) -> Changes:
+        statuses = store.statuses()
+        if statuses is None:
+            reason = "the database of states does not answer, so which generation DPUs have is not known"
+            raise StoreUnreachable(remotes=store.remote, reason=reason)
+        return restoring(view, exported, statuses, now_ms=_now_ms())
+
+    view = store.change(compute)
+    echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
+    if moving := services_to_move(view):
+        echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _contents(view: FleetView) -> str:
+    overrides = counted(len(view.overrides), "override")
+    configs = counted(len(view.intents), "config")
+    return f"{counted(len(view.services), 'service')}, {counted(len(view.dpus), 'DPU')}, {overrides}, {configs}"
+
+
+def _read(file: Path) -> bytes:
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+        with file.open("rb") as stream:
+            return stream.read(MAX_SIZE_BYTES + 1)
+    except OSError as error:
+        raise FileUnusable(file=str(file), reason=f"it cannot be read: {error.strerror or error}") from None
+
+
+_READ_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("serve")
+@directory_option()
+@click.option(
+    "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
+)
+@click.option(
+    "--switch-after",
+    "switch_after_s",
+    type=duration_or_zero,
+    metavar="TIME",
+    default=f"{SWITCH_AFTER_S:g}s",
+    show_default=True,
+    help="From a planned change until the DPUs switch to it, at the same moment; at most 5s. 0: each switches when it "
+    "learns of the change.",
+)
+@click.option(
+    "--web",
+    metavar="ADDRESS:PORT",
+    help="Serve the status page and the metrics, such as 127.0.0.1:8080; beyond loopback it needs a token and TLS.",
+)
+@click.option("--tls-cert", type=_READ_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
+@click.option("--tls-key", type=_READ_FILE, metavar="FILE", help="Private key of what is served, PEM.")
+@click.option("--token-file", type=_READ_FILE, metavar="FILE", help="Ask for this token.")
+def serve_command(
+    *,
+    directory: Path,
+    log: str,
+    switch_after_s: float,
+    web: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    token_file: Path | None,
+) -> None:
+    """Run as controller: decide which backend has which blocks, and write them to the store.
+
+    One runs beside each server of the store. It is active while its server leads the cluster; a server without a
+    cluster always leads. It has no state: it compares what operators want with what the store has, and writes the
+    difference in one transaction, which fails if another controller was first. SIGTERM ends it.
+
+    DPUs switch to a planned change (an `apply`, a drain, a weight, a wave) at one moment, by their clocks: keep them
+    right by NTP or PTP. --switch-after is the time that they have to prepare.
+
+    With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also where the
+    controller is passive.
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together.")
+    if switch_after_s > MAX_WAIT_S:
+        raise click.UsageError(f"--switch-after {switch_after_s:g}s is more than the {MAX_WAIT_S:g}s that DPUs wait.")
+    if web is None and (tls_cert or token_file):
+        raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
+    start_logging(LogForm(log))
+    is_ending = False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal is_ending
+        is_ending = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    with ExitStack() as stack:
+        if web is not None:
+            tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+            listener = open_port(Listen(*listen_address("--web", web), tls, token_file, "--web"))
+            seen = stack.enter_context(fleet_store(directory))
+            stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
+        changed = Event()
+        fleet, states = (files_of(directory, each).remote for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
+        store = stack.enter_context(StoreClient(fleet, with_intents=True, on_change=changed.set))
+        reader = stack.enter_context(DpuStatusReader(states, on_change=changed.set))
+        notify("READY=1")
+        controller = FleetController(
+            store, reader, sign=ActiveSign(directory), changed=changed, log=events, switch_after_s=switch_after_s
+        )
+        controller.run(lambda: is_ending)
+    events.info("stopping; the fleet stays as it is")

@@ -12,13 +12,13 @@ _COMMANDS = {
     "latency": ("load", "Measure round trips of DNS requests under a base load."),
     "loss": ("load", "Measure the loss over the offered load."),
     "designs": ("designs", "Compare masked blocks with other ways to split clients."),
-    "next-hops": ("next_hops", "Compare ways to backends: direct, by tunnels, with NAT."),
-    "bed": ("bed", "Check the machines that play the roles of an experiment."),
+    "next-hops": ("designs", "Compare ways to backends: direct, by tunnels, with NAT."),
+    "bed": ("run", "Check the machines that play the roles of an experiment."),
     "completion": ("completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
     "report": ("report", "Write a report about runs: a page with pictures, verdicts and tables."),
-    "trex-profile": ("trex", "Print the load of a config for the packet generator TRex."),
+    "trex-profile": ("load", "Print the load of a config for the packet generator TRex."),
 }
 
 

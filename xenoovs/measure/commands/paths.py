@@ -1,9 +1,10 @@
-"""`xenoovs measure paths`: measure the paths of a DPU, rank them, combine them until it is saturated."""
+"""`xenoovs measure paths`: the paths of a DPU measured or listed, ranked, and combined."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import click
 
-from xenoovs.display import quantity, span
-from xenoovs.errors import MeasureError
-from xenoovs.measure.bed_paths import PathDirection
-from xenoovs.measure.commands.path_list import list_paths
-from xenoovs.measure.commands.path_plan import plan_document, show_plan, write_weights, write_whole
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Device
+from xenoovs.display import decimal, percent, quantity, span
+from xenoovs.errors import MeasureError, first_names
+from xenoovs.measure.bed_paths import PathDirection, kind_of
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
@@ -37,9 +38,13 @@ from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
-from xenoovs.paths.plan import Criterion, PairVerdict, PathPlan, plan_paths
+from xenoovs.paths.enumerate import DUPLEX, BridgePort, ListedPath, listed_paths, paths_file, used_resources
+from xenoovs.paths.plan import Criterion, PairVerdict, PathKind, PathPlan, Usage, advice, plan_paths
+from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.reach import connect
 
 PATHS_FILE = "paths.yaml"
 """Name of the file of paths in the directory of a run."""
@@ -315,3 +320,181 @@ def _pair_row(pair: PairFigures) -> Sequence[str]:
         _range(reached, "{:.0%}".format),
         f"{verdict}: {pair.reason}" if pair.reason else verdict,
     ]
+
+
+_DIGITS = 6
+
+
+def write_weights(out: Path, document: Mapping[str, object]) -> None:
+    """Write the document of a plan, from which a service takes its weights. Raises MeasureError."""
+    write_whole(out, json.dumps(document, indent=2) + "\n", instead="name another file with --weights")
+
+
+def write_whole(out: Path, text: str, *, instead: str) -> None:
+    """Write a file, so that others see the text before or the whole new one.
+
+    Args:
+        out: The file.
+        text: Its text.
+        instead: What to do if it cannot be written.
+
+    Raises:
+        MeasureError: It cannot be written.
+    """
+    draft = out.with_name(f".{out.name}.new")
+    try:
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(out)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise MeasureError(f"{out} cannot be written: {error.strerror}; {instead}") from None
+
+
+def show_plan(plan: PathPlan, unit: str, weights_file: Path | None) -> None:
+    """Print ranking, split, limits and weights."""
+    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
+    total = plan.split.total
+    rows = [
+        [
+            str(position),
+            ranked.path.name,
+            short(ranked.alone),
+            short(ranked.path.latency_us),
+            short(ranked.path.cpu),
+            short(step.total),
+            short(loads[ranked.path.name]),
+            percent(loads[ranked.path.name] / total if total else None),
+        ]
+        for position, (ranked, step) in enumerate(zip(plan.ranking, plan.steps, strict=True), start=1)
+    ]
+    headers = ["RANK", "PATH", "ALONE", "LATENCY US", "CPU", "SUM SO FAR", "LOAD", "SHARE"]
+    print_table(headers, rows, right=(0, 2, 3, 4, 5, 6, 7), spare=(4, 3))
+    echo()
+    _show_limits(plan.split.usages)
+    echo()
+    more = f", {percent(plan.gain)} more than the best path alone" if plan.gain > 0 else ""
+    echo(f"{short(total)} {unit} in all{more}")
+    if plan.demand is not None and total < plan.demand:
+        print_text(f"the demand of {short(plan.demand)} {unit} is more than these paths carry", fg="yellow")
+    bottlenecks = [usage.name for usage in plan.split.bottlenecks]
+    echo(f"limited by {', '.join(bottlenecks)}" if bottlenecks else "no path or resource limits this load")
+    for sentence in advice(plan):
+        print_text(sentence, fg="yellow")
+    echo("weights: " + ", ".join(f"{name} {weight}" for name, weight in plan.weights().items()))
+    if weights_file is not None:
+        echo(f"written to {weights_file}; in a service: weights: {{from: {weights_file}}}")
+
+
+def _show_limits(usages: tuple[Usage, ...]) -> None:
+    rows = [
+        [usage.name, short(usage.capacity), short(usage.used), short(usage.headroom), _used_share(usage)]
+        for usage in usages
+    ]
+    print_table(["LIMIT", "CAPACITY", "USED", "HEADROOM", ""], rows, right=(1, 2, 3, 4))
+
+
+def _used_share(usage: Usage) -> str:
+    return percent(usage.used / usage.capacity) if usage.capacity else "-"
+
+
+def short(value: Fraction | None) -> str:
+    """Return a number for people: exact where that is short, else in some digits."""
+    if value is None:
+        return "-"
+    exact = decimal(value)
+    return exact if len(exact) <= _DIGITS + 1 and "/" not in exact else f"{float(value):.{_DIGITS}g}"
+
+
+def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
+    """Return the plan for `-o json` and for the file of weights; amounts are exact, as text."""
+    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
+    return {
+        "version": 1,
+        "by": plan.criterion.value,
+        "unit": unit,
+        "demand": None if plan.demand is None else str(plan.demand),
+        "total": str(plan.split.total),
+        "gain": float(plan.gain),
+        "paths": [
+            {
+                "name": ranked.path.name,
+                "alone": str(ranked.alone),
+                "sum": str(step.total),
+                "load": str(loads[ranked.path.name]),
+            }
+            for ranked, step in zip(plan.ranking, plan.steps, strict=True)
+        ],
+        "limits": [
+            {
+                "name": usage.name,
+                "capacity": str(usage.capacity),
+                "used": str(usage.used),
+                "headroom": str(usage.headroom),
+                "bottleneck": usage.price > 0,
+            }
+            for usage in plan.split.usages
+        ],
+        "advice": list(advice(plan)),
+        "weights": plan.weights(),
+    }
+
+
+def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -> None:
+    """Print the file of the paths of a host. Raises MeasureError, SwitchError."""
+    bridges = _bridges(db, uplinks)
+    output.show(lambda: _file_document(listed_paths(bridges)), lambda: echo("\n".join(paths_file(bridges))))
+
+
+def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]:
+    """Return the ports of each bridge."""
+    endpoint = connect(db, None).endpoint
+    check_reachable(endpoint)
+    facts = gather(endpoint)
+    if isinstance(facts.database, Unknown):
+        raise MeasureError(f"the ports of the bridges cannot be listed: {facts.database.reason}")
+    if isinstance(facts.devices, Unknown):
+        raise MeasureError(f"the ports of the bridges cannot be listed: {facts.devices.reason}")
+    # A bridge has a port of its own name, behind which is this host.
+    names = [[port.name for port in bridge.ports if port.name != bridge.name] for bridge in facts.database.bridges]
+    every = [name for ports in names for name in ports]
+    if unknown := sorted(set(uplinks) - set(every)):
+        raise MeasureError(f"no bridge has a port {unknown[0]}; there are {first_names(every)}")
+    devices = facts.devices
+    bridges = [[_bridge_port(devices[name], uplinks) for name in ports if name in devices] for ports in names]
+    if not any(port.kind is PathKind.WIRE for ports in bridges for port in ports):
+        raise MeasureError(f"no port of a bridge is an uplink of a NIC; name one with --uplink: {first_names(every)}")
+    return bridges
+
+
+def _bridge_port(device: Device, uplinks: Collection[str]) -> BridgePort:
+    """Return what is behind a port; without an eSwitch only software serves it."""
+    if device.is_uplink or device.name in uplinks:
+        return BridgePort(device.name, PathKind.WIRE, is_offloadable=device.is_uplink)
+    kind = kind_of(device)
+    return BridgePort(device.name, kind or PathKind.SOFTWARE, is_offloadable=kind is not None)
+
+
+def _file_document(paths: tuple[ListedPath, ...]) -> dict[str, object]:
+    """Return the same file as JSON: `null` is to be filled in."""
+    return {
+        "version": 1,
+        "unit": "Mpps",
+        "resources": [
+            {"name": name, "capacity": None, **({"duplex": True} if name == DUPLEX else {})}
+            for name in used_resources(paths)
+        ],
+        "paths": [
+            {
+                "name": path.name,
+                "kind": path.kind.value,
+                "capacity": None,
+                "uses": [
+                    {"resource": resource, **({"direction": "in"} if resource == DUPLEX else {})}
+                    for resource in path.resources
+                ],
+            }
+            for path in paths
+        ],
+    }

@@ -31,7 +31,7 @@ _DPU = "version: 1\nswitch: {{bridge: {}, ingress: [{}], egress: {}, other_traff
 _BALANCER = Path(__file__).parents[2] / "balancers" / "dns.yaml"
 _ADDED = f"      - {{name: fips5, mac: {ADDED_MAC}, weight: 20}}\n"
 # What agents and the controller import; once for all, as it takes this machine seconds.
-_MODULES = ("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.agent.daemon", "xenoovs.fleet.commands.serve")
+_MODULES = ("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.agent.daemon", "xenoovs.fleet.commands.servers")
 
 
 def fleet(bench: Bench) -> None:

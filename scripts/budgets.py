@@ -1,0 +1,38 @@
+"""`make check`: no room of `xenoovs/` has more lines than pyproject.toml allows; `--all` prints every room."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def budgets() -> dict[str, int]:
+    """Return the most lines that each room may have. Python 3.10 has no reader of TOML."""
+    section = (_ROOT / "pyproject.toml").read_text().partition("[tool.xenoovs.lines]\n")[2].partition("\n[")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) = (\d+)$", section, re.MULTILINE)}
+
+
+def lines() -> dict[str, int]:
+    """Return the lines of each room; a module beside the rooms is one."""
+    rooms = {path.stem: path for path in (_ROOT / "xenoovs").iterdir() if path.suffix == ".py" or path.is_dir()}
+    files = {name: [*path.rglob("*.py")] if path.is_dir() else [path] for name, path in rooms.items()}
+    counts = {name: sum(len(file.read_bytes().splitlines()) for file in found) for name, found in files.items()}
+    return {name: count for name, count in sorted(counts.items()) if count and not name.startswith("__")}
+
+
+def main() -> int:
+    """Print the rooms with more lines than they may have, and return the exit status."""
+    allowed, found = budgets(), lines()
+    over = [name for name in found if found[name] > allowed.get(name, 0)]
+    for name in found if "--all" in sys.argv else over:
+        print(f"{name:<12} {found[name]:>6} of {allowed.get(name, 0):>6} lines")
+    if over:
+        print("take out as much as you put in; another number in pyproject.toml is a commit of its own, with the reason")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
