@@ -30,7 +30,9 @@ def main() -> int:
     for name in found if "--all" in sys.argv else over:
         print(f"{name:<12} {found[name]:>6} of {allowed.get(name, 0):>6} lines")
     if over:
-        print("take out as much as you put in; another number in pyproject.toml is a commit of its own, with the reason")
+        print(
+            "take out as much as you put in; another number in pyproject.toml is a commit of its own, with the reason"
+        )
     return 1 if over else 0
 
 

@@ -118,6 +118,9 @@ JOURNEYS: dict[str, tuple[str, Callable[[Profile], None]]] = {
     "dead-backend": ("a backend dies: last probe result to end of round", lose_a_backend),
 }
 
+MOST = {"apply": 66, "dump-line": 56, "dead-backend": 52}
+"""How many files may run: a test compares. Lower them as files become fewer."""
+
 
 class _Death:
     """A prober whose backends all answer until `agent` is set; then the one that is asked next never answers again."""
