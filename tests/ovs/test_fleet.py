@@ -235,7 +235,7 @@ def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetS
     assert 'xenoovs_store_role{database="xenoovs",role="alone"} 1.0' in text("/metrics")
     top = store.fleet("top", "--once").out
     assert re.search(r"^dpu2 +applied +4 ", top, re.MULTILINE), top
-    page = text("/")
+    page = text("/now")
     assert "all DPUs have the newest generation" in page
     assert "dpu1" in page
     store.stop()
