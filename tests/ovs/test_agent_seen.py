@@ -102,7 +102,7 @@ def test_top_prints_one_frame(bridge: DummyBridge, url: str, tmp_path: Path) -> 
         text=True,
         timeout=PATIENCE_S,
     )
-    assert re.search(r"^  fips2 +unchecked +70 +70% ", done.stdout, re.MULTILINE)
+    assert re.search(r"^  fips2 +unchecked +- +70 +70% ", done.stdout, re.MULTILINE)
 
 
 def test_rounds_are_timed(url: str) -> None:
