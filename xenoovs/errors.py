@@ -140,21 +140,6 @@ class ConfigUnreadable(XenoovsError):
         )
 
 
-class BridgeNotChosen(XenoovsError):
-    """A config of several bridges, of which none is named, or a name that none or several have. `labels`: of these."""
-
-    def __init__(self, *, file: str, name: str | None, labels: Sequence[str]) -> None:
-        self.file, self.name, self.labels = file, name, tuple(labels)
-        several = f"{first_names(labels)}): choose one with --bridge NAME"
-        if name is None:
-            super().__init__(f"{file} has {len(labels)} bridges ({several}")
-        elif len(labels) > 1 and all(label.startswith(f"{name}@") for label in labels):
-            super().__init__(f"{file} has {len(labels)} bridges named {name} ({several}")
-        else:
-            guess = did_you_mean(name, labels, _GUESS)
-            super().__init__(f"{file} has no bridge {name}, only {first_names(labels)}{guess}")
-
-
 class ToleranceUnreachable(XenoovsError):
     """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
 
@@ -634,12 +619,12 @@ class StandingBy(SwitchError):
 
 
 class OtherBridge(SwitchError):
-    """A config names another bridge than it did when the controller started. `mine`: the bridge at the start."""
+    """A config names another bridge than it did at the start, and has to keep it. `mine`: the bridge at the start."""
 
     def __init__(self, *, mine: str, wanted: str) -> None:
         self.mine, self.wanted = mine, wanted
         super().__init__(
-            f"this controller manages bridge {mine} and refuses {wanted}; restart it with the config of that bridge"
+            f"this process manages bridge {mine} and refuses {wanted}; restart it with the config of that bridge"
         )
 
 

@@ -220,7 +220,7 @@ def test_several_configs_need_no_controller(first: DummyBridge, second: DummyBri
         # It keeps its bridge, else two agents would fight for one.
         two.write_text(_SECOND.replace("ovsbr2", "ovsbr1"))
         told = _told(process, "the config is invalid; the last good one stays")
-        assert "two.yaml has no bridge ovsbr2, only ovsbr1" in str(told["reason"])
+        assert "manages bridge ovsbr2 and refuses ovsbr1" in str(told["reason"])
     finally:
         process.kill()
         process.communicate()

@@ -83,9 +83,6 @@ def here(lab: Lab, tmp_path: Path) -> Path:
     (tmp_path / "my.yaml").write_text(CONFIG)
     assert finish(start("apply", tmp_path / "my.yaml", "--yes")).status == 0
     assert finish(start("lab", "traffic", "--packets", "500")).status == 0
-    switch = CONFIG.splitlines()[1]
-    two = switch.replace("switch: ", "bridges:\n  - "), switch.replace("switch: ", "  - ").replace("ovsbr1", "ovsbr2")
-    (tmp_path / "two.yaml").write_text(CONFIG.replace(switch, "\n".join(two)))
     (tmp_path / "new.yaml").write_text(CONFIG.replace("weight: 2", "weight: 3"))
     by_hand = "table=9,ip,nw_dst=192.0.2.90,nw_src=0.0.0.0/0.0.0.1,actions=mod_dl_dst:02:00:5e:10:00:31,output:p1"
     subprocess.check_call(["ovs-ofctl", "add-flow", "ovsbr1", by_hand])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from xenoovs.config.load import check_bridges, split_config
+from xenoovs.config.load import parse_config
 from xenoovs.config.templates import read_template, template_names
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer
@@ -40,7 +40,6 @@ KEYS = (
     "bits: ",
     "backends: ",
     "services: ",
-    "bridges: ",
     "bridge: ",
     "{a: b}",
     "[]",
@@ -48,9 +47,9 @@ KEYS = (
 PIECES = st.sampled_from((*SIGNS, *NUMBERS, *WORDS, *KEYS))
 
 
-def outcome(text: str | bytes) -> tuple[Balancer, ...] | ConfigError:
+def outcome(text: str | bytes) -> Balancer | ConfigError:
     try:
-        return check_bridges(split_config(text, file="c.yaml"))
+        return parse_config(text, file="c.yaml")
     except ConfigError as error:
         check_findings(error)
         return error
@@ -107,7 +106,6 @@ VALUES = st.recursive(
                 [
                     "version",
                     "switch",
-                    "bridges",
                     "bridge",
                     "services",
                     "name",

@@ -6,16 +6,14 @@ weights impossible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xenoovs.agent.log import warn
-from xenoovs.config.bridges import choose_bridge
 from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import check_bridges, parse_config, split_config
+from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import Stored
-from xenoovs.errors import ConfigError, ConfigUnreadable, XenoovsError
+from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
 from xenoovs.model.balancer import Balancer
 from xenoovs.store.view import FleetView
 
@@ -46,29 +44,20 @@ def _parse(text: bytes, sources: ConfigSources) -> Balancer:
     return parse_config(text, file=str(sources.main), sources=sources)
 
 
-class BridgeParser:
-    """Parses the part of a file with `bridges` about one of them, as ConfigParser."""
+class BoundParser:
+    """Parses a file that must keep the bridge that it has at first, as ConfigParser."""
 
-    def __init__(self, bridge: str, served: Collection[str]) -> None:
-        """Bind it to a bridge.
-
-        Args:
-            bridge: Its label.
-            served: The labels of all bridges that this process serves, for a warning where the file has others. Empty:
-                no warning.
-        """
-        self._bridge, self._served = bridge, served
-        self._unserved: list[str] = []
+    def __init__(self) -> None:
+        self._bridge: str | None = None
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
-        """Raises ConfigError, BridgeNotChosen."""
-        file = str(sources.main)
-        trees = split_config(text, file=file, sources=sources)
-        before = self._unserved
-        self._unserved = [tree.label for tree in trees if self._served and tree.label not in self._served]
-        if self._unserved and self._unserved != before:
-            warn("the config has bridges that are not served; restart this", file=file, bridges=self._unserved)
-        return check_bridges((choose_bridge(trees, self._bridge, file=file),))[0]
+        """Raises ConfigError, OtherBridge."""
+        balancer = _parse(text, sources)
+        label = balancer.uplinks.label
+        if self._bridge not in (None, label):
+            raise OtherBridge(mine=str(self._bridge), wanted=label)
+        self._bridge = label
+        return balancer
 
 
 class ConfigFile:
@@ -80,20 +69,17 @@ class ConfigFile:
         problem: Why the newest text is not in use.
     """
 
-    def __init__(
-        self, path: Path, parse: ConfigParser = _parse, *, read: tuple[ConfigSources, Balancer] | None = None
-    ) -> None:
+    def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
         """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet.
 
         Args:
             path: The file.
             parse: Returns the config in a text.
-            read: What was read of it already, by these sources; of a file with 100 bridges that takes seconds.
         """
         self.path = path
         self._parse = parse
-        self._sources = ConfigSources(path) if read is None else read[0]
-        self.good = self._read() if read is None else ConfigVersion(read[1], self._digest)
+        self._sources = ConfigSources(path)
+        self.good = self._read()
         self._newest = self.good.digest
         self.candidate: ConfigVersion | None = None
         self.problem: XenoovsError | None = None

@@ -9,14 +9,13 @@ import click
 
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import control_of, via_options
-from xenoovs.terminal.options import bridge_option, configs_argument, control_option, duration, switch_options
+from xenoovs.terminal.options import configs_argument, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("agent")
 @configs_argument
-@bridge_option
 @switch_options
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
@@ -97,14 +96,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @via_options
 def agent_command(**given: Any) -> None:
-    """Run health checks and reconcile the bridges of the config FILE.
+    """Run health checks and reconcile the bridge of the config FILE, or those of several FILEs.
 
     Probes the backends (`health` in the config). When one is down, its blocks move to the others; when it answers
     again, it gets exactly those back. Installs the flows again within a second after Open vSwitch was restarted, and
     reverts external changes.
 
     Reads the config again when the file changes, or on SIGHUP. A config that a bridge cannot take is reported, and the
-    last good one stays in use. The bridges are those of the start: restart it to add or remove one. SIGTERM ends the
+    last good one stays in use. With several FILEs each keeps its bridge until a restart. SIGTERM ends the
     agent; the flows stay. Events are logged to stderr.
 
     With --fleet the agent decides nothing: it installs the blocks of the fleet's store, exactly. Without the store it
@@ -119,7 +118,7 @@ def agent_command(**given: Any) -> None:
     run(options, control_of(given))
 
 
-_HELP = """Run as OpenFlow controller and reconcile the bridges of the config FILE, or of several FILEs.
+_HELP = """Run as OpenFlow controller and reconcile the bridge of the config FILE, or those of several FILEs.
 
 The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
 bundles, read back. The bridge connects by OpenFlow 1.4; all other bridges are refused. Backends behind a port without

@@ -19,7 +19,7 @@ import click
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import port_views
 from xenoovs.agent.bridges import handle_signals, run_together
-from xenoovs.agent.config_file import BridgeParser, ConfigFile
+from xenoovs.agent.config_file import BoundParser, ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
@@ -42,11 +42,8 @@ from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching
-from xenoovs.config.bridges import choose_bridge
-from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import check_bridges, split_config
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import BridgeNotChosen, ListenError, SameBridge, SwitchError
+from xenoovs.errors import ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint
@@ -55,7 +52,7 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.switch.vswitchd import find_process, same_namespace
 from xenoovs.terminal.labs import labs
-from xenoovs.terminal.options import chosen_bridge, listen_address
+from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
 
 if TYPE_CHECKING:
@@ -87,7 +84,7 @@ def configured_bridges(
     lab: str | None = None,
     fleet: ConfigFile | None = None,
 ) -> tuple[ConfiguredBridge, ...]:
-    """Read the configs of one process: all of their bridges, or the one that --bridge names.
+    """Read the configs of one process, each of a bridge.
 
     Args:
         files: One or several configs.
@@ -100,11 +97,9 @@ def configured_bridges(
     Raises:
         click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
     """
-    if len(files) > 1 and chosen_bridge() is not None:
-        raise click.UsageError("--bridge is for one FILE.")
     # By OpenFlow, a config that names another bridge later is refused by the controller.
     is_bound = len(files) > 1 and not is_controller
-    configs = [config for file in files for config in _configs(file, lab, is_bound=is_bound)] if not fleet else [fleet]
+    configs = [fleet] if fleet else [_config(file, lab, is_bound=is_bound) for file in files]
     if datapath_id is not None and len(configs) > 1:
         raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
     bridges = []
@@ -117,29 +112,11 @@ def configured_bridges(
     return tuple(bridges)
 
 
-def _configs(file: Path, lab: str | None, *, is_bound: bool) -> list[ConfigFile]:
-    """Return the config of each bridge of a file. `is_bound`: whether a file with `switch` must keep its bridge."""
-    sources = ConfigSources(file)
-    trees = split_config(sources.read(file), file=str(file), sources=sources)
-    if (chosen := chosen_bridge()) is not None:
-        try:
-            trees = (choose_bridge(trees, chosen, file=str(file)),)
-        except BridgeNotChosen as error:
-            raise click.UsageError(f"{error}.") from None
-    is_listed = trees[0].is_listed
+def _config(file: Path, lab: str | None, *, is_bound: bool) -> ConfigFile:
+    """Return the config in a file. `is_bound`: whether it must keep its bridge."""
     if lab is not None:
-        return [ConfigFile(file, labs().target_of(lab).config_parser(is_listed=is_listed))]
-    if not is_listed and not is_bound:
-        return [ConfigFile(file)]
-    # Here, so that the mistakes of all bridges are reported at once.
-    balancers = check_bridges(trees)
-    labels = [tree.label for tree in trees]
-    # Only one of them warns of bridges that are not served.
-    served = [() if number or chosen else labels for number in range(len(labels))]
-    return [
-        ConfigFile(file, BridgeParser(label, known), read=(sources, balancer))
-        for label, known, balancer in zip(labels, served, balancers, strict=True)
-    ]
+        return ConfigFile(file, labs().target_of(lab).config_parser())
+    return ConfigFile(file, BoundParser()) if is_bound else ConfigFile(file)
 
 
 def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:

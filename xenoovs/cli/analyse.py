@@ -21,7 +21,6 @@ from xenoovs.terminal.load import check_service, load
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
-    bridge_option,
     optional_config_argument,
     output_option,
     service_option,
@@ -34,7 +33,6 @@ _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 @click.command("analyse")
 @optional_config_argument
 @click.argument("clients", metavar="CLIENTS", required=False, type=FILE)
-@bridge_option
 @service_option
 @output_option
 @click.pass_context

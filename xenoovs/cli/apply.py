@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +17,6 @@ from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.history import History, history_of
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.pipeline import PROGRAM
-from xenoovs.decision.decision import Decision, compare
 from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
@@ -25,12 +24,10 @@ from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
-from xenoovs.terminal.command import EXIT_OK
-from xenoovs.terminal.load import error_document, is_plan, load_bridges, report, resolved, show_heading
+from xenoovs.terminal.load import is_plan, load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,
-    chosen_bridge,
     duration,
     hinting_partial,
     no_drain_option,
@@ -39,7 +36,7 @@ from xenoovs.terminal.options import (
     yes_option,
 )
 from xenoovs.terminal.output import confirm, echo, print_json
-from xenoovs.terminal.reach import name_bridge, reach, where_of
+from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
     from xenoovs.cli.saved import HistoryEntry
@@ -126,9 +123,6 @@ def apply_command(
     reads the flows back and compares. Foreign flows are never touched. If the switch refuses the bundle, the bridge
     keeps all of its old flows. `xenoovs history` lists what was applied, and `xenoovs rollback` goes back.
 
-    With several bridges in FILE, all are planned first, and nothing is changed if one cannot be. Then one after the
-    other is changed. Where one fails, those after it are not tried, and the exit status is 1.
-
     A saved plan is applied without a question, and exactly as it was shown. It is refused if the bridge has changed
     since.
 
@@ -143,29 +137,20 @@ def apply_command(
     agent` continues too.
     """
     if not is_plan(config):
-        loaded = load_bridges(config)
         options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
-        works = plan_each([(balancer, options) for balancer in loaded.balancers], db=db, lab=lab)
-        words = Words(f"apply {config}", str(config), "xenoovs apply FILE")
-        carry_out_each(works, how, output, words, is_listed=loaded.is_listed)
+        work = Work.planned(resolved(load(config)), options, db=db, lab=lab)
+        work.carry_out(how, output, Words(f"apply {config}", str(config), "xenoovs apply FILE"))
         return
     if rebalance or partial or no_drain:
         raise click.UsageError("--rebalance, --partial and --no-drain belong to `xenoovs plan --out`.")
     # Imported here, as it imports pydantic.
-    from xenoovs.cli.saved import load_plans
+    from xenoovs.cli import saved
 
-    plans = load_plans(config)
-    places = {plan.bridge: ("bridges", index) if len(plans) > 1 else () for index, plan in enumerate(plans)}
-    if (chosen := chosen_bridge()) is not None:
-        plans = tuple(plan for plan in plans if plan.bridge == chosen)
-        if not plans:
-            raise click.UsageError(f"{config} has no plan for bridge {chosen}, only for {', '.join(places)}.")
-    works = plan_each([(plan.balancer(), plan.options(drain=plan.drain)) for plan in plans], db=db, lab=lab)
-    for plan, work in zip(plans, works, strict=True):
-        plan.check(work.change, file=config, place=places[plan.bridge])
-    file, again = plans[0].config.file, plans[0].again(config)
-    words = Words(f"apply {config} ({file})", file, again)
-    carry_out_each(works, replace(how, yes=True), output, words, is_listed=len(plans) > 1)
+    plan = saved.load(config, saved.SavedPlan)
+    work = Work.planned(plan.balancer(), plan.options(drain=plan.drain), db=db, lab=lab)
+    plan.check(work.change, file=config)
+    file = plan.config.file
+    work.carry_out(replace(how, yes=True), output, Words(f"apply {config} ({file})", file, plan.again(config)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +198,6 @@ class Work:
         history = history_of(where, bridge)
         return cls(switch, engine, balancer, options, with_names(change, history), where, history)
 
-    @property
-    def label(self) -> str:
-        """The label of the bridge."""
-        return self.balancer.uplinks.label
-
     def carry_out(
         self,
         how: ApplyOptions,
@@ -260,14 +240,13 @@ class Work:
         else:
             check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
 
-    def make(self, how: ApplyOptions, output: OutputFormat, words: Words, *, prefix: str = "") -> dict[str, object]:
+    def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
         """Make the change if it is due, write it into the history, and wait for its drains.
 
         Args:
             how: How it is made.
             output: With TEXT, what was done is printed.
             words: For the history and messages.
-            prefix: Of what is printed.
 
         Returns:
             The JSON document of it.
@@ -281,7 +260,7 @@ class Work:
             if is_text:
                 recorded = "" if number is None else f"; number {number} in `xenoovs history`"
                 mods = counted(change.difference.flow_mods, "flow-mod")
-                echo(f"{prefix}done: {mods} in one bundle, read back and verified{recorded}")
+                echo(f"done: {mods} in one bundle, read back and verified{recorded}")
         elif not how.dry_run and self.history is not None and not self.history.numbers:
             # What is there before the first change is a point to go back to.
             with suppress(XenoovsError, OSError):
@@ -290,26 +269,8 @@ class Work:
                     number = entry.number
         waited_s = rounds.wait() if change.drains and not how.dry_run else 0.0
         if waited_s and is_text:
-            echo(f"{prefix}drained: all blocks have moved after {span(waited_s)}")
+            echo(f"drained: all blocks have moved after {span(waited_s)}")
         return {**plan_document(change), "applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
-
-    def undo(self, words: Words) -> str:
-        """Return the command that undoes the change after it was made; empty: none that is known does."""
-        change, command = self.change, ""
-        had = {i: each for i, each in change.target.decision.services if i not in change.touched}
-        had |= dict(change.before.services)
-        if not had and not change.observed:
-            command = "xenoovs remove FILE"
-        elif self.history is not None:
-            # The last entry is that of the change itself.
-            for number in self.history.numbers[-2:-1]:
-                with suppress(XenoovsError, OSError):
-                    then = self.history.load(number).options().decision or Decision()
-                    if not any(each.share for each in compare(Decision.of(had), then)):
-                        command = f"xenoovs rollback {number} --bridge {self.history.bridge}"
-        name_bridge(self.label)
-        target = where_of(self.switch.endpoint, config=Path(words.file), lab=self.where.lab)
-        return target.text(command) if command else ""
 
     def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
         """Make the change and return its number in the history; None: it could not be written there."""
@@ -365,81 +326,3 @@ class Work:
             confirm_s=how.confirm_s,
             offloaded_s=how.within_s if how.must_offload else None,
         )
-
-
-def plan_each(wanted: Iterable[tuple[Balancer, PlanOptions]], *, db: str | None, lab: str | None) -> list[Work]:
-    """Plan the changes of all bridges before any is made. Raises as Engine.plan, MacUnknown."""
-    wanted, works = tuple(wanted), list[Work]()
-    for balancer, options in wanted:
-        try:
-            works.append(Work.planned(resolved(balancer), options, db=db, lab=lab))
-        except XenoovsError as error:
-            if len(wanted) > 1:
-                text = f"This is about bridge {balancer.uplinks.label}; no bridge was changed."
-                error.hint = f"{error.hint} {text}" if error.hint else text
-            raise
-    return works
-
-
-def carry_out_each(
-    works: Sequence[Work], how: ApplyOptions, output: OutputFormat, words: Words, *, is_listed: bool
-) -> None:
-    """Show the changes of all bridges, ask once, and make one after the other. The first that fails is the last.
-
-    `is_listed`: whether the config or the plan has a list of bridges.
-    """
-    if not is_listed:
-        works[0].carry_out(how, output, words)
-        return
-    is_text, documents = output is OutputFormat.TEXT, dict[str, dict[str, object]]()
-    due = [work for work in works if work.is_due(how)]
-    for work in due:
-        work.require_no_agent(how, words)
-    for number, work in enumerate(works):
-        documents[work.label] = {**plan_document(work.change), "bridge": work.label, "applied": False}
-        if is_text:
-            show_heading(work.label, is_first=number == 0)
-            show_plan(work.change, flows=how.flows)
-    if due:
-        if is_text:
-            echo()
-        confirm(f"Change {', '.join(work.label for work in due)}?", yes=how.yes, instead=_DRY_RUN)
-    status = EXIT_OK
-    for number, work in enumerate(works):
-        name_bridge(work.label)
-        try:
-            documents[work.label] = {**work.make(how, output, words, prefix=f"{work.label}: "), "bridge": work.label}
-        except XenoovsError as error:
-            status = report(error)
-            documents[work.label] |= {"applied": None, **error_document(error)}
-            _show_ends(works, number, "failed", how, words)
-            break
-        except BaseException:
-            documents[work.label] |= {"applied": None}
-            _show_ends(works, number, "interrupted", how, words)
-            _print_changes(documents, output)
-            raise
-    _print_changes(documents, output)
-    click.get_current_context().exit(status)
-
-
-def _print_changes(documents: Mapping[str, object], output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json({"bridges": list(documents.values())})
-
-
-def _show_ends(works: Sequence[Work], number: int, end: str, how: ApplyOptions, words: Words) -> None:
-    """Print what became of each bridge. `number`: of the one at which the command ended, `end`: how it ended there."""
-    labels, done = [work.label for work in works], [work.label for work in works[:number] if work.is_due(how)]
-    unchanged = [label for label in labels[:number] if label not in done]
-    parts = (
-        ("done", done),
-        ("nothing to do", unchanged),
-        (end, labels[number : number + 1]),
-        ("not tried", labels[number + 1 :]),
-    )
-    text = "; ".join(f"{state}: {', '.join(names)}" for state, names in parts if names)
-    echo(f"{text}. Each bridge is changed as a whole; the same command goes on with those that are left.", err=True)
-    for work in works[:number]:
-        if work.label in done and (command := work.undo(words)):
-            echo(f"`{command}` undoes what is done on {work.label}.", err=True)

@@ -16,12 +16,10 @@ from xenoovs.config.templates import FORMER_NAMES, describe_templates, read_temp
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
 from xenoovs.errors import counted, did_you_mean
-from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import render_flow, render_flow_to_send
-from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import complete_template
-from xenoovs.terminal.load import for_each_bridge, load_bridges, load_resolved
-from xenoovs.terminal.options import OutputFormat, bridge_option, config_argument, output_option
+from xenoovs.terminal.load import load, load_resolved
+from xenoovs.terminal.options import OutputFormat, config_argument, output_option
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
 
 
@@ -47,10 +45,8 @@ def new_command(template: str | None) -> None:
 
 @click.command("validate")
 @config_argument
-@bridge_option
 @output_option
-@click.pass_context
-def validate_command(context: click.Context, /, config: Path, output: OutputFormat) -> None:
+def validate_command(config: Path, output: OutputFormat) -> None:
     """Check the config FILE, and report mistakes with file, line and column: all wrong values at once, then
     values that contradict each other.
 
@@ -58,12 +54,7 @@ def validate_command(context: click.Context, /, config: Path, output: OutputForm
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
     """
-    context.exit(
-        for_each_bridge(load_bridges(config, of_dpu=True), output, lambda balancer: _validate(config, balancer, output))
-    )
-
-
-def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:
+    balancer = load(config, of_dpu=True)
     program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
@@ -74,7 +65,7 @@ def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
         flows = len(program.flows)
         print_json({"valid": True, "flows": flows, "services": services, "notes": documents, "lint": lint})
-        return EXIT_OK
+        return
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
     ]
@@ -84,7 +75,6 @@ def _validate(config: Path, balancer: Balancer, output: OutputFormat) -> int:
         print_text(f"\nnote: {note.service}: {note.text}", fg="yellow")
     echo(f"\n{config}: valid, {counted(len(program.flows), 'flow')}")
     echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
-    return EXIT_OK
 
 
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:
@@ -101,7 +91,6 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
 
 @click.command("compile")
 @config_argument
-@bridge_option
 @output_option
 def compile_command(config: Path, output: OutputFormat) -> None:
     """Print the OpenFlow flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` does.

@@ -12,7 +12,6 @@ import click
 from xenoovs.cli.doctor_case import Question
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
-from xenoovs.model.balancer import Balancer
 from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
@@ -20,10 +19,9 @@ from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.labs import labs
-from xenoovs.terminal.load import for_each_bridge, load_bridges, resolved
+from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
-    bridge_option,
     optional_config_argument,
     output_option,
     switch_options,
@@ -47,7 +45,6 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 
 @click.command("doctor")
 @optional_config_argument
-@bridge_option
 @switch_options
 @click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a missing qdisc.")
 @click.option(
@@ -80,7 +77,7 @@ def doctor_command(
 ) -> None:
     """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without an option.
 
-    With FILE, its bridges, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
+    With FILE, its bridge, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
     unknown (it could not be checked, with the reason), with the command that fixes it. --fix shows what it will do, and
     asks for confirmation. Foreign flows are only reported; a restart restores them too, as `xenoovs restart-ovs` does.
 
@@ -97,25 +94,21 @@ def doctor_command(
     if yes and not (fix or setting):
         raise click.UsageError("--yes goes with --fix or --set.")
     config = config or (find_config(lab) if backends else environment_config())
-    loaded, switch = None if config is None else load_bridges(config, of_dpu=True), connect(db, lab)
+    balancer, switch = None if config is None else load(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
     place = labs().target_of(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
 
-    def check(balancer: Balancer | None) -> int:
-        target = where_of(switch.endpoint, config=config, lab=lab)
-        found = None if balancer is None else resolved(balancer)
-        question = Question(found, switch, place, target=target, backends=backends)
-        return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
-
+    target = where_of(switch.endpoint, config=config, lab=lab)
     if setting:
         # It is about the whole Open vSwitch, whatever is in the config.
-        target = where_of(switch.endpoint, config=config, lab=lab)
         question = Question(None, switch, place, target=target, backends=False)
         document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)
         output.show(lambda: document, lambda: None)
         return
-    context.exit(check(None) if loaded is None else for_each_bridge(loaded, output, check))
+    found = None if balancer is None else resolved(balancer)
+    question = Question(found, switch, place, target=target, backends=backends)
+    context.exit(_check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes))
 
 
 def _check(

@@ -39,11 +39,10 @@ from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import find_config
-from xenoovs.terminal.load import for_each_bridge, load_bridges
+from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
-    bridge_option,
     optional_config_argument,
     output_option,
     version_of_option,
@@ -96,7 +95,6 @@ class Lint:
 
 @click.command("lint")
 @optional_config_argument
-@bridge_option
 @click.option(
     "--profile",
     type=click.Choice([profile.value for profile in Profile]),
@@ -172,34 +170,26 @@ def lint_command(
     known_groups = {} if groups is None else parse_groups(read_text(groups))
     at_least = Offload.HW if everything else Offload.DEPENDS
 
-    def check(balancer: Balancer | None) -> int:
-        if balancer is None:
-            dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
-            lint = Lint(profile, version, None, dump, rewrites=rewrites)
-        else:
-            program = compile_config(balancer)
-            foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
-            costs = check_cost(program, client_macs=client_macs, table_size=table_size)
-            lint = Lint(
-                profile,
-                version,
-                check_program(program, profile=profile, version=version, encrypted=balancer.cpu_encrypted_ports),
-                None
-                if foreign is None
-                else check_flows(foreign, profile=profile, version=version, groups=known_groups),
-                (*costs, *check_ipsec(balancer), *(_foreign_cost(balancer, program, foreign) if foreign else ())),
-                program_entries(program, client_macs=client_macs or 1),
-                rewrites,
-            )
-        output.show(lambda: _document(lint, at_least), lambda: _show(lint, at_least))
-        is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
-        return EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK
-
     if config is None:
-        context.exit(check(None))
-    context.exit(
-        for_each_bridge(load_bridges(config, of_dpu=True), output, check, needs_one="" if flows is None else "--flows")
-    )
+        dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
+        lint = Lint(profile, version, None, dump, rewrites=rewrites)
+    else:
+        balancer = load(config, of_dpu=True)
+        program = compile_config(balancer)
+        foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
+        costs = check_cost(program, client_macs=client_macs, table_size=table_size)
+        lint = Lint(
+            profile,
+            version,
+            check_program(program, profile=profile, version=version, encrypted=balancer.cpu_encrypted_ports),
+            None if foreign is None else check_flows(foreign, profile=profile, version=version, groups=known_groups),
+            (*costs, *check_ipsec(balancer), *(_foreign_cost(balancer, program, foreign) if foreign else ())),
+            program_entries(program, client_macs=client_macs or 1),
+            rewrites,
+        )
+    output.show(lambda: _document(lint, at_least), lambda: _show(lint, at_least))
+    is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
+    context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
 
 
 def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...]) -> tuple[CostFinding, ...]:

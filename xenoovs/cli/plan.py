@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import ceil
@@ -21,23 +20,21 @@ from xenoovs.display import duration, percent
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, worded
-from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.agent_client import Where
-from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.terminal.load import for_each_bridge, load_bridges, resolved
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,
-    chosen_bridge,
     hinting_partial,
     no_drain_option,
     partial_option,
     rebalance_option,
 )
-from xenoovs.terminal.output import echo, print_json, print_table, print_text
+from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.terminal.reach import reach, where_of
 
 _ROWS_SHOWN = 20
@@ -79,34 +76,20 @@ def plan_command(
     whose share of the clients changes. With `drain: {mode: pin}`: which open connections stay with their backend, and
     for how long.
 
-    With several bridges in FILE it shows the plan of each, and saves all of them in one file.
-
     Exit status 0: nothing to do, 2: something differs.
     """
-    loaded, switch = load_bridges(config), reach(db, lab)
+    balancer, switch = load(config), reach(db, lab)
     options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
-    changes = list[Change]()
-
-    def show(balancer: Balancer) -> int:
-        with hinting_partial():
-            change = Engine(switch).plan(resolved(balancer), options)
-        change = with_names(change, history_of(Where(None, change.bridge, db, lab), change.bridge))
-        changes.append(change)
-        if output is OutputFormat.JSON:
-            print_json(plan_document(change))
-        else:
-            show_plan(change, flows=flows)
-        return EXIT_OK if change.difference.is_empty else EXIT_DIFFERS
-
-    status = for_each_bridge(loaded, output, show)
-    if out is not None and status != EXIT_FAILED:
-        _save(out, changes, config=config, options=options)
+    with hinting_partial():
+        change = Engine(switch).plan(resolved(balancer), options)
+    change = with_names(change, history_of(Where(None, change.bridge, db, lab), change.bridge))
+    output.show(lambda: plan_document(change), lambda: show_plan(change, flows=flows))
+    if out is not None:
+        _save(out, change, config=config, options=options)
         if output is OutputFormat.TEXT:
             command = where_of(switch.endpoint, config=None, lab=lab).text(join(["xenoovs", "apply", str(out)]))
-            echo(f"saved: `{command}` makes exactly {worded(len(changes), 'this change', 'these changes')}")
-    elif out is not None:
-        echo(f"not saved: {out} would not have the plan of every bridge", err=True)
-    context.exit(status)
+            echo(f"saved: `{command}` makes exactly this change")
+    context.exit(EXIT_OK if change.difference.is_empty else EXIT_DIFFERS)
 
 
 def with_names(change: Change, history: History | None) -> Change:
@@ -117,16 +100,14 @@ def with_names(change: Change, history: History | None) -> Change:
     return replace(change, names=history.names())
 
 
-def _save(path: Path, changes: Sequence[Change], *, config: Path, options: PlanOptions) -> None:
-    """Write the file of the plans of some bridges. Raises click.UsageError, OSError."""
-    from xenoovs.cli.saved import SavedPlans, plan_of, save
+def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> None:
+    """Write the file of a plan. Raises click.UsageError, OSError."""
+    from xenoovs.cli.saved import plan_of, save
     from xenoovs.terminal.command import file_behind
 
     path = file_behind(path, option="--out")
     try:
-        chosen = chosen_bridge()
-        plans = [plan_of(change, file=str(config), chosen=chosen, options=options) for change in changes]
-        save(path, plans[0] if len(plans) == 1 else SavedPlans(bridges=plans))
+        save(path, plan_of(change, file=str(config), options=options))
     except OSError as error:
         # Not the name of the temporary file.
         raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None

@@ -14,10 +14,9 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.terminal.agent_client import Where, check_agent
 from xenoovs.terminal.defaults import find_config
-from xenoovs.terminal.load import load_bridges
+from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     OutputFormat,
-    bridge_option,
     optional_config_argument,
     output_option,
     switch_options,
@@ -29,8 +28,7 @@ from xenoovs.terminal.reach import reach
 
 @click.command("remove")
 @optional_config_argument
-@bridge_option
-@click.option("--all", "everywhere", is_flag=True, help="Remove from every bridge instead of those of FILE.")
+@click.option("--all", "everywhere", is_flag=True, help="Remove from every bridge instead of that of FILE.")
 @switch_options
 @yes_option
 @click.option("--force", is_flag=True, help="Remove beside a running agent, which will install the flows again.")
@@ -45,7 +43,7 @@ def remove_command(
     force: bool,
     output: OutputFormat,
 ) -> None:
-    """Remove the flows of xenoovs from the bridges of the config FILE, or from every bridge (--all).
+    """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
     Foreign flows stay. Packets then meet what is left on the bridge: its default flow, or nothing. Announced VIPs are
     withdrawn before.
@@ -62,7 +60,7 @@ def remove_command(
     if config is None:
         bridges = [name for name, state in states.items() if state.ovn is None or not state.ovn.is_owner]
     else:
-        bridges = [balancer.uplinks.bridge for balancer in load_bridges(config, of_dpu=True).balancers]
+        bridges = [load(config, of_dpu=True).uplinks.bridge]
     for state in (states[bridge] for bridge in bridges if bridge in states):
         require_not_of_ovn(state)
     for bridge in bridges:

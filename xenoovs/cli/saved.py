@@ -118,7 +118,6 @@ class SavedPlan(SavedDecision):
         drain: Whether services drain as their config says.
         before: The flows of the bridge.
         flow_mods: What is to be sent, in this order.
-        chosen: The bridge that --bridge named; None: none, and then it is not stored.
         sha256: Of all other values, as they were written; None: an earlier version wrote the file.
     """
 
@@ -126,7 +125,6 @@ class SavedPlan(SavedDecision):
     drain: bool
     before: list[str]
     flow_mods: list[str]
-    chosen: Text | None = None
     sha256: str | None = None
 
     def signed(self) -> SavedPlan:
@@ -154,20 +152,15 @@ class SavedPlan(SavedDecision):
 
     def again(self, path: Path) -> str:
         """Return the command that writes this plan, at `path`, again."""
-        chosen = () if self.chosen is None else ("--bridge", self.chosen)
-        return join(["xenoovs", "plan", self.config.file, *chosen, "--out", str(path)])
+        return join(["xenoovs", "plan", self.config.file, "--out", str(path)])
 
-    def check(self, change: Change, *, file: Path, place: Sequence[int | str] = ()) -> None:
-        """Raise BridgeChanged, StalePlan or SavedMalformed unless the change, planned now, is the one of the file.
-
-        Args:
-            place: The path of this plan in the JSON of the file.
-        """
+    def check(self, change: Change, *, file: Path) -> None:
+        """Raise BridgeChanged, StalePlan or SavedMalformed unless the change, planned now, is the one of the file."""
         since = f"the plan in {file} was made at {self.local_time}"
         try:
             require_unchanged(change, "\n".join(self.before), since=since, again=self.again(file))
         except ParseError as error:
-            line, column = _position(read_text(file), (*place, "before", (error.line or 1) - 1))
+            line, column = _position(read_text(file), ("before", (error.line or 1) - 1))
             raise SavedMalformed(file=str(file), line=line, column=column, reason=f"before: {error}") from None
         except BridgeChanged:
             self._require_unedited(file)
@@ -175,13 +168,6 @@ class SavedPlan(SavedDecision):
         if _flow_mods(change) != self.flow_mods:
             self._require_unedited(file)
             raise StalePlan(file=str(file), made_by=self.xenoovs, version=__version__, again=self.again(file))
-
-
-class SavedPlans(_Stored):
-    """The plans of several bridges of one config, in the order of the config."""
-
-    xenoovs_plan: Literal[2] = 2
-    bridges: Annotated[list[SavedPlan], Field(min_length=1)]
 
 
 class HistoryEntry(SavedDecision):
@@ -226,38 +212,23 @@ def entry_of(change: Change, *, file: str, partial: bool, number: int, command: 
     )
 
 
-def plan_of(change: Change, *, file: str, options: PlanOptions, chosen: str | None = None) -> SavedPlan:
-    """Return the file of a change that was planned with these options, for the config in `file`.
-
-    `chosen`: the bridge that --bridge named.
-    """
+def plan_of(change: Change, *, file: str, options: PlanOptions) -> SavedPlan:
+    """Return the file of a change that was planned with these options, for the config in `file`."""
     before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
     facts = facts_of(change, file=file, partial=options.partial)
-    plan = SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods, chosen=chosen)
+    plan = SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
     return plan.signed()
 
 
-def save(path: Path, document: SavedPlan | SavedPlans | HistoryEntry) -> None:
+def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
     """Write a file of mode 0600, all of it or nothing. Raises OSError, FileUnusable."""
     values = document.model_dump(mode="json")
-    for each in values.get("bridges", [values]):
-        # An earlier version can read what does not have it.
-        if each.get("chosen", "") is None:
-            del each["chosen"]
     # First, so that the kind of the file can be seen at its start.
     first = {key: values[key] for key in values if key.startswith("xenoovs_")}
     data = (json.dumps({**first, **values}, indent=1) + "\n").encode()
     if len(data) > MAX_TEXT_BYTES:
         raise FileUnusable(file=str(path), reason=f"it would have more than {MAX_TEXT_BYTES >> 20} MiB")
     replace_file(path, data)
-
-
-_SEVERAL = re.compile(r'\s*\{\s*"xenoovs_plan"\s*:\s*2\b')
-
-
-def load_plans(path: Path) -> tuple[SavedPlan, ...]:
-    """Return the plans of a file, each of another bridge. Raises as `load`."""
-    return tuple(load(path, SavedPlans).bridges) if _SEVERAL.match(read_text(path)) else (load(path, SavedPlan),)
 
 
 def load(path: Path, kind: type[S]) -> S:

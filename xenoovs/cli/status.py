@@ -22,7 +22,7 @@ from xenoovs.show.paths import RemoteView
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.load import answer_each, for_each_bridge, load_bridges, resolved
+from xenoovs.terminal.load import answer_each, load, resolved
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
 from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of
@@ -149,8 +149,8 @@ class StatusOptions:
 def status_command(context: click.Context, /, **given: Any) -> None:
     """Show backends with their shares and rates, and what is wrong.
 
-    The data is from the running agent; without one, from the bridge and the config FILE. Each bridge of FILE, or of the
-    agents that run, is shown.
+    The data is from the running agent; without one, from the bridge and the config FILE. Of several agents
+    each one is shown.
 
     From the agent: STATE of each backend and SINCE when (`held`: down, but kept in service by `max_down`; `ramp`: in a
     slow start). WEIGHT: in use, and in the config where that differs. TARGET: share of the clients by weight. SHARE:
@@ -190,19 +190,11 @@ def status_command(context: click.Context, /, **given: Any) -> None:
 
 
 def _of_config(config: Path, options: StatusOptions) -> int:
-    """Show each bridge of a config, from its agent if it has one. Return the exit status."""
-
-    loaded = load_bridges(config, of_dpu=True)
-
-    def show(balancer: Balancer) -> int:
-        balancer = resolved(balancer)
-        names = balancer.uplinks.label, balancer.uplinks.bridge
-        client = None if options.from_bridge else agent_of(options.where, *names)
-        if client is None:
-            return _from_bridge(balancer, options, config)
-        return _from_agent(client, options, is_headed=loaded.is_listed)
-
-    return for_each_bridge(loaded, options.output, show, needs_one="--watch" if options.watch else "")
+    """Show the bridge of a config, from its agent if it has one. Return the exit status."""
+    balancer = resolved(load(config, of_dpu=True))
+    names = balancer.uplinks.label, balancer.uplinks.bridge
+    client = None if options.from_bridge else agent_of(options.where, *names)
+    return _from_bridge(balancer, options, config) if client is None else _from_agent(client, options)
 
 
 def agent_document(status: Mapping[str, object]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, bridge_command, bridge_option, config_argument, output_option
+from xenoovs.terminal.options import OutputFormat, bridge_command, config_argument, output_option
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import connect, where_of
 from xenoovs.verify.commands import THIS_HOST, CommandTarget
@@ -91,7 +91,6 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
     callback=_device,
     help="Port of that bridge by which direct answers leave.",
 )
-@bridge_option
 @output_option
 def receive_command(
     config: Path, backend: str, target: str | None, host_port: str, uplink: str, output: OutputFormat

@@ -21,11 +21,10 @@ from xenoovs.cli.offload import (
 from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
-from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.terminal.completion import complete_config_bridge, complete_service
+from xenoovs.terminal.completion import complete_bridge, complete_service
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.load import LoadedConfig, for_each_bridge, load_bridges, recorded, resolved
+from xenoovs.terminal.load import check_service, load, recorded, resolved
 from xenoovs.terminal.options import (
     INTERVAL_S,
     OutputFormat,
@@ -54,9 +53,8 @@ if TYPE_CHECKING:
 @click.option(
     "--bridge",
     metavar="NAME",
-    shell_complete=complete_config_bridge,
-    help="The bridge, where the config has several; without FILE: check all megaflows of any bridge, such as OVN's "
-    "br-int.",
+    shell_complete=complete_bridge,
+    help="Without FILE: check all megaflows of any bridge, such as OVN's br-int.",
 )
 @from_dump_option
 @from_flows_option
@@ -167,39 +165,38 @@ def verify_offload_command(
         raise click.UsageError(f"{given[0]} needs the config FILE.")
     if name_flows and (config is not None or from_dump is not None or not tree):
         raise click.UsageError("--flows goes with --bridge and --tree, without FILE and --from-dump.")
-    samplers = dict[str, DatapathSampler]()
+    samplers = list[DatapathSampler]()
 
-    def sampler_of(switch: ManagementSwitch, label: str) -> DatapathSampler:
-        """Return the sampler of a bridge, which stores the last sample of --watch."""
-        if label not in samplers:
-            samplers[label] = DatapathSampler(switch, interval_s=INTERVAL_S if interval_s is None else interval_s)
-        return samplers[label]
+    def sampler_of(switch: ManagementSwitch) -> DatapathSampler:
+        """Return the sampler, which stores the last sample of --watch."""
+        if not samplers:
+            samplers.append(DatapathSampler(switch, interval_s=INTERVAL_S if interval_s is None else interval_s))
+        return samplers[0]
 
     shown = ReportOptions(services, tuple(map(Verdict, verdicts)), blocks=blocks, tree=tree, required=required)
 
-    def check_of_config(balancer: Balancer) -> int:
+    def check_of_config(file: Path) -> int:
+        balancer = load(file, of_dpu=True)
+        for service in services:
+            check_service(balancer, service)
         if from_dump is not None:
             check = check_recorded_dump(recorded(balancer), from_dump, from_flows, is_listing=tree)
             target = THIS_HOST
         else:
             balancer, switch = resolved(balancer), reach(db, lab)
-            target = where_of(switch.endpoint, config=config, lab=lab)
-            sampler = sampler_of(switch, balancer.uplinks.label)
-            checker = datapath_checker(balancer, switch, sampler, is_listing=tree, target=target)
+            target = where_of(switch.endpoint, config=file, lab=lab)
+            checker = datapath_checker(balancer, switch, sampler_of(switch), is_listing=tree, target=target)
             check = _check(checker, shown, wait_s=wait_s or 0)
         output.show(lambda: _document(check, shown), lambda: show(check, replace(shown, target=target)))
         return int(shown.judged(check.findings).conclusion_for(required))
 
     def run() -> int:
         if config is not None:
-            loaded = _with_services(load_bridges(config, of_dpu=True), services)
-            one = "--watch" if watch else "--from-dump" if from_dump else ""
-            return for_each_bridge(loaded, output, check_of_config, needs_one=one)
+            return check_of_config(config)
         if from_dump is not None:
             return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), output, shown))
         switch, name = reach(db, lab), bridge or ""
-        sampler = sampler_of(switch, name)
-        findings = check_live_bridge(name, switch, sampler, is_listing=tree, is_naming_flows=name_flows)
+        findings = check_live_bridge(name, switch, sampler_of(switch), is_listing=tree, is_naming_flows=name_flows)
         return int(_show_bridge(findings, output, shown))
 
     def watched() -> None:
@@ -215,19 +212,6 @@ def verify_offload_command(
     if watch:
         repeat(watched, INTERVAL_S)
     context.exit(run())
-
-
-def _with_services(loaded: LoadedConfig, services: tuple[str, ...]) -> LoadedConfig:
-    """Return the bridges that have one of these services; without names, all.
-
-    Raises click.UsageError for the name of a service that the config does not have.
-    """
-    names = {one.name: one for balancer in loaded.balancers for one in balancer.services}
-    for service in services:
-        if service not in names:
-            raise click.UsageError(f"--service {service}: the config has {', '.join(names)}")
-    found = (b for b in loaded.balancers if not services or {one.name for one in b.services} & {*services})
-    return replace(loaded, balancers=tuple(found))
 
 
 def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:

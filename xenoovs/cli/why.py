@@ -44,7 +44,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
-from xenoovs.terminal.completion import complete_config_bridge
+from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import check_service, load_recorded, load_resolved
 from xenoovs.terminal.options import (
@@ -118,9 +118,8 @@ def _listening_time(text: str) -> float:
 @click.option(
     "--bridge",
     metavar="NAME",
-    shell_complete=complete_config_bridge,
-    help="The bridge, where the config has several; without FILE: explain all megaflows of any bridge, such as OVN's "
-    "br-int.",
+    shell_complete=complete_bridge,
+    help="Without FILE: explain all megaflows of any bridge, such as OVN's br-int.",
 )
 @switch_options
 @service_option

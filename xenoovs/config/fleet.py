@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
-from xenoovs.config.bridges import BridgeTree, choose_bridge
 from xenoovs.config.emit import render_json, service_tree
 from xenoovs.config.include import ConfigPart, ConfigSources, JoinedConfig
-from xenoovs.config.load import check_bridges, compose, compose_json, split_config
+from xenoovs.config.load import check_config, compose, compose_json, join_config
 from xenoovs.errors import ConfigError, Finding, first_names
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
 from xenoovs.model.values import (
@@ -66,18 +65,17 @@ def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
 
     Raises:
         ConfigError: With all findings.
-        BridgeNotChosen: It has several bridges.
     """
-    tree = choose_bridge(split_config(text, file=file), None, file=file)
-    root, findings = tree.joined.root, list[Finding]()
+    joined, findings = join_config(text, file=file), list[Finding]()
+    root = joined.root
     groups, listed = list[frozenset[str]](), root.get("services") if isinstance(root, dict) else None
     if isinstance(root, dict) and isinstance(listed, list):
-        groups = [_groups(service, tree.joined, index, findings) for index, service in enumerate(listed)]
+        groups = [_groups(service, joined, index, findings) for index, service in enumerate(listed)]
         root = {**root, "services": [_without_groups(service) for service in listed]}
     if isinstance(root, dict) and isinstance(tunnels := root.get("tunnels"), list):
         root = {**root, "tunnels": [_with_local(tunnel, index) for index, tunnel in enumerate(tunnels)]}
     try:
-        (balancer,) = check_bridges((replace(tree, joined=replace(tree.joined, root=root)),))
+        balancer = check_config(replace(joined, root=root))
     except ConfigError as error:
         raise ConfigError([*findings, *error.findings]) from None
     if findings:
@@ -149,31 +147,26 @@ def join(
     Raises:
         ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
     """
-    trees = split_config(local, file=file, sources=sources)
+    joined = join_config(local, file=file, sources=sources)
     try:
-        return _joined(trees, [_part(name, text) for name, text in services.items()], services)
+        return _joined(joined, [_part(name, text) for name, text in services.items()], services)
     except ConfigError:
         # Again, with the places of what is wrong.
-        return _joined(trees, [_placed_part(name, text) for name, text in services.items()], services)
+        return _joined(joined, [_placed_part(name, text) for name, text in services.items()], services)
 
 
-def _joined(
-    trees: Sequence[BridgeTree], parts: Sequence[tuple[Value, ConfigPart]], services: Mapping[str, str]
-) -> Balancer:
+def _joined(joined: JoinedConfig, parts: Sequence[tuple[Value, ConfigPart]], services: Mapping[str, str]) -> Balancer:
     """Return the config of the trees of a DPU's file and of services. Raises ConfigError."""
-    joined = trees[0].joined
     root = joined.root if isinstance(joined.root, dict) else {}
-    for key, place in (("bridges", ("bridges",)), ("services", ("services",)), ("include", ("include",))):
-        if trees[0].is_listed or key in root:
-            where: KeyPath = ("bridges",) if trees[0].is_listed else place
-            raise ConfigError([joined.main.finding(where, _NOT_LOCAL[str(where[0])], at_key=True)])
+    for key, message in _NOT_LOCAL.items():
+        if key in root:
+            raise ConfigError([joined.main.finding((key,), message, at_key=True)])
     switch, ports = _without_ports(joined, root.get("switch"))
     listed = [_with_ports(service, ports) for service, _ in parts]
     if findings := list(_lacking_tunnels(joined, root.get("tunnels"), dict(zip(services, listed, strict=True)))):
         raise ConfigError(findings)
     origins = [(part, 0) for _, part in parts]
-    tree = replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins)
-    return check_bridges((replace(trees[0], joined=tree),))[0]
+    return check_config(replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins))
 
 
 def neutral_file(tunnels: Iterable[str]) -> str:
@@ -214,7 +207,6 @@ def _lacking_tunnels(joined: JoinedConfig, tunnels: Value, services: Mapping[str
 
 
 _NOT_LOCAL = {
-    "bridges": "an agent of a fleet has one bridge; write it as `switch`, and start an agent for each",
     "services": "the services of a fleet come from its store; remove them here, and apply them with `xenoovs fleet "
     "apply`",
     "include": "the services of a fleet come from its store, so the file of a DPU includes none; remove this line",

@@ -137,10 +137,7 @@ class JoinedConfig:
         main: The file that includes the others.
         included: The others.
         origins: Of each service, its file and its index there.
-        tunnels: Of each tunnel, its index in the main file; None: the tree has all of them.
         findings: Mistakes in what is included.
-        switch: The path of the bridge in the main file; in the tree it is `switch`.
-        stray: The services that are on no bridge, which the tree lacks, in one without a bridge; None: there are none.
     """
 
     root: Value
@@ -148,18 +145,13 @@ class JoinedConfig:
     included: list[ConfigPart] = field(default_factory=list)
     origins: list[tuple[ConfigPart, int]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    tunnels: list[int] | None = None
-    switch: KeyPath = ("switch",)
-    stray: JoinedConfig | None = None
 
     def locate(self, path: KeyPath) -> tuple[ConfigPart, KeyPath]:
         """Return the file of a path of the tree, and the path in this file."""
         if len(path) > 1 and path[0] == "services" and isinstance(path[1], int) and path[1] < len(self.origins):
             part, index = self.origins[path[1]]
             return part, ("services", index, *path[2:])
-        if len(path) > 1 and path[0] == "tunnels" and isinstance(path[1], int) and self.tunnels is not None:
-            return self.main, ("tunnels", self.tunnels[path[1]], *path[2:])
-        return self.main, ((*self.switch, *path[1:]) if path[:1] == ("switch",) else path)
+        return self.main, path
 
     def is_default(self, path: KeyPath) -> bool:
         """Return whether the value at a path of the tree stands in `defaults`, and so is checked there."""

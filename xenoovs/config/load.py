@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import yaml
 
-from xenoovs.config.bridges import BridgeTree, choose_bridge, split_bridges
 from xenoovs.config.include import (
     MAX_FILES,
     MAX_NESTING,
@@ -303,12 +302,12 @@ Weights = dict[str, Value]
 """By name of backend, as a file has them."""
 
 
-def load_config(path: Path, *, bridge: str | None = None, for_lab: bool = False) -> Balancer:
-    """Read the part of a config file, and of those that it includes, about one bridge. As parse_config.
+def load_config(path: Path, *, for_lab: bool = False) -> Balancer:
+    """Read a config file, and those that it includes. As parse_config.
 
-    Raises ConfigUnreadable, BridgeNotChosen, or ConfigError with all findings.
+    Raises ConfigUnreadable, or ConfigError with all findings.
     """
-    return parse_config(read_config(path), file=str(path), sources=ConfigSources(path), bridge=bridge, for_lab=for_lab)
+    return parse_config(read_config(path), file=str(path), sources=ConfigSources(path), for_lab=for_lab)
 
 
 def read_config(path: Path) -> bytes:
@@ -322,46 +321,41 @@ def read_config(path: Path) -> bytes:
 
 
 def parse_config(
-    text: str | bytes,
-    *,
-    file: str,
-    sources: ConfigSources | None = None,
-    bridge: str | None = None,
-    for_lab: bool = False,
+    text: str | bytes, *, file: str, sources: ConfigSources | None = None, for_lab: bool = False
 ) -> Balancer:
-    """Read the part of a config about one bridge; the other bridges may have mistakes.
+    """Read a config.
 
     Args:
         file: Its name in messages.
         sources: Reads what it includes; None: it must not include anything.
-        bridge: The name or the label of the bridge; None: the config has only one.
         for_lab: Whether health checks need neither addresses of backends nor a device, which a lab has by itself.
 
     Raises:
         ConfigError: With all findings.
-        BridgeNotChosen: The config has no such bridge, or several.
     """
-    tree = choose_bridge(split_config(text, file=file, sources=sources), bridge, file=file)
-    return _balancer(tree.joined, for_lab=for_lab)
+    return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)
 
 
-def split_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> tuple[BridgeTree, ...]:
-    """Return the trees of the bridges of a config, unchecked. As parse_config."""
-    joined = _Joiner(sources or ConfigSources(None)).join(compose(text, file=file), file)
-    return split_bridges(joined)
+def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> JoinedConfig:
+    """Return the tree of a config, unchecked. As parse_config."""
+    return _Joiner(sources or ConfigSources(None)).join(compose(text, file=file), file)
 
 
-def check_bridges(trees: Iterable[BridgeTree], *, for_lab: bool = False) -> tuple[Balancer, ...]:
-    """Return the model of each bridge of a config. Raises ConfigError with the findings of all."""
-    findings, balancers = set[Finding](), list[Balancer]()
-    for tree in trees:
-        try:
-            balancers.append(_balancer(tree.joined, for_lab=for_lab))
-        except ConfigError as error:
-            findings.update(error.findings)
-    if findings:
-        raise ConfigError(_capped(findings, omitted=0))
-    return tuple(balancers)
+def check_config(joined: JoinedConfig, *, for_lab: bool = False) -> Balancer:
+    """Return the model of a config. `for_lab`, and raises, as parse_config."""
+    # pydantic takes a quarter of a second to import, and only commands that read a config need it.
+    from xenoovs.config.build import build_balancer, check_included, check_structure
+    from xenoovs.config.check import check_parts
+
+    config, remarks, omitted = check_structure(joined.root, joined.is_default)
+    if config is not None:
+        remarks = tuple(check_parts(config, for_lab=for_lab))
+    findings = {*joined.findings, *_findings(remarks, joined)}
+    for part in joined.included:
+        findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in check_included(part.root))
+    if findings or config is None:
+        raise ConfigError(_capped(findings, omitted=omitted))
+    return build_balancer(config)
 
 
 M = TypeVar("M", bound="BaseModel")
@@ -557,25 +551,6 @@ class _Joiner:
 
 def _with_weight(backend: Value, share: Value) -> Value:
     return {**backend, "weight": share} if isinstance(backend, dict) else backend
-
-
-def _balancer(joined: JoinedConfig, *, for_lab: bool) -> Balancer:
-    # pydantic takes a quarter of a second to import, and only commands that read a config need it.
-    from xenoovs.config.build import build_balancer, check_included, check_structure
-    from xenoovs.config.check import check_parts
-
-    config, remarks, omitted = check_structure(joined.root, joined.is_default)
-    if config is not None:
-        remarks = tuple(check_parts(config, for_lab=for_lab))
-    findings = {*joined.findings, *_findings(remarks, joined)}
-    if joined.stray is not None:
-        _, apart, _ = check_structure(joined.stray.root, joined.stray.is_default)
-        findings.update(_findings((each for each in apart if each.path[:1] == ("services",)), joined.stray))
-    for part in joined.included:
-        findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in check_included(part.root))
-    if findings or config is None:
-        raise ConfigError(_capped(findings, omitted=omitted))
-    return build_balancer(config)
 
 
 def _findings(remarks: Iterable[Remark], joined: JoinedConfig) -> Iterable[Finding]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
-from xenoovs.config.bridges import MAX_BRIDGES
 from xenoovs.config.emit import settings_of
 from xenoovs.model import values
 from xenoovs.model.address import IPAddress, Mac
@@ -67,7 +66,6 @@ class _OneOrMany:
 _MOST, _LISTED = Field(max_length=MAX_ITEMS), BeforeValidator(values.one_or_many)
 PortNames = Annotated[list[Annotated[str, values.port_name]], _MOST, _LISTED, _OneOrMany(values.port_name)]
 Vips = Annotated[list[Annotated[IPAddress, values.vip]], _MOST, _LISTED, _OneOrMany(values.vip)]
-BridgeNames = Annotated[list[Annotated[str, values.device]], _MOST, _LISTED, _OneOrMany(values.device)]
 TunnelAddresses = Annotated[
     list[Annotated[IPv4Address, values.tunnel_address]], _MOST, _LISTED, _OneOrMany(values.tunnel_address)
 ]
@@ -234,11 +232,6 @@ class ServiceConfig(_Mapping):
     """What clients connect to, and the servers that answer."""
 
     name: Annotated[str, values.name] = Field(description="Unique on its bridge.", examples=["dns"])
-    bridge: BridgeNames = Field(
-        default_factory=list,
-        description="Bridge, or bridges, of the file that have the service; left out: every one.",
-        examples=["ovsbr1", ["ovsbr1", "ovsbr2"]],
-    )
     vip: Vips = Field(
         default_factory=list,
         description="Address, or addresses, that clients connect to; left out: every packet of the family that enters.",
@@ -409,11 +402,6 @@ class HostTunnelConfig(_Mapping):
     """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets."""
 
     name: Annotated[str, values.name] = Field(description="Unique on its bridge.", examples=["rack7"])
-    bridge: BridgeNames = Field(
-        default_factory=list,
-        description="Bridge, or bridges, of the file that have the tunnel; left out: every one.",
-        examples=["ovsbr1"],
-    )
     type: Annotated[TunnelType, values.host_tunnel_type] = Field(
         default=TunnelType.VXLAN, description="Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081)."
     )
@@ -474,11 +462,6 @@ class SwitchTunnelConfig(_Mapping):
 
     name: Annotated[str, values.port_name] = Field(
         description="Of its port on the bridge; `egress` of backends names it.", examples=["gnv0"]
-    )
-    bridge: BridgeNames = Field(
-        default_factory=list,
-        description="Bridge, or bridges, of the file that have the tunnel; left out: every one.",
-        examples=["ovsbr1"],
     )
     type: Annotated[TunnelType, values.choice(TunnelType)] = Field(
         description="Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre."
@@ -549,15 +532,7 @@ class FileConfig(_Mapping):
     """A xenoovs config."""
 
     version: Annotated[int, values.version] = Field(description="Form of this file.")
-    switch: SwitchConfig = Field(description="The bridge and its ports; a file with several has `bridges` instead.")
-    # Never set: each bridge is checked as the `switch` of a tree of its own (config/bridges.py).
-    bridges: list[SwitchConfig] = Field(
-        default_factory=list,
-        min_length=1,
-        max_length=MAX_BRIDGES,
-        description="Bridges with their ports, instead of `switch`. A service is on all of them, unless it has "
-        "`bridge`.",
-    )
+    switch: SwitchConfig = Field(description="The bridge of this config, with its ports.")
     health: HealthConfig = Field(default_factory=HealthConfig, description=_FOR_ALL)
     drain: DrainConfig = Field(default_factory=DrainConfig, description=_FOR_ALL)
     notify: NotifyConfig = Field(default_factory=NotifyConfig, description=_FOR_ALL)
@@ -606,7 +581,7 @@ def json_schema() -> dict[str, Any]:
     del form["required"]
     only_first = [{"required": [key]} for key in FileConfig.model_fields if key not in IncludedConfig.model_fields]
     form["if"] = {"anyOf": only_first}
-    form["then"] = {"required": ["version"], "oneOf": [{"required": ["switch"]}, {"required": ["bridges"]}]}
+    form["then"] = {"required": ["version", "switch"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xenoovs config", **form}
 
 

@@ -15,17 +15,16 @@ from xenoovs.model.balancer import Balancer
 class FollowedConfig:
     """Parses the config of an agent in a lab, and lets the backends answer the health checks in it."""
 
-    def __init__(self, name: str, *, is_listed: bool = False) -> None:
-        """Raises LabError: there is no such lab. `is_listed`: whether the config has `bridges`."""
+    def __init__(self, name: str) -> None:
+        """Raises LabError: there is no such lab."""
         self._lab = open_lab(name)
         self._is_warned = False
-        self._bridge = self._lab.topology.bridge if is_listed else None
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
         """Return the config, as ConfigParser. Raises ConfigError, LabError."""
         from xenoovs.config.load import parse_config
 
-        written = parse_config(text, file=str(sources.main), sources=sources, bridge=self._bridge, for_lab=True)
+        written = parse_config(text, file=str(sources.main), sources=sources, for_lab=True)
         if written.announce is not None and not self._is_warned:
             self._is_warned = True
             warn("announce is ignored in a lab", reason="its routes would be those of this host")

@@ -49,10 +49,6 @@ class OpenedLab:
     def endpoint(self) -> Endpoint:
         return Endpoint(self.lab.ovs.db, self.lab.ovs.directory)
 
-    @property
-    def bridge(self) -> str:
-        return self.lab.topology.bridge
-
     def adapted(self, balancer: Balancer) -> Balancer:
         return in_lab(balancer, self.lab.topology)
 
@@ -64,8 +60,8 @@ class OpenedLab:
             stop_process(process.pid)
         start_vswitchd_again(self.lab.ovs)
 
-    def config_parser(self, *, is_listed: bool) -> FollowedConfig:
-        return FollowedConfig(self.name, is_listed=is_listed)
+    def config_parser(self) -> FollowedConfig:
+        return FollowedConfig(self.name)
 
 
 def target_of(lab: str) -> OpenedLab:

@@ -111,13 +111,13 @@ def complete_agent_bridge(context: click.Context) -> Iterable[str]:
 
 
 @offering
-def complete_config_bridge(context: click.Context) -> Iterable[str]:
-    """Offer the bridges of the config."""
-    path, sources = _config(context)
-    root = _document(path, sources)
-    listed = root.get("bridges") or [root.get("switch") or {}]
-    names = [each.get("bridge", "ovsbr1") for each in listed if isinstance(each, dict)]
-    return [name for name in names if isinstance(name, str)]
+def complete_bridge(context: click.Context) -> Iterable[str]:
+    """Offer the bridges of the Open vSwitch."""
+    from xenoovs.switch.ovsdb import read_bridges
+    from xenoovs.terminal.reach import connect
+
+    endpoint = connect(context.params.get("db"), chosen_lab(context)).endpoint
+    return [state.name for state in read_bridges(endpoint)]
 
 
 def chosen_lab(context: click.Context) -> str | None:

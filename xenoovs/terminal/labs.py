@@ -36,9 +36,6 @@ class LabTarget(Protocol):
     @property
     def endpoint(self) -> Endpoint: ...
 
-    @property
-    def bridge(self) -> str: ...
-
     def adapted(self, balancer: Balancer) -> Balancer:
         """Return a config with the ports and addresses of the lab."""
         ...
@@ -51,8 +48,8 @@ class LabTarget(Protocol):
         """Stop its ovs-vswitchd if it runs, and start it. Raises LabError."""
         ...
 
-    def config_parser(self, *, is_listed: bool) -> ConfigParser:
-        """Return how an agent in the lab reads its config. `is_listed`: whether that has `bridges`."""
+    def config_parser(self) -> ConfigParser:
+        """Return how an agent in the lab reads its config."""
         ...
 
 

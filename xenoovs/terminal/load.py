@@ -1,31 +1,27 @@
-"""The config that a command names: of one bridge, of each, or of a DPU of a fleet; with MACs resolved or not."""
+"""The config that a command names, also that of a DPU of a fleet; and a command on several bridges of a host."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from xenoovs.display import printable
-from xenoovs.errors import BridgeNotChosen, ListenError, MacUnknown, XenoovsError, did_you_mean
+from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.labs import labs
-from xenoovs.terminal.options import OutputFormat, chosen_bridge
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import collecting_json, echo, print_json
-from xenoovs.terminal.reach import address_commands, name_bridge, name_fleet
+from xenoovs.terminal.reach import address_commands, name_fleet
 
 if TYPE_CHECKING:
     from xenoovs.config.include import ConfigSources
-    from xenoovs.model.balancer import Balancer
-
 
 _PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
 _START_BYTES = 64
@@ -39,77 +35,45 @@ def is_plan(path: Path) -> bool:
         return _PLAN_START.match(file.read(_START_BYTES)) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """The models of the bridges of a config, or of the one that --bridge names.
-
-    Attributes:
-        is_listed: Whether the file has `bridges` and none is chosen, so that a command answers for each of them.
-    """
-
-    file: str
-    balancers: tuple[Balancer, ...]
-    is_listed: bool
-
-
-def load(config: Path, *, for_lab: bool = False, bridge: str | None = None, of_dpu: bool = False) -> Balancer:
-    """Return the model of one bridge of a config: that of --bridge or --lab, else the only one.
+def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balancer:
+    """Return the model of a config, for the lab of --lab if that is given.
 
     Args:
         config: The file; `-`: standard input.
         for_lab: Whether the config is for a lab that is not up yet.
-        bridge: Its name, where the config has several and the user names none.
         of_dpu: Whether the file of a DPU of a fleet will do, with the services that its agent has saved.
 
     Raises:
         ConfigError, ConfigUnreadable, LabError.
-        click.UsageError: The config has several bridges and none is chosen, or has no bridge of that name.
+        click.UsageError: --bridge names another bridge than that of the config.
     """
-    (balancer,) = _load(config, for_lab=for_lab, bridge=bridge, is_for_one=True, of_dpu=of_dpu).balancers
-    return balancer
-
-
-def load_bridges(config: Path, *, of_dpu: bool = False) -> LoadedConfig:
-    """Return the models of all bridges of a config, or of the chosen one. `of_dpu`, and raises, as `load`."""
-    return _load(config, for_lab=False, bridge=None, is_for_one=False, of_dpu=of_dpu)
-
-
-def _load(config: Path, *, for_lab: bool, bridge: str | None, is_for_one: bool, of_dpu: bool) -> LoadedConfig:
-    from xenoovs.config.bridges import choose_bridge
     from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
-    from xenoovs.config.load import check_bridges, read_config, split_config
+    from xenoovs.config.load import check_config, join_config, read_config
 
     context = click.get_current_context(silent=True)
-    lab = None if context is None else context.params.get("lab")
+    given = {} if context is None else context.params
+    lab, bridge = given.get("lab"), given.get("bridge")
     if is_plan(config):
         raise click.UsageError(f"{config} is a saved plan, no config: `xenoovs apply {config}` makes its change.")
     if str(config) == "-":
         file, data, sources = "<stdin>", sys.stdin.buffer.read(MAX_SIZE_BYTES + 1), None
     else:
         file, data, sources = str(config), read_config(config), ConfigSources(config)
-    trees = split_config(data, file=file, sources=sources)
-    root = trees[0].joined.root
+    joined = join_config(data, file=file, sources=sources)
+    root = joined.root
     is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
     if is_of_dpu and not of_dpu and has_fleet_ports(root):
         raise refusal(file)
-    is_listed = trees[0].is_listed
-    name = chosen_bridge() or (bridge if is_listed else None)
-    if lab and is_listed and name is None:
-        name = labs().target_of(lab).bridge
-    if is_for_one or name is not None:
-        try:
-            trees = (choose_bridge(trees, name, file=file),)
-        except BridgeNotChosen as error:
-            raise click.UsageError(f"{error}.") from None
-        name_bridge(trees[0].label if is_listed else None)
     if is_of_dpu and of_dpu:
         name_fleet()
-        balancers: tuple[Balancer, ...] = (dpu_config(data, file=file, sources=sources),)
+        balancer = dpu_config(data, file=file, sources=sources)
     else:
-        balancers = check_bridges(trees, for_lab=for_lab or bool(lab))
+        balancer = check_config(joined, for_lab=for_lab or bool(lab))
+    if bridge not in (None, balancer.uplinks.bridge, balancer.uplinks.label):
+        raise click.UsageError(f"--bridge {bridge}: {file} is about bridge {balancer.uplinks.label}.")
     if lab:
-        balancers = tuple(map(labs().target_of(lab).adapted, balancers))
-    return LoadedConfig(file, balancers, is_listed=is_listed and not is_for_one and name is None)
+        balancer = labs().target_of(lab).adapted(balancer)
+    return balancer
 
 
 def check_service(balancer: Balancer, name: str | None) -> None:
@@ -181,80 +145,40 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     return join(local, {name: each.config for name, each in view.services.items()}, file=file, sources=sources)
 
 
-def for_each_bridge(
-    loaded: LoadedConfig, output: OutputFormat, work: Callable[[Balancer], int], *, needs_one: str = ""
-) -> int:
-    """Do the work of a command for each bridge of a config.
+def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
+    """Do the work of a command for each bridge, by their labels.
 
     What fails for one bridge is printed, and the others follow. With JSON the documents of all bridges are one list.
 
     Args:
-        loaded: The config.
+        works: Each prints the answer for a bridge, and returns the exit status.
         output: How the command prints.
-        work: Prints the answer for a bridge, and returns the exit status.
-        needs_one: The option in use that is about one bridge only.
 
     Returns:
-        The worst exit status.
-
-    Raises:
-        XenoovsError: For a config of one bridge.
-        click.UsageError: The config has several bridges, and `needs_one` is in use.
+        That of a failure, else the highest exit status.
     """
-    if not loaded.is_listed:
-        (balancer,) = loaded.balancers
-        return work(balancer)
-    if needs_one:
-        labels = ", ".join(balancer.uplinks.label for balancer in loaded.balancers)
-        raise click.UsageError(f"{needs_one} is about one bridge, and {loaded.file} has {labels}: add --bridge NAME.")
-    works = {balancer.uplinks.label: partial(_named, work, balancer) for balancer in loaded.balancers}
-    return answer_each(works, output)
-
-
-def _named(work: Callable[[Balancer], int], balancer: Balancer) -> int:
-    name_bridge(balancer.uplinks.label)
-    return work(balancer)
-
-
-def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
-    """Do the work for each bridge, by their labels. As `for_each_bridge`."""
     documents, statuses = list[dict[str, Any]](), list[int]()
     for number, (label, work) in enumerate(works.items()):
         if output is OutputFormat.TEXT:
-            show_heading(label, is_first=number == 0)
+            echo(("\n" if number else "") + click.style(f"bridge {label}", bold=True) + "\n")
         document: dict[str, Any] = {"bridge": label}
         try:
             with collecting_json() as found:
                 statuses.append(work())
         except XenoovsError as error:
-            statuses.append(report(error))
-            found = [error_document(error)]
+            statuses.append(_report(error))
+            found = [{"error": {"code": error.code, "message": str(error), "hint": error.hint or None}}]
         for part in found:
             document |= part | {"bridge": label}
         documents.append(document)
     if output is OutputFormat.JSON:
         print_json({"bridges": documents})
-    return worst(statuses)
+    return EXIT_FAILED if EXIT_FAILED in statuses else max(statuses, default=0)
 
 
-def show_heading(label: str, *, is_first: bool) -> None:
-    """Print which bridge the text below is about."""
-    echo(("" if is_first else "\n") + click.style(f"bridge {label}", bold=True) + "\n")
-
-
-def report(error: XenoovsError) -> int:
+def _report(error: XenoovsError) -> int:
     """Print an error, with commands that can be copied, and return its exit status."""
     given = click.get_current_context().params
     if error.commands:
         address_commands(error, config=given.get("config"), db=given.get("db"), lab=given.get("lab"))
     return fail(error)
-
-
-def error_document(error: XenoovsError) -> dict[str, Any]:
-    """Return an error as a part of a JSON document."""
-    return {"error": {"code": error.code, "message": str(error), "hint": error.hint or None}}
-
-
-def worst(statuses: list[int]) -> int:
-    """Return the exit status of several bridges: a failure, else the highest."""
-    return EXIT_FAILED if EXIT_FAILED in statuses else max(statuses, default=0)

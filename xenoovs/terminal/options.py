@@ -26,7 +26,7 @@ from xenoovs.errors import (
 )
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.certificates import Certificates
-from xenoovs.terminal.completion import complete_config_bridge, complete_lab, complete_service
+from xenoovs.terminal.completion import complete_lab, complete_service
 from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.terminal.labs import labs
 from xenoovs.terminal.output import print_json
@@ -180,8 +180,8 @@ def switch_options(command: Command) -> Command:
 
 
 def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    """Declare a command about the bridge of a config: `NAME FILE [--bridge NAME] [--db TARGET | --lab NAME] ...`."""
-    return lambda function: click.command(name)(config_argument(bridge_option(switch_options(output_option(function)))))
+    """Declare a command about the bridge of a config: `NAME FILE [--db TARGET | --lab NAME] ...`."""
+    return lambda function: click.command(name)(config_argument(switch_options(output_option(function))))
 
 
 @contextmanager
@@ -192,33 +192,6 @@ def hinting_partial() -> Iterator[None]:
     except (FlowConflict, PortsMissing, UnusablePorts) as error:
         error.hint = "To go on without it: add --partial."
         raise
-
-
-_CHOSEN = "xenoovs.chosen_bridge"
-
-
-def _choose_bridge(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
-    context.meta[_CHOSEN] = given
-
-
-bridge_option = click.option(
-    "--bridge",
-    metavar="NAME",
-    expose_value=False,
-    callback=_choose_bridge,
-    shell_complete=complete_config_bridge,
-    help="The bridge, where the config has several.",
-)
-"""Its value is not passed to the command: `load` uses it."""
-
-
-def chosen_bridge() -> str | None:
-    """Return the value of --bridge."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return None
-    found: str | None = context.meta.get(_CHOSEN) or context.params.get("bridge")
-    return found
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

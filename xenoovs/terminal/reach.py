@@ -16,13 +16,7 @@ from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.labs import is_forwarded, labs
 from xenoovs.verify.commands import CommandTarget
 
-_NAMED, _OF_FLEET = "xenoovs.named_bridge", "xenoovs.file_of_fleet_dpu"
-
-
-def name_bridge(label: str | None) -> None:
-    """Let suggested commands name this bridge of the config; None: they need not."""
-    if (context := click.get_current_context(silent=True)) is not None:
-        context.meta[_NAMED] = label
+_OF_FLEET = "xenoovs.file_of_fleet_dpu"
 
 
 def name_fleet() -> None:
@@ -57,19 +51,17 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
     """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
     file = None if config is None or str(config) == "-" else str(config)
     context = click.get_current_context(silent=True)
-    bridge = None if context is None or file is None else context.meta.get(_NAMED)
     is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
     rundir, place = endpoint.rundir, netns_of(endpoint)
     enter = () if isinstance(place, Unknown) else tuple(place.argv())
     if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
-        return CommandTarget(config=file, bridge=bridge, enter=enter, is_of_fleet=is_of_fleet)
+        return CommandTarget(config=file, enter=enter, is_of_fleet=is_of_fleet)
     return CommandTarget(
         db=endpoint.db,
         rundir=None if rundir is None else str(rundir),
         options=("--lab", lab) if lab else ("--db", endpoint.db),
         enter=enter,
         config=file,
-        bridge=bridge,
         machine=("xenoovs", "lab", "exec", "--lab", lab, "--") if lab and is_forwarded() else (),
         is_of_fleet=is_of_fleet,
     )

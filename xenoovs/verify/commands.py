@@ -28,7 +28,6 @@ class CommandTarget:
         options: options for xenoovs, such as (`--lab`, `NAME`).
         enter: prefix that runs a command in the network namespace of the devices, such as nsenter(1).
         config: the config file for commands of xenoovs; None: `FILE` stands for it.
-        bridge: the bridge of this config, where it has several.
         machine: prefix that runs a command in the virtual machine of a lab; empty: there is none.
         is_of_fleet: whether the config is the file of a DPU of a fleet.
     """
@@ -38,7 +37,6 @@ class CommandTarget:
     options: tuple[str, ...] = ()
     enter: tuple[str, ...] = ()
     config: str | None = None
-    bridge: str | None = None
     machine: tuple[str, ...] = ()
     is_of_fleet: bool = False
 
@@ -55,8 +53,7 @@ class CommandTarget:
         if program in _DEVICE_TOOLS:
             return (*self.enter, program, *rest)
         if program == "xenoovs":
-            file = (self.config or "FILE", *(("--bridge", self.bridge) if self.bridge else ()))
-            words = (each for word in rest for each in (file if word == "FILE" else (word,)))
+            words = (self.config or "FILE" if word == "FILE" else word for word in rest)
             return (program, *words, *(self.options if rest[0] not in _OFFLINE else ()))
         return (program, *rest)
 

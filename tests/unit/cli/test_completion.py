@@ -56,16 +56,6 @@ def test_labs(config: Path) -> None:
     assert offered("apply", "--lab") == offered("lab", "down", "--lab") == ["one", "two"]
 
 
-def test_bridges_of_the_config(config: Path) -> None:
-    assert offered("plan", "--bridge") == ["ovsbr1"]
-    line = "switch: {bridge: ovsbr1, ingress: [p0], egress: p1}"
-    assert line in SMALL_CONFIG
-    config.write_text(SMALL_CONFIG.replace(line, "bridges: [{ingress: [p0]}, {bridge: ovsbr2}, x, {bridge: 5}]"))
-    assert offered("plan", "--bridge") == offered("verify-offload", "--bridge") == ["ovsbr1", "ovsbr2"]
-    config.write_text("bridges: 7")
-    assert offered("plan", "--bridge") == []
-
-
 @pytest.mark.usefixtures("config")
 def test_services_and_backends() -> None:
     assert offered("weight") == ["dns"]

@@ -29,10 +29,9 @@ def test_the_end_of_a_path_is_enough_where_all_such_keys_mean_the_same(xenoovs: 
     ("key", "path"),
     [
         ("services[0].backends[12].weight", "services.backends.weight"),
-        ("bridges[0].ingress", "bridges.ingress"),
-        ("bridges[0].ingress[1]", "bridges.ingress"),
-        ("services[3].bridge[0]", "services.bridge"),
-        ("bridges[0]", "bridges"),
+        ("switch.ingress[1]", "switch.ingress"),
+        ("services[3].vip[0]", "services.vip"),
+        ("services[0]", "services"),
     ],
 )
 def test_a_path_may_have_indexes_as_that_of_an_error(xenoovs: CommandLine, key: str, path: str) -> None:

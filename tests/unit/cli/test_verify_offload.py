@@ -24,7 +24,7 @@ CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
     ("options", "message"),
     [
         ((), "No config: name the FILE (or give --bridge NAME)"),
-        ((CONFIG, "--bridge", "br0"), "dns.yaml has no bridge br0, only ovsbr1"),
+        ((CONFIG, "--bridge", "br0"), "dns.yaml is about bridge ovsbr1."),
         ((CONFIG, "--from-dump", DUMP, "--wait", "1s"), "--from-dump reads no switch, so --wait has no use"),
         ((CONFIG, "--from-dump", DUMP, "--watch"), "so --watch has no use"),
         ((CONFIG, "--from-dump", DUMP, "--lab", "x"), "so --lab has no use"),

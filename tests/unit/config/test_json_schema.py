@@ -97,16 +97,12 @@ _SERVICES = "services: [{name: web, vip: 10.3.10.1, backends: [{name: a, mac: 02
         # Files that others include; one schema has to do for both.
         (_SERVICES, True),
         (f"version: 1\n{_SERVICES}", True),
-        ("include: [more.yaml]\ndefaults: {services: {bridge: ovsbr1}}", True),
+        ("include: [more.yaml]\ndefaults: {services: {ports: [53]}}", True),
         # The first file.
         (f"version: 1\nswitch: {{ingress: p0, egress: p1}}\n{_SERVICES}", True),
-        (f"version: 1\nbridges: [{{ingress: p0, egress: p1}}]\n{_SERVICES}", True),
         (f"switch: {{ingress: p0, egress: p1}}\n{_SERVICES}", False),
-        (f"bridges: [{{ingress: p0, egress: p1}}]\n{_SERVICES}", False),
         (f"version: 1\nhealth: {{probe: icmp}}\n{_SERVICES}", False),
-        ("version: 1\nswitch: {ingress: p0, egress: p1}\nbridges: [{ingress: p0, egress: p1}]", False),
-        ("version: 1\nbridges: []", False),
-        ("version: 1\nbridges: [{ingress: p0}]", False),
+        (f"version: 1\nswitch: {{ingress: p0}}\n{_SERVICES}", False),
     ],
 )
 def test_the_first_file_needs_its_bridge_and_an_included_one_does_not(text: str, *, is_valid: bool) -> None:

@@ -78,12 +78,6 @@ def test_a_command_that_needs_no_switch_gets_no_switch_option() -> None:
     assert where.text("xenoovs apply FILE") == "xenoovs apply my.yaml --lab demo"
 
 
-def test_a_config_of_several_bridges_is_named_with_the_bridge() -> None:
-    target = CommandTarget(options=("--lab", "demo"), config="my.yaml", bridge="ovsbr2")
-    assert target.text("xenoovs why FILE --offline") == "xenoovs why my.yaml --bridge ovsbr2 --offline --lab demo"
-    assert target.text("ovs-vsctl show") == "ovs-vsctl show"
-
-
 def test_on_a_dpu_of_a_fleet_no_command_refuses_its_file() -> None:
     """`verify-offload` suggested `xenoovs plan`, which refuses the file of a DPU."""
     dpu = CommandTarget(options=("--db", "unix:/x"), config="dpu.yaml", is_of_fleet=True)

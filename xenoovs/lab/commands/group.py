@@ -44,7 +44,6 @@ from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     Command,
     OutputFormat,
-    bridge_option,
     duration,
     lab_option,
     optional_config_argument,
@@ -111,7 +110,6 @@ def lab_command() -> None:
 
 @lab_command.command("up")
 @optional_config_argument
-@bridge_option
 @name_option(_named, DEFAULT_LAB)
 @click.option(
     "--nic",
@@ -368,7 +366,7 @@ def traffic_command(
         rate = _USUAL_RATE
     lab = open_lab(name)
     path = config or environment_config() or config_of_lab(name)
-    balancer = in_lab(load(path, for_lab=True, bridge=lab.topology.bridge), lab.topology)
+    balancer = in_lab(load(path, for_lab=True), lab.topology)
     wanted = traffic.Load(protocol=Protocol(protocol) if protocol else None, packets=packets or _PACKETS, **amount)
     pace = None if rate is None else Pace(rate, for_s)
     with _progress_bar("sending") as progress:

@@ -29,7 +29,7 @@ from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.measure.verdict import number_list
 from xenoovs.model.balancer import Balancer
 from xenoovs.terminal.load import load
-from xenoovs.terminal.options import Command, bridge_option, config_argument, duration
+from xenoovs.terminal.options import Command, config_argument, duration
 from xenoovs.terminal.output import echo, print_table
 
 _QUICK_FRAME_BYTES = (64, 512, 1518)
@@ -267,7 +267,6 @@ def _mean(samples: Sequence[Sample], key: str, show: Callable[[float], str] = qu
 
 @click.command("trex-profile")
 @config_argument
-@bridge_option
 @click.option(
     "--sources",
     multiple=True,

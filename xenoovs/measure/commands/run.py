@@ -46,8 +46,6 @@ from xenoovs.terminal.defaults import announce, find_config, find_lab
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
-    bridge_option,
-    chosen_bridge,
     lab_option,
     output_option,
 )
@@ -132,7 +130,7 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, 
         help="Service of the config to send to.  [default: the first that serves UDP]",
     )
     one = [service] if has_service else []
-    return _with_settings(command, [*services, *one, *_run_options(), bridge_option, output_option])
+    return _with_settings(command, [*services, *one, *_run_options(), output_option])
 
 
 def lab_measure_options(command: Command) -> Command:
@@ -200,8 +198,8 @@ def bed_of(settings: MeasureSettings) -> Iterator[Bed]:
 def _load(config: Path, *, for_lab: bool) -> Balancer:
     if str(config) == "-":
         data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
-        return parse_config(data, file="<stdin>", bridge=chosen_bridge(), for_lab=for_lab)
-    return load_config(config, bridge=chosen_bridge(), for_lab=for_lab)
+        return parse_config(data, file="<stdin>", for_lab=for_lab)
+    return load_config(config, for_lab=for_lab)
 
 
 def run_experiment(
