@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import click
 
-from xenoovs.agent.runtime_file import parse_runtime
 from xenoovs.cli.apply import ApplyOptions, Words, Work, apply_options
 from xenoovs.cli.history import History, bridge_option, find_history, is_installed, number_argument
 from xenoovs.errors import XenoovsError
@@ -100,6 +99,8 @@ def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSErro
 
 def _show_overrides(where: Where, bridge: str) -> None:
     """Print which drains, weights and maintenance of operators an agent will set again."""
+    from xenoovs.agent.runtime_file import parse_runtime
+
     with suppress(OSError, ValueError):
         overrides = parse_runtime(find_places(where).runtime(bridge).read_bytes()).overrides
         names = ", ".join(f"{each.service}/{each.backend} {each.state}" for each in overrides)

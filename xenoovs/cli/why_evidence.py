@@ -43,7 +43,7 @@ from xenoovs.switch.vswitchd import (
 from xenoovs.verify.answers import AnswerFinder
 from xenoovs.verify.check import CheckContext, UnparsedLines
 from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.expected import expected_services, index_blocks
+from xenoovs.verify.expected import ExpectedBlock, expected_services, index_blocks
 from xenoovs.verify.foreign import OverrideCounter
 from xenoovs.verify.overlap import OverlapIndex
 from xenoovs.verify.why.case import BlockOverride, Evidence
@@ -243,6 +243,13 @@ def find_recorded(
     services = () if program is None else expected_services(program)
     index = index_blocks(services)
     finder = AnswerFinder(services, OverlapIndex(index))
+    absent = {block for service in services for block in service.blocks}
+
+    def find_block(megaflow: Megaflow) -> ExpectedBlock | None:
+        if (found := index.find(megaflow)) is not None:
+            absent.discard(found)
+        return found
+
     unparsed = UnparsedLines()
     log = None if recorded.log is None else read_text(recorded.log)
     logged = None if log is None else logged_version(log)
@@ -253,13 +260,15 @@ def find_recorded(
         megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), version, depends)
         selection = select_candidates(
             megaflows,
-            find_block=index.find,
+            find_block=find_block,
             is_selected=selected.selects,
             find_answers=finder.find,
             find_overrides=partial(overrides_of, OverrideCounter(index)),
             context=CheckContext(internal_ports=selected.internal_ports or frozenset(), is_recorded=True),
         )
-    is_filtered = bool(selection.in_hardware) and hints.all_offloaded and not lines.is_complete
+    # With a config, what a filter left out shows as absent blocks.
+    lacks = bool(absent) if services else bool(selection.in_hardware)
+    is_filtered = lacks and hints.all_offloaded and not lines.is_complete
     undecided = (f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED))
     notes = (
         *lines.remarks(),

@@ -16,8 +16,6 @@ from typing import Any
 from unicodedata import east_asian_width
 
 import click
-from rich.live import Live
-from rich.text import Text
 
 from xenoovs.display import printable
 from xenoovs.show.column import Column, Row
@@ -173,6 +171,9 @@ class Terminal:
     """A terminal in raw mode, made by `raw_terminal`."""
 
     def __init__(self, descriptor: int) -> None:
+        # Imported here, as `top --help` needs no screen.
+        from rich.live import Live
+
         self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._live = Live(screen=True, auto_refresh=False)
@@ -214,6 +215,8 @@ class Terminal:
 
     def show(self, lines: Iterable[str]) -> None:
         """Draw a frame over the last one, without flicker."""
+        from rich.text import Text
+
         text = Text("\n", no_wrap=True, overflow="crop").join(map(Text.from_ansi, lines))
         self._live.update(text, refresh=True)
 

@@ -25,7 +25,6 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.address import IPAddress
-from xenoovs.switch.certificates import Certificates
 from xenoovs.terminal.completion import complete_lab, complete_service
 from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.terminal.labs import labs
@@ -34,6 +33,7 @@ from xenoovs.terminal.reach import address_commands
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
+    from xenoovs.switch.certificates import Certificates
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -324,6 +324,9 @@ def certificates(key: Path | None, certificate: Path | None, authority: Path | N
         return None
     if key is None or certificate is None or authority is None:
         raise click.UsageError("TLS needs all of --tls-key, --tls-cert and --tls-ca.")
+    # Imported here: it imports ssl, which few commands need.
+    from xenoovs.switch.certificates import Certificates
+
     found = Certificates(key, certificate, authority)
     found.context()
     return found
