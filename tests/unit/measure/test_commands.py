@@ -143,8 +143,8 @@ def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
     ports = tuple(PortState(device.name) for device in devices)
     database = Database(bridges=(BridgeState("ovsbr1", (*ports, PortState("ovsbr1"))),))
     facts = HostFacts(True, database, NOT_READ, {device.name: device for device in devices})
-    monkeypatch.setattr("xenoovs.measure.commands.path_list.check_reachable", lambda _endpoint: None)
-    monkeypatch.setattr("xenoovs.measure.commands.path_list.gather", lambda _endpoint: facts)
+    monkeypatch.setattr("xenoovs.measure.commands.paths.check_reachable", lambda _endpoint: None)
+    monkeypatch.setattr("xenoovs.measure.commands.paths.gather", lambda _endpoint: facts)
 
 
 def test_the_paths_of_a_dpu_are_listed(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
