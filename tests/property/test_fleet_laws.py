@@ -221,7 +221,8 @@ def availabilities(draw: st.DrawFn, balancer: Balancer) -> Availability:
         service: frozenset(backend for (of, backend), part in parts.items() if of == service and not part)
         for service, _ in (name for name, part in parts.items() if not part)
     }
-    return Availability(ejected, {name: part for name, part in parts.items() if part})
+    held = {service: frozenset({backend}) for service, backend in draw(st.sets(st.sampled_from(names), max_size=2))}
+    return Availability(ejected, {name: part for name, part in parts.items() if part}, held)
 
 
 @st.composite

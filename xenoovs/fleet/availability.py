@@ -20,10 +20,12 @@ class Availability:
     Attributes:
         ejected: Those that get none.
         ramps: Part of its clients that each backend in a slow start has by now.
+        held: Those that are down and keep their clients; they get none of others.
     """
 
     ejected: Ejected = field(default_factory=dict)
     ramps: Ramps = field(default_factory=dict)
+    held: Ejected = field(default_factory=dict)
 
     def by_service(self) -> dict[str, Availability]:
         """Return the same for each service alone; those all of whose backends may have clients are left out."""
@@ -31,9 +33,13 @@ class Availability:
         for name, part in self.ramps.items():
             ramps[name[0]][name] = part
         return {
-            name: Availability({name: self.ejected[name]} if name in self.ejected else {}, ramps.get(name, {}))
-            for name in {*self.ejected, *ramps}
+            name: Availability(_only(self.ejected, name), ramps.get(name, {}), _only(self.held, name))
+            for name in {*self.ejected, *ramps, *self.held}
         }
+
+
+def _only(names: Ejected, service: str) -> Ejected:
+    return {service: names[service]} if service in names else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +67,18 @@ class AvailabilityHistory:
         return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
 
     @property
+    def held(self) -> Ejected:
+        down = ((name, frozenset(each.down) - each.ejected) for name, each in self.ejections.items())
+        return {name: names for name, names in down if names}
+
+    @property
     def is_waiting(self) -> bool:
         """Whether time alone may change something."""
         return bool(self.starts.begun) or any(each.held for each in self.ejections.values())
 
     def availability(self, balancer: Balancer, *, now_s: float) -> Availability:
         """Return which backends may have clients now."""
-        return Availability(self.ejected, ramps(self.starts, balancer, now_s=now_s))
+        return Availability(self.ejected, ramps(self.starts, balancer, now_s=now_s), self.held)
 
 
 def followed(

@@ -446,7 +446,7 @@ def _decided(
     if availability is None:
         desired = undisturbed(previous, desired)
     else:
-        desired = replace(desired, ejected=availability.ejected, ramps=availability.ramps)
+        desired = replace(desired, ejected=availability.ejected, held=availability.held, ramps=availability.ramps)
     ((_, now),) = decide(previous, desired).services
     return next((was for _, was in previous.services), None), now
 

@@ -134,7 +134,7 @@ class FleetHealth:
         history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        return FleetAvailability(available, Availability(history.ejected, available.ramps))
+        return FleetAvailability(available, Availability(history.ejected, available.ramps, history.held))
 
     def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
         """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""
