@@ -124,12 +124,6 @@ def test_removed_services_are_red_on_a_terminal_alone(
     assert (b"\x1b" in shown) is (not no_color)
 
 
-def test_the_former_option_for_flows_names_the_new_one(xenoovs: CommandLine, config: Path) -> None:
-    said = xenoovs("plan", config, "--all-flows")
-    assert said.status == 64
-    assert "--flows" in said.err.replace("--all-flows", "")
-
-
 def test_cosmetic_edits_change_nothing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     config.write_text(SMALL_CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))

@@ -150,12 +150,6 @@ def test_it_needs_no_framework(wide: DummyBridge, config: Path) -> None:
     assert _backends(wide) == {"02", "03"}
 
 
-def test_the_former_name_of_the_management_socket_names_the_new_one(wide: DummyBridge, config: Path) -> None:
-    said = finish(start("agent", config, "--via", "ofctl", "--db", wide.ovs.db))
-    assert said.status == 64
-    assert "'ofctl' is called 'mgmt' now" in said.err
-
-
 def _mode(path: Path) -> str:
     return f"{path.stat().st_mode & 0o777:o}"
 
@@ -183,17 +177,6 @@ def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: Dummy
             other = finish(start("controller", config, "--db", wide.ovs.db, *options))
             assert other.status == 1
             assert "Address already in use; name another with --listen" in other.err
-
-
-def test_the_former_default_address_is_replaced_unless_it_is_in_use(wide: DummyBridge, config: Path) -> None:
-    """A bridge that an earlier xenoovs attached is not another's; its flows stay while the target changes."""
-    former = "tcp:127.0.0.1:6653"
-    wide.ovs.vsctl("set-controller", wide.name, former, "--", "set-fail-mode", wide.name, "secure")
-    wide.add_flows("add cookie=0x5,priority=5000,arp actions=NORMAL\n")
-    with _by_default(config, wide, "--attach"):
-        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-        assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
-    assert any("cookie=0x5" in flow for flow in wide.dump_flows())
 
 
 def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> None:

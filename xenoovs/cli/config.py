@@ -12,7 +12,7 @@ from xenoovs.compile.offloadable.cost import check_clients
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
-from xenoovs.config.templates import FORMER_NAMES, describe_templates, read_template, template_names
+from xenoovs.config.templates import describe_templates, read_template, template_names
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
 from xenoovs.errors import counted, did_you_mean
@@ -35,8 +35,6 @@ def new_command(template: str | None) -> None:
     if template is None:
         print_table(["TEMPLATE", "CONFIG"], map(list, describe_templates().items()))
         return
-    if template in FORMER_NAMES:
-        raise click.UsageError(f"The template {template} is called {FORMER_NAMES[template]} now.")
     if template not in (names := template_names()):
         guess = did_you_mean(template, names) or f" There are {', '.join(names)}."
         raise click.UsageError(f"There is no template {template!r}.{guess}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -15,23 +15,10 @@ _SHARED = ("tls_key", "tls_cert")
 """Options that the API and the status page have too."""
 
 
-_Choice: Any = click.Choice
-"""It takes a type parameter since click 8.2 alone."""
-
-
-class _Via(_Choice):  # type: ignore[misc]
-    """Names the new word for one that was renamed."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value == "ofctl":
-            self.fail("'ofctl' is called 'mgmt' now.", param, ctx)
-        return str(super().convert(value, param, ctx))
-
-
 _OPTIONS = (
     click.option(
         "--via",
-        type=_Via(["mgmt", "controller"]),
+        type=click.Choice(["mgmt", "controller"]),
         default="mgmt",
         show_default=True,
         help="Reach the bridge at its management socket (BRIDGE.mgmt), or be its controller.",

@@ -33,8 +33,6 @@ from xenoovs.terminal.reach import connect, where_of
 _CONNECT_TIMEOUT_S = 2.0
 _SOCKET = "xenoovs.controller"
 """Where bridges connect by default, in the run directory of Open vSwitch."""
-_FORMER_TARGET = "tcp:127.0.0.1:6653"
-"""Where they connected by default before xenoovs listened at a unix socket."""
 
 
 @contextmanager
@@ -148,8 +146,7 @@ def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: Manage
     if server.needs_same_namespace:
         _require_same_namespace(local, server.local_target)
     beside = None if control.redundant else frozenset[str]()
-    former = None if server.needs_same_namespace else _FORMER_TARGET
-    attach(local.endpoint, bridge, target=server.local_target, beside=beside, former=former)
+    attach(local.endpoint, bridge, target=server.local_target, beside=beside)
 
 
 def _quicken(server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:

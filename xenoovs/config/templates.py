@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 _SUFFIX = ".yaml"
-FORMER_NAMES = {"source-port": "nat-clients", "thesis": "minimal", "weighted": "hardware-budget"}
-"""Templates by their names before."""
 _NO_CONFIGS = frozenset({"prometheus-alerts"})
 
 

@@ -20,14 +20,11 @@ ports share what is left. More than the controller answers, and far less than wo
 # megaflows of all packets (ovs-vswitchd.conf.db(5), column connection_mode).
 
 
-def attach(
-    endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None, former: str | None = None
-) -> None:
+def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None) -> None:
     """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure.
 
     Args:
         beside: Other controllers that may stay; None: any.
-        former: A target of an earlier xenoovs, which is replaced unless a controller is connected there.
 
     Raises:
         BridgeMissing, BridgeOfOvn, CommandFailed.
@@ -37,9 +34,7 @@ def attach(
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)
     require_not_of_ovn(states[bridge])
-    controllers = [controller.target for controller in states[bridge].controllers]
-    replaced = _disconnected(endpoint, bridge, former) if former in controllers else None
-    present = [each for each in controllers if not (replaced and each == former)]
+    present = [controller.target for controller in states[bridge].controllers]
     strangers = [] if beside is None else sorted(set(present) - {target} - beside)
     if strangers:
         raise ControllerPresent(bridge=bridge, present=strangers)
@@ -50,16 +45,7 @@ def attach(
         # `set-controller` would recreate all rows, and so drop the connections of other controllers.
         words += ["--", "--id=@new", "create", "controller", f'target="{target}"', *pace]
         words += ["--", "add", "bridge", bridge, "controller", "@new"]
-    if replaced:
-        # In the same transaction: a bridge that loses its last controller drops all flows.
-        words += ["--", "remove", "bridge", bridge, "controller", replaced]
     run_vsctl(endpoint.db, *words)
-
-
-def _disconnected(endpoint: Endpoint, bridge: str, target: str | None) -> str | None:
-    """Return the row of a controller of a bridge that is not connected; None: it is."""
-    rows = run_vsctl(endpoint.db, "get", "bridge", bridge, "controller").stdout
-    return next((row for row in _rows(endpoint, f'target="{target}"', "is_connected=false") if row in rows), None)
 
 
 def _rows(endpoint: Endpoint, *conditions: str) -> list[str]:

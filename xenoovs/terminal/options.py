@@ -152,18 +152,6 @@ _lab_option = lab_option(
 )
 
 
-def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
-    """Declare an option that has another name now: its use is an error that names the new one."""
-
-    def refuse(_context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
-        if given is not None:
-            raise click.UsageError(f"{old} is called {new} now.")
-
-    return click.option(
-        old, f"former_{old.strip('-')}", hidden=True, expose_value=False, is_eager=True, callback=refuse
-    )
-
-
 def switch_options(command: Command) -> Command:
     """Add --db and --lab. Commands in the text of an error are completed for the Open vSwitch that they name."""
 

@@ -182,12 +182,6 @@ def test_a_command_in_a_lab_uses_the_config_of_the_lab(xenoovs: CommandLine, lab
     assert f"config {lab}/config.yaml (of lab one)" in xenoovs("apply", "--lab").err
 
 
-def test_the_former_name_of_lab_is_named(xenoovs: CommandLine) -> None:
-    result = xenoovs("lab", "status", "--name", "one")
-    assert result.status == 64
-    assert "--name is called --lab now." in result.err
-
-
 def test_labs_are_listed(xenoovs: CommandLine, labs: Path) -> None:
     assert xenoovs("lab", "list").out == "no lab is up; `xenoovs lab up` makes one\n"
     _add_lab(labs, "one")

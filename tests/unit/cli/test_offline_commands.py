@@ -84,7 +84,6 @@ def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("thesis", "The template thesis is called minimal now."),
         ("quikstart", "There is no template 'quikstart'. Did you mean quickstart?"),
         ("zzz", "There is no template 'zzz'. There are bluefield-host, "),
     ],

@@ -48,7 +48,6 @@ from xenoovs.terminal.options import (
     lab_option,
     optional_config_argument,
     output_option,
-    renamed_option,
 )
 from xenoovs.terminal.output import echo, print_json, print_table
 from xenoovs.terminal.reach import connect
@@ -87,8 +86,7 @@ def _forward_status(context: click.Context, parameter: click.Parameter, given: s
 
 def name_option(callback: Callable[..., str | None] = _existing, default: str = _USUAL) -> Callable[[Command], Command]:
     """Declare --lab NAME of a command about one lab, which gets it as `name`."""
-    option = lab_option("name", help=_HELP.format(default), callback=callback, is_eager=True)
-    return lambda command: option(renamed_option("--name", "--lab")(command))
+    return lab_option("name", help=_HELP.format(default), callback=callback, is_eager=True)
 
 
 @click.group("lab", cls=GuessingGroup)
