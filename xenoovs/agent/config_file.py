@@ -64,7 +64,6 @@ class ConfigFile:
     """A config file, with those that it includes, and the last good config in it.
 
     Attributes:
-        good: The last good config.
         candidate: A newer config that no round has applied yet.
         problem: Why the newest text is not in use.
     """

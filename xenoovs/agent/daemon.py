@@ -134,7 +134,6 @@ class Agent:
         held: The backends, by service, that were down in it and keep their clients.
         ports: Returns the ports that the config names; None while their state is not known.
         ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
-        changes: The last changes of backends.
         announcements: Returns the VIPs that are to be announced, and what became of it.
         ready: Returns whether this host should get clients.
         fleet: Returns what is known of the fleet that this agent belongs to; None: it belongs to none.
@@ -143,7 +142,6 @@ class Agent:
         round_listeners: Called after each round, also one that failed.
         port_listeners: Called when a port of the config has changed, such as its link.
         offload: The last sample of hardware offload.
-        offload_listeners: Called with each sample.
         request_offload: Requests more samples than usual, for some seconds.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.

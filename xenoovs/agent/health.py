@@ -56,7 +56,6 @@ class Check:
     """One backend that is probed.
 
     Attributes:
-        target: What is probed.
         health: How results count, without what concerns several backends.
         min_change: Of what the agent of a server advertises; None: it is a health check.
         seed: Differs from target to target, and is the same in every run.
@@ -101,7 +100,6 @@ class BackendHealth:
         contradictions: Results in a row that contradict `is_up`.
         since_s: When `is_up` became what it is.
         due_s: When the next probe is due.
-        results: Number of results so far.
         failed_s: When each of the last failed probes in a row was sent; at most `fall` of them.
         transitions: How often `is_up` has changed.
         last: The last result; None before the first one.
@@ -189,7 +187,6 @@ class Checks:
 
     Attributes:
         backends: The backends that depend on each check.
-        by_backend: The check of each backend.
         agents: The backends of each server whose agent is asked.
         agent_of: The check that asks the agent of each backend.
     """
@@ -312,7 +309,6 @@ class HealthChange:
     """Backends that share a check came up or went down: a reason to log, and for a round.
 
     Attributes:
-        backends: Their names.
         is_up: Whether they are up now.
         reason: That of the last result.
         held: Those of them that keep their clients although they are down.
@@ -331,7 +327,6 @@ class AdvertisedChange:
     """The agent of a server advertised something else, or its replies stopped or came back: a reason to log.
 
     Attributes:
-        backends: The names of its backends.
         advertised: What is in effect now.
         is_new: Whether that differs from before.
         problem: Why there is no reply; empty: there is one.
@@ -348,7 +343,6 @@ class HealthTracker:
     """The health of backends, from their probes.
 
     Attributes:
-        checks: The checks of the config.
         health: The health by each of them.
         ejections: The backends that are down, by the name of their service; services without any are left out.
         advertised: What agents of servers advertised, by the check that asks them.

@@ -39,7 +39,6 @@ class OverrideRequest:
     """A request of an operator.
 
     Attributes:
-        action: It.
         backend: Name of a backend of `service`; without a service the name, MAC or address of a server.
         service: Name of the service; None: all services of the server.
         weight: Of the action WEIGHT.
@@ -139,10 +138,7 @@ def with_request(
 
     Args:
         runtime: The one before.
-        balancer: The config.
-        request: The request of an operator.
         resolved: The config with the MACs that were found.
-        utc_s: The time.
         now_s: The time on the agent's clock.
 
     Raises:

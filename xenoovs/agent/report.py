@@ -24,7 +24,6 @@ class Report:
 
     Attributes:
         rounds: Rounds that changed the bridge.
-        flow_mods: Flow-mods of these rounds.
         foreign: Flows of external changes that were reverted.
         moved: Share of clients moved, summed over all changes, by service.
         held: Flow-mods that a pause holds back now.

@@ -62,7 +62,6 @@ class Installed:
     """One service on the bridge, with values by name of the backend.
 
     Attributes:
-        service_id: Its id in the flows.
         shares: Shares of the key space, 0..1.
         flows: Numbers of blocks.
         macs: Destination MACs.
@@ -96,15 +95,10 @@ class Moment:
     """What a snapshot is built from, by names of the config.
 
     Attributes:
-        state: The state of the agent.
-        ramps: Progress of slow starts.
         utc_offset_s: UTC less the agent's clock.
         installed: What the last round left on the bridge, by service.
-        sample: The last offload sample.
-        counts: Counts over it.
         unreachable: Why backends are without clients that could have some, by name.
         moved: Share of clients moved so far, by service.
-        changes: The last changes of backends.
     """
 
     state: AgentState
@@ -221,13 +215,7 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceMoment:
-    """One service at one moment: what the columns of `ServiceView` read.
-
-    Attributes:
-        moment: Of the agent.
-        configured: By the config.
-        in_use: With the weights in use.
-    """
+    """One service at one moment: what the columns of `ServiceView` read."""
 
     moment: Moment
     configured: Service
@@ -277,9 +265,7 @@ class BackendMoment:
     """One backend at one moment: what the columns of `BackendView` read.
 
     Attributes:
-        moment: Of the agent.
         name: Names of its service and its own.
-        configured: By the config.
         used: With the weight in use.
         installed: Its service on the bridge.
         target: Share of the clients that it should have, 0..1.

@@ -68,7 +68,6 @@ class PathPin:
 
     Attributes:
         remote: Name of the tunnel and of the remote: `rack7/b`.
-        path: Name of the path.
     """
 
     remote: str
@@ -99,15 +98,12 @@ class AgentState:
     """All that decides what the bridge should be.
 
     Attributes:
-        balancer: The config in use.
         in_use: The config with the weights in use.
         runtime: What operators set at run time.
         known: State stored on the bridge when the config was followed.
-        tracker: The health of backends.
         ports_down: The ports of the bridge without link.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
-        policy: Makes the weights in use.
         refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
         placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they

@@ -28,9 +28,6 @@ class Store:
     """The state of an agent, for one thread.
 
     Attributes:
-        state: The state now.
-        clock: Gives the time of events.
-        effect_handlers: Called with each effect.
         observers: Called with the state before and after each event, and the time.
     """
 

@@ -87,9 +87,7 @@ def configured_bridges(
     """Read the configs of one process, each of a bridge.
 
     Args:
-        files: One or several configs.
         switch: The Open vSwitch of this host.
-        datapath_id: The value of --datapath-id.
         is_controller: Whether bridges connect to this process, also from other hosts.
         lab: The lab whose Open vSwitch this is.
         fleet: The config of a member of a fleet, in place of those of the files.

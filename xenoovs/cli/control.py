@@ -223,9 +223,7 @@ def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -
     """Show new events until the agent ends.
 
     Args:
-        client: Of the agent.
         position: When the agent started, and the number of its last event that was shown.
-        output: Form of the events.
 
     Returns:
         The new position.

@@ -40,9 +40,6 @@ class Described:
     """One backend of a server.
 
     Attributes:
-        service: Its service.
-        backend: It.
-        blocks: Its blocks on the bridge.
         override: What operators have set for it.
         events: The last events that name it.
         now_s: The time of these.

@@ -26,7 +26,6 @@ class NamedFlows:
 
     Attributes:
         logical: cookie -> logical flow of OVN.
-        remarks: What could not be read.
     """
 
     links: tuple[MegaflowLink, ...]

@@ -211,7 +211,6 @@ def check_recorded_dump(
     """Check a dump in a file, `-` for standard input.
 
     Args:
-        balancer: The config.
         dump: The output of `dpctl/dump-flows -m`.
         flows: The output of `ovs-ofctl dump-flows`, which shows the blocks as they were.
         is_listing: Whether the findings list every megaflow.
@@ -251,7 +250,6 @@ def check_live_bridge(
     """Check all megaflows of any bridge.
 
     Args:
-        bridge: Its name.
         switch: Where it is.
         sampler: Reads the megaflows.
         is_listing: Whether the findings list every megaflow.

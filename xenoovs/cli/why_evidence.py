@@ -233,8 +233,6 @@ def find_recorded(
 
     Args:
         balancer: The config; None: every megaflow is judged by itself.
-        selected: The megaflows to explain.
-        recorded: The files.
         config: The file of the config, for commands.
     """
     observed = read_flows(recorded.flows) if recorded.flows is not None else ()

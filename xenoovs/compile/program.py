@@ -336,7 +336,6 @@ class ServiceProgram:
         decision: What the flows encode; `moves`: blocks on their way.
         leaving: Next hops of no backend, to which clients or open connections go all the same.
         classify: Flows that find the packets of the service.
-        blocks: Flows that split them.
         home: Flows that store the home blocks of backends that do not serve all of theirs.
         drain: Flows for packets of moving blocks, and those that store their new owners.
         returns: Flows for what its backends send back, where it is not from the VIP.

@@ -41,7 +41,6 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
 
     Args:
         backend: Its name; services may share it.
-        host_port: The port towards the server.
         uplink: The port by which direct answers leave.
 
     Raises:

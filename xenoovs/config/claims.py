@@ -112,7 +112,6 @@ def answers_of(claim: Claim, address: IPAddress, port: int | None) -> Claim:
     """Return the packets that a server sends to clients, with its address and ports in place of a VIP.
 
     Args:
-        claim: Of its service.
         port: Where the server listens; None: at the ports of the service.
     """
     ports = claim.ports if port is None else (PortRange(port, port),)

@@ -135,9 +135,7 @@ class JoinedConfig:
     Attributes:
         root: One tree, with the services of all files and the defaults in them.
         main: The file that includes the others.
-        included: The others.
         origins: Of each service, its file and its index there.
-        findings: Mistakes in what is included.
     """
 
     root: Value

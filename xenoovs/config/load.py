@@ -365,7 +365,6 @@ def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] 
     """Read another YAML or JSON file than a config, with line and column of every mistake.
 
     Args:
-        path: Of the file.
         form: What it has to be. Mappings of other keys than the fields are not supported.
         check: Returns the mistakes between values that have the right form.
 

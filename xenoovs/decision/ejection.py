@@ -54,7 +54,6 @@ def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, f
         service: Of its backends, those without a weight count neither as up nor as down. While one of its backups is
             up, nothing limits ejections: clients of all other backends have somewhere to go.
         failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
-        now_s: The time.
     """
     if service.health is None or not before.down:
         return Ejection(before.down)

@@ -68,7 +68,6 @@ class Change:
 
     Attributes:
         asked: What was to be met; `target.desired` may eject more.
-        difference: What has to be sent.
         touched: Ids of the services that differ; 0 for the flows of no service.
         before: What the flows of these say now; `observed`: the flows.
         drains: Drains that begin or go on; `next_s`: after how many seconds they need another round, None: never.
@@ -262,7 +261,6 @@ class Circumstances:
 
     Attributes:
         now_s: The time on a clock that never goes back.
-        ports: The ports of the bridge.
         quiet: Blocks whose old backend gets no packets any more.
         revalidated: As of `Progress`.
         remembers: Whether the guess is what this engine left on the bridge, and goes before what is found there.

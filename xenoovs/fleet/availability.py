@@ -56,7 +56,6 @@ class AvailabilityHistory:
 
     Attributes:
         ejections: By service; those without a backend that is down are left out.
-        starts: The slow starts.
     """
 
     ejections: Mapping[str, Ejection] = field(default_factory=dict)
@@ -95,7 +94,6 @@ def followed(
         balancer: The config with the weights in use.
         down: Since when backends are down, by service and name, perhaps on another clock.
         known: What the store has, for the first call.
-        now_s: The time.
     """
     is_first = before.starts.balancer is None
     ejections = {}

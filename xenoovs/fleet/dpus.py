@@ -53,7 +53,6 @@ class DpuRow:
         seen_s: Since its last report, of which the DPU's clock notes the time; None: there is none.
         is_out: Whether an operator took it out of service.
         is_unfit: Whether it should get no clients, because it alone is cut off or its bridge is not right.
-        groups: Names of its groups.
         certificate_left_s: Until its certificate ends, by the clock of the reader; None: not known.
     """
 

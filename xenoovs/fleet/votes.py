@@ -368,9 +368,7 @@ def next_watches(
 
     Args:
         view: Has the rows and the DPUs.
-        targets: All targets of the fleet.
         statuses: What DPUs report; None: not known, and no verdict changes.
-        now_ms: The time.
         may_choose: Whether witnesses that are not fit are replaced. If less than half of all members are fit, none is:
             then the store of the reports is the more likely fault.
         memory: Of the candidates before; without one, all are ranked.

@@ -51,7 +51,6 @@ class AnswerCounts:
     """What came of some flights.
 
     Attributes:
-        sent: Packets of each flight.
         answers: Packets by flight, source and responder: the label of a machine, or for ICMP its MAC.
         duplicates: Second answers to a packet.
         failures: Packets by the reason for which the kernel refused to send them.
@@ -92,7 +91,6 @@ def render_round(flights: Sequence[Flight], *, lost: int, pace: Pace | None = No
     """Return the input of the program.
 
     Args:
-        flights: What to send.
         lost: Packets lost in earlier rounds, which shorten its timeouts.
         pace: How fast; None: as answers come.
     """

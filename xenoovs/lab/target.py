@@ -106,9 +106,6 @@ def run_in_vm(
     """Run a command in the machine of lab `name` with this terminal and directory; return its exit status.
 
     Args:
-        machine: The machine.
-        argv: The command.
-        name: The lab.
         environment: Further variables.
     """
     environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})

@@ -183,7 +183,6 @@ class MachineTunnelEnd:
     """The end of a tunnel in a machine: a device, behind which clients reach it.
 
     Attributes:
-        interface: Name of the device.
         mac: Its MAC: the inner destination of packets.
         port: The tunnel's port on the bridge of the config.
         type: `geneve`, `vxlan` or `gre`.
@@ -224,7 +223,6 @@ class Machine:
 
     Attributes:
         label: The first word of its answers.
-        mac: Of its cable.
         egress: The port towards it: of the bridge, or UNDERLAY where it is behind tunnels.
         names: Its names as a backend.
         addresses: VIPs on its loopback.
@@ -232,7 +230,6 @@ class Machine:
         listen: Pairs of protocol (`udp`, `tcp`) and port.
         gateway_mac: The next hop of its answers.
         own_addresses: Its own addresses, to which health checks go, and packets that the switch translates.
-        ends: Of tunnels.
         answer_paths: For addresses whose answers do not go to `gateway_mac`.
         translated: Those of `listen` at which clients arrive by address translation: at an own address.
     """

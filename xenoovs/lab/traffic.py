@@ -290,11 +290,7 @@ def send(
     """Send from the clients' namespace, wait for the answers, and count them by service and backend.
 
     Args:
-        lab: The lab.
-        balancer: Its services.
-        load: How much to send.
         pace: How fast; None: as answers come.
-        progress: Called on the way.
 
     Raises:
         LabError: The lab is not up, was built for another config, or nothing can be sent.

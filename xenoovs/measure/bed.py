@@ -24,7 +24,6 @@ class Station:
 
     Attributes:
         role: `generator`, `client`, `dpu`, or the name of a backend.
-        place: The machine.
         interface: Where its packets leave and arrive; of the dpu the first uplink.
         netns: Network namespace of the interface; empty: that of the machine itself.
         mac: MAC of the interface; empty: not known before it is asked.
@@ -74,8 +73,6 @@ class AnyBed(Interface):
     Attributes:
         kind: What its figures stand for.
         datapath: Name of the datapath for pictures and tables.
-        config: Text of the config.
-        document: The bed.
         versions: Of programs, kernel and machine, by name.
     """
 
@@ -100,7 +97,6 @@ class Bed:
         kind: What its figures stand for.
         datapath: Name of the datapath for pictures and tables.
         balancer: The config, as it is on this bed.
-        service: The service under test.
         generator: Sends the load as all clients.
         client: Measures round trips.
         dpu: Has Open vSwitch.

@@ -63,7 +63,6 @@ def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
     """Install flows in place of those of xenoovs, in one bundle; foreign flows stay as they were. Raises MeasureError.
 
     Args:
-        bed: The bed.
         flows: All flows of the program.
         before: What the bridge had.
     """

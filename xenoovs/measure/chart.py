@@ -100,14 +100,10 @@ class Chart:
     """A picture of one experiment.
 
     Attributes:
-        name: Of its files.
-        title: What it shows.
         subtitles: Of each run: the datapath, and whether it is quick, incomplete or suspect.
         panels: From left to right, `columns` in a row.
         caption: How to read it.
-        table: Its figures.
         verdicts: On the claims that the experiment tests, for each run.
-        columns: Panels in a row.
         notes: What is not drawn.
         runs: Those that are drawn.
     """

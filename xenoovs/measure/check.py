@@ -43,8 +43,6 @@ class BedFinding:
     """One thing that is not as it should be.
 
     Attributes:
-        role: Of the machine.
-        problem: A sentence.
         fix: The command that fixes it, to be run on that machine; empty: there is none.
         is_error: Whether experiments fail because of it; else they give worse figures, or fewer.
         experiments: Those that it concerns.
@@ -106,7 +104,6 @@ def judge_machine(
     """Yield the findings of the answers of a machine.
 
     Args:
-        role: Its role.
         text: What the script printed.
         needs: What the script asked for.
         clock_s: Time of this machine when it was asked.

@@ -37,8 +37,6 @@ class DesignsExperiment:
     """Every design with every number of clients.
 
     Attributes:
-        bench: Sends the load.
-        programs: The flows of each design.
         times: How long each load runs.
         seed: Chooses the clients.
         why_no_ipvs: Why IPVS is not among them; empty: it is.

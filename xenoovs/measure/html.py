@@ -17,7 +17,6 @@ def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
     """Return one element.
 
     Args:
-        tag: Its name.
         children: What is in it; a child that is no Markup is text, None is left out.
         attributes: `class_` is `class`, and `_` within a name is `-`; None is left out.
     """

@@ -85,7 +85,6 @@ class LoadBench:
     """Sends loads on a bed, and counts them.
 
     Attributes:
-        bed: The machines.
         generator: Sends.
         profile: What it sends.
         switch: The counters of Open vSwitch for the flows of the config.

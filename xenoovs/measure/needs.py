@@ -73,7 +73,6 @@ def machine_needs(kind: str, *, driver: str, experiments: Iterable[str]) -> tupl
 
     Args:
         kind: `generator`, `client`, `dpu` or `backend`.
-        driver: Of the generator.
         experiments: Those that matter; `MachineNeed.experiments` has these alone.
     """
     needs = [*_NEEDS[kind], *(_sending(driver) if kind == "generator" else ())]

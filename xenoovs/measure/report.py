@@ -53,7 +53,6 @@ class MeasureReport:
 
     Attributes:
         files: Contents by name, `report.html` first.
-        charts: The pictures.
     """
 
     files: dict[str, bytes]

@@ -113,7 +113,6 @@ class Sample:
     """One measurement of one point.
 
     Attributes:
-        experiment: Name of the experiment.
         point: What was varied.
         repeat: Number of the sample at this point, from 0.
         at: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
@@ -139,16 +138,13 @@ class Run:
     """The circumstances of a run, as in `run.json`.
 
     Attributes:
-        experiment: Name of the experiment.
         config: Text of the config, joined from all its files.
         bed: The bed as a document: roles with host and interface.
         kind: What the figures stand for.
         datapath: Name for pictures and tables, such as "Open vSwitch 3.1.0, userspace datapath, lab on 1 machine".
         versions: By name: xenoovs, kernel, ovs, generator, NIC firmware, cpu.
-        command: The command line.
         seed: Seed of the order of the points and of the clients' addresses.
         quick: Whether it is a short run with fewer repeats.
-        repeats: Samples of each point.
         points: All points, in the order of the experiment.
         started: Time in UTC as ISO 8601.
         options: Further options of the experiment that change what it measures, by name.
@@ -414,8 +410,6 @@ class RunWriter:
     """Appends samples to a run; each is on the disk when `append` returns.
 
     Attributes:
-        directory: Of the run.
-        run: Its circumstances.
         samples: All samples, those of earlier sessions too.
     """
 

@@ -30,7 +30,6 @@ class Experiment(Protocol[BedT]):
     Attributes:
         name: As the command's, and in runs.
         points: All settings, in the order of tables and axes.
-        repeats: Samples of each point.
         options: What else changes the figures, by name; a run with other ones cannot be resumed.
         point_s: About how long one sample takes, for the first estimate of the time left.
     """
@@ -104,10 +103,7 @@ def carry_out(
     Samples that are stored stay, whatever happens.
 
     Args:
-        experiment: What to measure.
         bed: Where.
-        writer: The run.
-        progress: Called before each measurement.
         within_s: No measurement begins that would end later; the run then lacks samples. The time is divided between
             the settings of `offload`, and each session measures at least one point of each.
 

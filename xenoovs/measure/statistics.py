@@ -42,7 +42,6 @@ class Interval:
 
     Attributes:
         low, high: Its ends; of fewer than FEWEST_REPEATS values the least and the greatest of them.
-        count: Number of values.
     """
 
     estimate: float

@@ -86,7 +86,6 @@ def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str)
     """Return the Python source of a profile.
 
     Args:
-        balancer: The config.
         sources: The net of the clients for each IP version that the config serves.
         file: Name of the config, for a comment.
 

@@ -19,7 +19,6 @@ class Direct:
 
     Attributes:
         mac: Its address there; UNKNOWN_MAC until it is found.
-        port: The name of the port.
     """
 
     mac: Mac
@@ -45,11 +44,7 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unchanged:
-    """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with.
-
-    Attributes:
-        port: The name of the port.
-    """
+    """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with."""
 
     port: str
 
@@ -71,7 +66,6 @@ class SourcePort:
 
     Attributes:
         source_port: Written into packets, 1..65535; 0 until it is found.
-        port: The name of the port.
     """
 
     source_port: int
@@ -95,7 +89,6 @@ class ToAddress:
 
     Attributes:
         address: Written into packets as their destination.
-        port: The name of the port.
     """
 
     address: IPv4Address
@@ -119,7 +112,6 @@ class Translated:
 
     Attributes:
         mac: Of the server, or of the router in front of it; UNKNOWN_MAC until it is found.
-        port: The name of the port.
         address: Written into packets as their destination.
         l4_port: Written as their destination port, 1..65535; None: they keep theirs.
     """

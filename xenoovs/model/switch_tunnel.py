@@ -36,7 +36,6 @@ class Ipsec:
     """How Open vSwitch's IPsec monitor authenticates remotes; exactly one of the first three is there.
 
     Attributes:
-        psk_file: File with the pre-shared key.
         remote_cert: File with the remote's certificate, which signed itself.
         remote_name: Common name in the remote's certificate, which an authority signed.
     """

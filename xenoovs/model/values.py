@@ -210,9 +210,7 @@ class Key:
     The key has the name of the field, without the unit `_ms`.
 
     Attributes:
-        parser: Reads the value.
         meaning: For `explain`, the JSON Schema and the reference.
-        examples: Values as they are written.
     """
 
     __slots__ = ("examples", "meaning", "parser")

@@ -188,7 +188,6 @@ def compact(table: Table, known: Table, price: Fraction | int) -> None:
     """Exchange pieces while an exchange moves at most `price` units of a space for each block that it saves.
 
     Args:
-        table: The table that is changed.
         known: The table that moves are counted against; both cover the same space.
         price: Units that one block is worth.
     """

@@ -68,7 +68,6 @@ class DpuPath:
         capacity: The most that it carries alone; None: only its resources limit it.
         latency_us: Without load; None: not known.
         cpu: CPU cores that one unit of load keeps busy; None: not known.
-        uses: Its resources.
         kind: None: not known.
         backend: What the config calls its end; None: as the path.
     """

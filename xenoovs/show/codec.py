@@ -80,7 +80,6 @@ def parse(kind: type[T], document: object, what: str) -> T:
     """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer.
 
     Args:
-        kind: The record.
         document: As of `json.loads`.
         what: What it should be, for the error.
 
@@ -175,7 +174,6 @@ def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
 
     Args:
         reference: Of a schema, with `{model}` for its name.
-        kinds: The records.
     """
     found: dict[str, Schema] = {}
     for kind in kinds:

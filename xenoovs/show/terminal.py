@@ -38,7 +38,6 @@ class TextTable:
     """A table of text.
 
     Attributes:
-        headers: Names of the columns.
         rows: Cells of each row; they may carry colours (click.style).
         right: Indices of the columns that are aligned to the right.
         spare: Indices of the columns that can be left out, the least important one first.

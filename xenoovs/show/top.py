@@ -56,10 +56,7 @@ class View:
     """What the user sees beside the snapshot.
 
     Attributes:
-        chosen: The row under the cursor.
-        sort: The order of the rows.
         question: An order that waits for y or n.
-        message: Result of the last order.
         silence: Why the agent does not answer, so that the snapshot is old; empty while it answers.
         options: What suggested commands need to reach the agent, after a space.
     """

@@ -148,7 +148,6 @@ class ServerFacts:
     """The server of one database on this host.
 
     Attributes:
-        file: The database.
         is_connected: Whether it serves: it stands alone, or is in contact with most of its cluster.
         cluster: What it says of its cluster; None: it stands alone, or does not answer.
         size_bytes: Of the database, with its log; None: there is no file.

@@ -383,7 +383,6 @@ def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id:
 
     Args:
         view: What the changes were computed from.
-        rows: Of the view.
         commit_id: A random number.
     """
     generation = changes.generation or view.generation + 1

@@ -193,7 +193,6 @@ def create_databases(
 
     Args:
         directory: Of the host; it is created.
-        name: Of the fleet.
         servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of
             the fleet; the other ones join it when they run.
         local: Which of the servers this host is.

@@ -165,7 +165,6 @@ class Intent:
     Attributes:
         number: 1 for the first.
         text: YAML as it was given.
-        digest: Of the text.
         created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
         soak_s: How long each wave of its roll-out is watched, in seconds.
         hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
@@ -340,7 +339,6 @@ class DpuStatus:
     """What a DPU reports of itself: its row in the database of states.
 
     Attributes:
-        version: Of xenoovs.
         format: The newest form of rows that it reads.
         seen_ms: When it reported, in milliseconds since 1970 on its clock.
         applied: The generation that its bridge has.

@@ -80,7 +80,6 @@ class PortCheck:
     """Ports that a config needs, compared with a bridge.
 
     Attributes:
-        state: The bridge.
         missing: Ports that it lacks, each with the bridge that has it, or None.
         unusable: Ports that no flow can name, with the reason.
         tunnels: Ports of tunnels, which xenoovs can make.

@@ -105,9 +105,7 @@ def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subpro
     It dies with this process within `killed_with_this_process(output)`.
 
     Args:
-        argv: The program and its arguments.
         output: Descriptor for stdout and stderr.
-        env: Its whole environment.
 
     Raises:
         OSError: It cannot be started.
@@ -210,8 +208,6 @@ def open_conversation(argv: Sequence[str], *, stdin: str, env: Mapping[str, str]
     """Start a program in a session of its own; stdout and stderr are pipes. It is killed at the end, if it still runs.
 
     Args:
-        argv: The program and its arguments.
-        stdin: What it reads.
         env: Added to the environment of this process.
 
     Raises:

@@ -56,11 +56,7 @@ def device_of(bridge: str, endpoint: Endpoint) -> str:
 
 
 class VipRoutes:
-    """The routes of one bridge's VIPs. Every method blocks for some milliseconds; one thread at a time may call.
-
-    Attributes:
-        device: The name of the device.
-    """
+    """The routes of one bridge's VIPs. Every method blocks for some milliseconds; one thread at a time may call."""
 
     def __init__(self, device: str) -> None:
         self.device = device

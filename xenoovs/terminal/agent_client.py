@@ -135,8 +135,6 @@ def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEA
     """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr.
 
     Args:
-        where: How the agent is found.
-        bridge: Its name.
         force: Whether the change is made although the agent will revert it.
         instead: What the user should do, for the message.
 

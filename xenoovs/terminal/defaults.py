@@ -57,7 +57,6 @@ def find_config(lab: str | None, *, instead: str = "") -> Path:
     It is that of the environment, else the one that the lab was built for, else the config of the service.
 
     Args:
-        lab: The lab of the command.
         instead: An option that makes the config needless, for the message.
 
     Raises:

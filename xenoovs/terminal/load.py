@@ -152,7 +152,6 @@ def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) ->
 
     Args:
         works: Each prints the answer for a bridge, and returns the exit status.
-        output: How the command prints.
 
     Returns:
         That of a failure, else the highest exit status.

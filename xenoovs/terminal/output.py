@@ -114,7 +114,6 @@ def confirm(question: str, *, yes: bool, instead: str = "") -> None:
     """Ask the user on stderr; with `yes` ask nothing.
 
     Args:
-        question: Ends with a question mark.
         yes: Whether the command was called with --yes.
         instead: What else can be done where stdin is no terminal.
 
@@ -175,7 +174,6 @@ def print_table(
     """Print a table; on a terminal that is too narrow without some columns.
 
     Args:
-        headers: Names of the columns.
         rows: Cells of each row; they may carry colours (click.style).
         right: Indices of the columns that are aligned to the right.
         spare: Indices of the columns that can be left out, the least important one first.

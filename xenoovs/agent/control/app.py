@@ -42,9 +42,6 @@ def make_app(
     """Return the API of an agent, with what `mounts` add.
 
     Args:
-        agent: Answers the requests.
-        auth: Authorises them.
-        mounts: Add further routes.
         limit: Of the server; None for an application below another one.
     """
     app = bare_app(auth, limit=limit)

@@ -24,10 +24,7 @@ class RequestFacts:
     """What authorisation depends on. Headers are as they came; None: there is no such header.
 
     Attributes:
-        method: Of the request.
         host: Whom the request is for: the host of an absolute-form target, else the `Host` header.
-        authorization: The header.
-        content_type: The header.
     """
 
     method: str

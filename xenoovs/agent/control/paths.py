@@ -67,7 +67,6 @@ def command_options(socket: Path, places: AgentPaths | None, *, target: str = ""
     """Return the options that a command needs to reach an agent, after a space; empty: it needs none.
 
     Args:
-        socket: Its socket.
         places: Where the agents of its Open vSwitch have their files; None: --control has moved its socket.
         target: The options that name the Open vSwitch, after a space.
     """
@@ -123,7 +122,6 @@ def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iter
     """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends.
 
     Args:
-        path: The lock file.
         control: The socket of the agent, whose name is the content of the file, so that commands find it.
 
     Raises:

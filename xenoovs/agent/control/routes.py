@@ -43,7 +43,6 @@ class Route:
     Attributes:
         name: Its path below `/v1/`, with `_` for `/`.
         summary: What it does, a sentence.
-        answer: The type of the answer.
         request: The type of the body; None: it has none.
         query: The type of the parameters in the address; None: it has none.
         is_stream: Whether it answers with one JSON value a line, without an end.

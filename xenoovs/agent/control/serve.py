@@ -99,9 +99,6 @@ class ApiListener:
     """A listening socket.
 
     Attributes:
-        socket: It.
-        auth: Who may do what there.
-        url: Its address.
         context: Of TLS; None without TLS.
     """
 

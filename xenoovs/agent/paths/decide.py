@@ -72,7 +72,6 @@ class PathVerdict:
     """What is decided about one path.
 
     Attributes:
-        state: Its state.
         over: Decisions in a row in which it was above the limit.
         good_since_s: When it last became good; None: it is not.
         restore_s: How long it has to be good until blocks come back.
@@ -137,8 +136,6 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
     """Return the new state of each path, by the last rounds.
 
     Args:
-        verdict: Of the decision before.
-        record: Of the same paths.
         margin_us: By how much a path may be slower than the best one; None: by what the rounds say (`auto`).
         now_s: On a clock that never goes back.
     """

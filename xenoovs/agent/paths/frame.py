@@ -86,9 +86,7 @@ class Quote:
     """A router's message that the TTL of a probe has expired.
 
     Attributes:
-        router: Its address.
         remote: Destination of the probe.
-        source_port: Of the probe.
         ident: Identification of the probe's IPv4 header, 16 bits.
     """
 

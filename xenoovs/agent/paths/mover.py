@@ -38,7 +38,6 @@ class Mover:
 
     Attributes:
         remotes: Those that are probed, by the names of their services.
-        devices: The packet sockets.
         pace: How much longer the intervals are than configured.
     """
 

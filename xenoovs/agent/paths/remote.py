@@ -36,7 +36,6 @@ class ProbedPath:
 
     Attributes:
         name: Of the backend that it is.
-        source_port: Of its probes.
         address: Destination of its probes.
     """
 
@@ -58,8 +57,6 @@ class ProbedRemote:
 
     Attributes:
         service_id: Of its service on the bridge.
-        record: What the last rounds say.
-        verdict: The state of each path.
         moves: Blocks that moved, by reason.
         last_move: None: none did.
         departures: The last blocks that left each path.

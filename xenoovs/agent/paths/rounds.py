@@ -39,7 +39,6 @@ class FinishedRound:
     """A round of which every probe was answered, or lost.
 
     Attributes:
-        tos: Of its probes.
         answers: The answer time of each path in microseconds; None: lost.
     """
 

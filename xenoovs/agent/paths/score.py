@@ -43,7 +43,6 @@ class PathRecord:
     Attributes:
         excesses: In microseconds, the newest last, at most WINDOW.
         lost_in_row: Lost probes since its last answer.
-        answer_us: Its last answer time.
         answers, lost: Counted since the start.
     """
 

@@ -151,7 +151,6 @@ class UdpTarget:
     """A datagram is answered.
 
     Attributes:
-        send: The datagram.
         expect: Bytes that the answer contains. Empty: any answer is accepted.
     """
 

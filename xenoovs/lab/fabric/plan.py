@@ -101,7 +101,6 @@ class Fabric:
 
     Attributes:
         sites: Senders first, then the receiver.
-        cables: All veth pairs.
     """
 
     name: str

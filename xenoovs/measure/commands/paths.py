@@ -334,8 +334,6 @@ def write_whole(out: Path, text: str, *, instead: str) -> None:
     """Write a file, so that others see the text before or the whole new one.
 
     Args:
-        out: The file.
-        text: Its text.
         instead: What to do if it cannot be written.
 
     Raises:

@@ -65,14 +65,10 @@ class MeasureSettings:
 
     Attributes:
         config: File of the services under test; None: the bed's.
-        lab: Lab that is the bed.
-        bed: File of the bed.
         service: Name of the service under test; None: the first that serves UDP.
-        out: Directory of the runs.
         quick: Whether the run has to end within a minute.
         resume: Whether to go on with the newest run that is not complete.
         seed: Of the order of the points and of the clients' addresses.
-        output: Format of the result.
     """
 
     config: Path | None
@@ -208,7 +204,6 @@ def run_experiment(
     """Open the bed, measure what is missing, and show the result.
 
     Args:
-        settings: The options.
         make: Makes the experiment for a bed.
         show: Prints the table of a run.
     """
