@@ -76,6 +76,7 @@ class BackendRequest(_Request):
     """One backend of a service, by their names in the config; without `service`, one server in all services.
 
     Attributes:
+        service: Name of the service.
         backend: Name of the backend; without `service` also the MAC or the address of the server.
     """
 
@@ -87,6 +88,7 @@ class TimedRequest(BackendRequest):
     """A backend, or a server in all services, and for how long.
 
     Attributes:
+        service: Name of the service.
         backend: Name of the backend; without `service` also the MAC or the address of the server.
         for_s: Ends by itself after so many seconds; left out: never.
     """
@@ -98,6 +100,8 @@ class WeightRequest(TimedRequest):
     """A backend and its weight, relative to the others.
 
     Attributes:
+        service: Name of the service.
+        backend: Name of the backend.
         weight: At most 9 decimals; 0 drains it.
         for_s: Ends by itself after so many seconds; left out: never.
     """
