@@ -13,6 +13,7 @@ from tests.nic.recorded import Story
 
 WRONG: Mapping[str, list[tuple[str, str | None]]] = {
     "foreign_prefix": [("foreign flows", "ovsbr1")],
+    "overriding": [("foreign flows", "ovsbr1")],
     "widened_by_tos": [("foreign flows", "ovsbr1")],
     "foreign_port": [("hw-tc-offload", "x0"), ("same eSwitch", "x0")],
     "hw_offload_off": [("hw-offload", None)],

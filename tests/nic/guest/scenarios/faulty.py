@@ -58,8 +58,8 @@ def coarse(bench: Bench) -> None:
     for block in re.findall(r"nw_src=([0-9.]+)/([0-9.]+)", bench.record.program):
         value, mask = (int(IPv4Address(text)) for text in block)
         bench.prime([next(client for client in CLIENTS if int(IPv4Address(client)) & mask == value)])
-    bench.look("one packet of each block")
     bench.wait_until(lambda: _youngest_s(bench.filters()["p0"]) > _OLD_S, "no rule is new")
+    bench.look("one packet of each block")
     bench.judge("dns")
     nic.set_faults({"coarse": "2"})
     bench.send_frames([Kind().frame(client) for client in CLIENTS] * (COARSE_CLIENTS // len(CLIENTS)))
