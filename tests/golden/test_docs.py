@@ -121,8 +121,6 @@ def _problem(words: list[str]) -> str | None:
         return error.format_message()
     for parameter in command.params:
         value = given.get(parameter.name or "")
-        if getattr(parameter, "hidden", False) and isinstance(value, str):
-            return f"{parameter.opts[0]} has another name now"
         try:
             if isinstance(value, str) and not value.isupper() and value != "...":
                 parameter.type.convert(value.partition("|")[0], parameter, context)
@@ -148,7 +146,6 @@ def test_commands_and_options_exist() -> None:
         ("plan one two", "['two'] are too many"),
         ("completion tcsh", "is not one of"),
         ("status --interval 2", "is not a time"),
-        ("lab status --name one", "--name has another name now"),
         ("apply FILE --confirm TIME", None),
         ("verify-offload my.yaml --wait 30s --require 95%", None),
     ],
