@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -63,6 +65,21 @@ def test_commands_are_started_fed_read_and_ended(opened: Callable[[], Place]) ->
         stubborn = place.start(["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
         assert next(stubborn.lines(30)) == "up"
         assert stubborn.end().exit_code == -signal.SIGKILL
+
+
+def test_a_process_with_a_thousand_descriptors_can_open_a_place() -> None:
+    """select(2) refuses descriptors of 1024 and more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    lowest_above = fcntl.fcntl(0, fcntl.F_DUPFD, 1024)
+    opened = [os.dup(0) for _ in range(lowest_above)]
+    try:
+        with this_machine() as place:
+            assert place.run(["echo", "here"]).stdout == "here\n"
+    finally:
+        for descriptor in (lowest_above, *opened):
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_failures_name_the_command(opened: Callable[[], Place]) -> None:

@@ -240,13 +240,13 @@ class _Pipes:
         left = memoryview(data)
         while left:
             # Neither end may wait for the other to read first.
-            readable, writable, _ = select.select([self._stdout], [self._stdin], [])
-            if readable:
+            ready = self._ready(None, stdin=True)
+            if self._stdout.fileno() in ready:
                 piece = os.read(self._stdout.fileno(), _PIECE_BYTES)
                 if not piece:
                     raise BrokenPipeError
                 self._unread += piece
-            if writable:
+            if self._stdin.fileno() in ready:
                 with suppress(BlockingIOError):
                     left = left[os.write(self._stdin.fileno(), left) :]
 
@@ -254,9 +254,17 @@ class _Pipes:
         if self._unread:
             piece, self._unread = bytes(self._unread), bytearray()
             return piece
-        if not select.select([self._stdout], [], [], timeout_s)[0]:
+        if not self._ready(timeout_s):
             return b""
         return os.read(self._stdout.fileno(), _PIECE_BYTES) or None
+
+    def _ready(self, timeout_s: float | None, *, stdin: bool = False) -> set[int]:
+        # Unlike select(2), poll(2) also takes descriptors of 1024 and more.
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        if stdin:
+            poll.register(self._stdin, select.POLLOUT)
+        return {descriptor for descriptor, _ in poll.poll(timeout_s and timeout_s * 1000)}
 
     def last_words(self) -> str:
         _, errors = self._child.communicate(timeout=_END_TIMEOUT_S)

@@ -133,9 +133,9 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         later = replace(view, generation=view.generation + 1)
         config.offer(later)
         agent.request_poll()
-        eventually(lambda: bool(heard), "the next generation is applied")
-        assert heard[0] is not None
-        assert (heard[0].generation, len(rounds)) == (later.generation, before)
+        # The round of the start may call this listener too.
+        eventually(lambda: later in heard, "the next generation is applied")
+        assert len(rounds) == before
         override = with_override(later, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
         config.offer(settled(committed(later, Changes(overrides={("dns", "fips2"): override}))))
         agent.request_poll()
