@@ -28,10 +28,11 @@ def ipvs(bed: Bed) -> dict[str, object]:
 
 def pktgen(bed: Bed) -> dict[str, object]:
     with load_bench(replace(bed, driver=PKTGEN), designs_profile(bed, clients=1024, seed=0)) as bench:
-        bench.learn(frame_bytes=64)
+        bench.generator.prepare(bench.profile, frame_bytes=64)
+        counted = bench.start(64, offered_pps=2000.0, seconds_s=0.5).wait().sent
         loads = [bench.trial(frame_bytes=64, offered_pps=pps, seconds_s=0.5).values for pps in (2000.0, None)]
         left = bed.generator.run("cat", "/proc/net/pktgen/kpktgend_0").stdout
-        return {"loads": loads, "left": left}
+        return {"counted": counted, "loads": loads, "left": left}
 
 
 def main() -> None:

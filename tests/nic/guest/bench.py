@@ -32,7 +32,7 @@ from xenoovs.switch.process import run, try_run
 # One address a value of the low six bits, in no regular order of the high ones: every block of the balancers is hit.
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 
-_PATIENCE_S = 900.0
+_PATIENCE_S = 300.0
 _INTERVAL_S = 2.0
 """The default of `verify-offload --interval`."""
 _BALANCERS = Path(__file__).parents[1] / "balancers"
@@ -165,12 +165,15 @@ class Bench:
         """How many there are now."""
         return len(self.appctl("dpctl/dump-flows").splitlines())
 
-    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look once a second. Raises RuntimeError when it lasts far longer than it can even on a busy machine."""
+    def wait_until(self, condition: Callable[[], bool], what: str, *, shown: Callable[[], object] = str) -> None:
+        """Look once a second.
+
+        Raises RuntimeError with `what`, and with `shown()` of that moment, when it lasts longer than on a busy machine.
+        """
         deadline = time.monotonic() + _PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {_PATIENCE_S:.0f} s: {what}")
+                raise RuntimeError(f"not within {_PATIENCE_S:.0f} s: {what}; {shown()}")
             time.sleep(1.0)
 
     def _enter(self, sources: Sequence[str], *, packets_each: int, kind: Kind, port: str) -> None:

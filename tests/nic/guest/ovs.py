@@ -39,9 +39,11 @@ _START_TIMEOUT_S = 300.0
 def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ()) -> PrivateOvs:
     """Start a new OVS with `other_config:hw-offload` as given. `settings`: more of other_config, as `key=value`.
 
-    Megaflows stay for ten minutes unless `settings` has another max-idle.
+    Megaflows stay for ten minutes unless `settings` has another max-idle, also idle ones: where a dump takes long, Open
+    vSwitch deletes those with few packets rather than translate them again (should_revalidate of
+    ofproto/ofproto-dpif-upcall.c).
     """
-    wanted = ("max-idle=600000", f"hw-offload={hw_offload}", *settings)
+    wanted = ("max-idle=600000", "min-revalidate-pps=0", f"hw-offload={hw_offload}", *settings)
     return start_kernel_ovs(PrivateOvs(directory), settings=wanted)
 
 

@@ -20,6 +20,7 @@ from xenoovs.fleet.hardware import hw_share
 from xenoovs.store.client import DpuStatusReader
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.view import DpuStatus
 
 CANARY, OTHER = "dpu1", "dpu2"
 ADDED_MAC = "02:00:5e:10:00:05"
@@ -129,11 +130,13 @@ class _Fleet:
         # Its thread has ended before the next fork.
         with DpuStatusReader(self.remote(StoreDatabase.STATES)) as reader:
 
-            def is_reported() -> bool:
-                status = (reader.statuses() or {}).get(CANARY)
-                return status is not None and hw_share(status.verdicts) == 1
+            def status() -> DpuStatus | None:
+                return (reader.statuses() or {}).get(CANARY)
 
-            self._bench.wait_until(is_reported, "the canary has reported its share in hardware")
+            def is_reported() -> bool:
+                return (found := status()) is not None and hw_share(found.verdicts) == 1
+
+            self._bench.wait_until(is_reported, "the canary has reported its share in hardware", shown=status)
 
     @contextmanager
     def told(self, dpu: str, bridge: str) -> Iterator[None]:
