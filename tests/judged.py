@@ -9,10 +9,12 @@ from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
 from xenoovs.compile.offloadable.table import Profile, Version
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import ParseError
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.openflow.flow import Flow
-from xenoovs.verify.check import CheckContext, OffloadCheck
+from xenoovs.verify.check import OffloadCheck
 from xenoovs.verify.expected import ExpectedService
 from xenoovs.verify.findings import OffloadFindings
+from xenoovs.verify.foreign import OwnMask
 
 
 def check_flow(
@@ -31,11 +33,13 @@ def check_flow(
 def check_offload(
     services: Iterable[ExpectedService],
     megaflows: Iterable[Megaflow | ParseError],
+    evidence: Evidence | None = None,
     *,
-    context: CheckContext | None = None,
+    own_mask: OwnMask | None = None,
+    is_listing: bool = False,
 ) -> OffloadFindings:
     """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
-    check = OffloadCheck(tuple(services), context or CheckContext())
+    check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
             check.unparsed.add(megaflow)

@@ -164,7 +164,7 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xenoovs.terminal.reach.ManagementSwitch", lambda _: switch)
     monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
-    monkeypatch.setattr("xenoovs.cli.doctor_case.gather", lambda *_, **__: host)
+    monkeypatch.setattr("xenoovs.evidence.collector.Collector.host", lambda *_: host)
     _write_configs()
 
 

@@ -13,6 +13,7 @@ from xenoovs.cli.doctor_case import Question
 from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
+from xenoovs.evidence.target import THIS_HOST
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.target import OpenedLab
@@ -23,7 +24,6 @@ from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
-from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.doctor.check import CheckResult, CheckState
 from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 

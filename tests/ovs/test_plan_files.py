@@ -10,7 +10,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge
-from xenoovs.cli import recorded
+from xenoovs.evidence import record as recorded
 
 pytestmark = pytest.mark.ovs
 

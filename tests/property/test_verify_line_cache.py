@@ -14,9 +14,10 @@ from xenoovs.datapath import parse
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.verify import check
-from xenoovs.verify.check import CheckContext, check_dump
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import ExpectedService, expected_services
 
 SERVICES = expected_services(two_services())
@@ -32,7 +33,7 @@ def by_port() -> tuple[ExpectedService, ...]:
 
 BY_PORT = by_port()
 KINDS = st.sampled_from([SERVICES, BY_PORT])
-CONTEXT = CheckContext(internal_ports=frozenset({"br0"}))
+CONTEXT = Evidence(internal_ports=frozenset({"br0"}))
 
 _SOURCES = st.sampled_from(
     ["0.0.0.0", "0.0.0.1", "10.1.2.3", "203.0.113.255", "0.0.0.300", "1.2.3", "5", "::1", "2001:db8::5", "x"]
@@ -104,7 +105,7 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
         for client in range(9)
         for port in range(4000, 4064)
     ]
-    each = check_offload(BY_PORT, scan_dump(lines), context=CONTEXT)
+    each = check_offload(BY_PORT, scan_dump(lines), CONTEXT)
     numbers = list[int]()
 
     def read_line(line: str, *, number: int) -> Megaflow | ParseError | None:
@@ -112,7 +113,7 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
         return parse.read_line(line, number=number)
 
     monkeypatch.setattr(check, "read_line", read_line)
-    assert check_dump(BY_PORT, lines, context=CONTEXT) == each
+    assert check_dump(BY_PORT, lines, CONTEXT) == each
     assert [block.packets for block in each.blocks[:2]] == [9 * 32, 9 * 8]
     # Five of the first anomalies are shown one by one.
     assert len(numbers) < 20
@@ -120,8 +121,8 @@ def test_lines_whose_ports_agree_in_the_bits_that_choose_are_judged_once(monkeyp
 
 @given(KINDS, st.lists(_LINES, max_size=12).map(lambda lines: lines * 3))
 def test_cached_lines_count_as_if_each_was_judged(services: tuple[ExpectedService, ...], lines: list[str]) -> None:
-    fast = check_dump(services, lines, context=CONTEXT)
-    each = check_offload(services, scan_dump(lines), context=CONTEXT)
+    fast = check_dump(services, lines, CONTEXT)
+    each = check_offload(services, scan_dump(lines), CONTEXT)
     assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))
     assert replace(fast, unparsed=()) == replace(each, unparsed=())
 
@@ -147,7 +148,7 @@ def test_lines_of_one_shape(
         f"actions:{actions}"
         for i, (source, packets, used) in enumerate(varied)
     ]
-    fast = check_dump(services, lines, context=CONTEXT)
-    each = check_offload(services, scan_dump(lines), context=CONTEXT)
+    fast = check_dump(services, lines, CONTEXT)
+    each = check_offload(services, scan_dump(lines), CONTEXT)
     assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))
     assert replace(fast, unparsed=()) == replace(each, unparsed=())

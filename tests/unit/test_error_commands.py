@@ -20,9 +20,9 @@ from xenoovs.errors import (
     SwitchUnresponsive,
     XenoovsError,
 )
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.switch.api import require_ports
 from xenoovs.switch.stderr import rejected, unreachable
-from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
 PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"), config="my.yaml")
 

@@ -286,7 +286,7 @@ class OffloadSampler:
         if not lines and self._empty is not None:
             # The findings are always the same then, and going through thousands of blocks takes long.
             return OffloadSample(self._empty, sampled_s, *self._totals.add_nothing(now_s=now_s))
-        findings = check_dump(services, increments, context=self._rule_use.context(lines, increments))
+        findings = check_dump(services, increments, self._rule_use.evidence(lines, increments))
         self._empty = None if lines else findings
         known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
         return OffloadSample(findings, sampled_s, *self._totals.add(findings, known, now_s=now_s))

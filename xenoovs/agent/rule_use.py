@@ -16,10 +16,8 @@ from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.errors import ParseError, SwitchError
-from xenoovs.switch.port_counters import read_port_packets
-from xenoovs.switch.tc import dump_filters
-from xenoovs.verify.check import CheckContext
-from xenoovs.verify.samples import (
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import (
     DatapathSample,
     Growth,
     PortGrowth,
@@ -28,6 +26,8 @@ from xenoovs.verify.samples import (
     port_finding,
     sample_of,
 )
+from xenoovs.switch.port_counters import read_port_packets
+from xenoovs.switch.tc import dump_filters
 
 _LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
 
@@ -53,7 +53,7 @@ class RuleUse:
         """Read the ports. Call it just before a dump of megaflows."""
         self._now = self._read_ports(self._ports)
 
-    def context(self, lines: Sequence[str], increments: Sequence[str]) -> CheckContext:
+    def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
         """Return what ports and traffic control show beside a dump, by what grew since the sample before.
 
         Args:
@@ -76,10 +76,10 @@ class RuleUse:
                 self._last = self._sample(lines)
         if last is None or self._last is None:
             # Which rules the NIC does not use is known from the next sample on.
-            return CheckContext(has_totals=False)
+            return Evidence(has_totals=False)
         (filters, now), (earlier, sample) = self._last, last
         started = {key: replace(each, packets=0, bytes=0, hw_packets=0) for key, each in now.megaflows.items()}
-        return CheckContext(
+        return Evidence(
             filters={cookie: _grown(each, earlier.get(cookie)) for cookie, each in filters.items()},
             before=DatapathSample(started),
             port_checks=check_ports(sample, now),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.recorded import open_lines
 from xenoovs.compile.program import compile_config
 from xenoovs.compile.spread import Spread, check_spread
 from xenoovs.display import percent
 from xenoovs.errors import counted
+from xenoovs.evidence.record import open_lines
 from xenoovs.model.balancer import Balancer, KeyField
 from xenoovs.model.clients import Clients, parse_clients
 from xenoovs.partition.analyse import Suggestion

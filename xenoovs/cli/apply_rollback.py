@@ -18,11 +18,12 @@ from types import FrameType
 from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.offload import DatapathChecker, datapath_checker
+from xenoovs.cli.offload import BlockChecker, block_checker
 from xenoovs.display import span
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
+from xenoovs.evidence.collector import Collector
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
@@ -112,7 +113,7 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
     guard.limit(within_s + _SLACK_S)
     deadline = time.monotonic() + within_s
     try:
-        checker = datapath_checker(balancer, switch)
+        checker = block_checker(balancer, Collector(switch))
         found = _checked(checker, deadline)
         while time.monotonic() < deadline and (found.absent or found.conclusion is not Conclusion.IN_HARDWARE):
             time.sleep(min(_SAMPLE_INTERVAL_S, max(0.0, deadline - time.monotonic())))
@@ -135,7 +136,7 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
     return f"{counted(seen, 'block')} with traffic, all in hardware"
 
 
-def _checked(checker: DatapathChecker, deadline: float) -> OffloadFindings:
+def _checked(checker: BlockChecker, deadline: float) -> OffloadFindings:
     """Check the datapath, again and again until the deadline where it cannot be read. Raises SwitchError."""
     while True:
         try:

@@ -28,9 +28,9 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
+    from xenoovs.evidence.target import CommandTarget
     from xenoovs.model.balancer import Backend, Balancer
     from xenoovs.switch.management import ManagementSwitch
-    from xenoovs.verify.commands import CommandTarget
 
 _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
 
@@ -185,12 +185,13 @@ def _from_bridge(
     from xenoovs.agent.servers import backends_of
     from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sample_counts, service_views
     from xenoovs.agent.state import AgentState
-    from xenoovs.cli.offload import datapath_checker
+    from xenoovs.cli.offload import block_checker
     from xenoovs.compile.program import compile_program
     from xenoovs.compile.read import drain_ports, read
+    from xenoovs.evidence.collector import Collector
 
     chosen = _chosen(backends_of(balancer), request)
-    checker = datapath_checker(balancer, switch, target=target)
+    checker = block_checker(balancer, Collector(switch, target=target))
     # Not as the config says, but as the bridge is: an agent that was killed may have drained a backend.
     observed = switch.dump_flows(balancer.uplinks.bridge)
     decision, transition = read(observed, balancer)

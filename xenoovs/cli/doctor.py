@@ -12,6 +12,7 @@ import click
 from xenoovs.cli.doctor_case import Question
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
+from xenoovs.evidence.target import CommandTarget
 from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
@@ -28,7 +29,6 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import connect, where_of
-from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
 from xenoovs.verify.doctor.examine import (
     BACKEND_CHECKS,
@@ -180,7 +180,7 @@ def _fix(
 def _set_offload(question: Question, show: Callable[[str], None], *, wanted: bool, yes: bool) -> dict[str, Any]:
     """Turn offload on or off and check that it is in effect. Raises SwitchError."""
     from xenoovs.cli.restart_ovs import restart_document, restart_lines, restart_order, set_offload
-    from xenoovs.cli.why_evidence import finish_leftovers
+    from xenoovs.evidence.collector import finish_leftovers
     from xenoovs.switch.offload_setting import OffloadSwitch
     from xenoovs.switch.planned_restart import RESTART_WARNING
 
@@ -206,7 +206,7 @@ def _set_offload(question: Question, show: Callable[[str], None], *, wanted: boo
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:
     """Run each fix, also after one that fails. Returns `fix` and `error` of each."""
     from xenoovs.cli.ipsec import write_keys
-    from xenoovs.cli.why_evidence import finish_leftovers
+    from xenoovs.evidence.collector import finish_leftovers
 
     place = netns_of(question.endpoint)
     done: list[dict[str, str | None]] = []

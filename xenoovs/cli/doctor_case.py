@@ -15,8 +15,11 @@ from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown, Unresponsive
 from xenoovs.datapath.host import BackendFacts, HostFacts
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
+from xenoovs.datapath.tunnel_facts import TunnelEnd, tunnel_ends
 from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
+from xenoovs.evidence.collector import Collector
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import CommandTarget
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
@@ -28,11 +31,8 @@ from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp
-from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import Netns
-from xenoovs.switch.vswitchd import netns_of
-from xenoovs.verify.commands import CommandTarget
 from xenoovs.verify.doctor.check import (
     DoctorCase,
     ForeignCost,
@@ -93,40 +93,15 @@ class Question:
 
     def read(self) -> DoctorCase:
         """Read all facts."""
-        host = gather(self.endpoint, modules=TC_MODULES)
+        collector = Collector(self.switch, target=self.target)
+        host = collector.host(TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:
             host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
         if self.balancer is None:
-            return DoctorCase(replace(host, tunnels=self._tunnel_facts(host, None)), None)
+            return DoctorCase(Evidence(collector.tunnels(host, _ends(host, None))), None)
         program, foreign = self._on_bridge(self.balancer, host)
-        host = replace(host, tunnels=self._tunnel_facts(host, program.balancer))
-        return DoctorCase(host, self._wanted(program, foreign, host))
-
-    def _tunnel_facts(self, host: HostFacts, balancer: Balancer | None) -> TunnelFacts | None:
-        """Return the facts about tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
-        if isinstance(host.database, Unknown):
-            return None
-        remotes = {} if balancer is None else remotes_of(balancer)
-        wanted = None if balancer is None else balancer.uplinks.bridge
-        bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
-        ends = tuple(end for bridge in bridges for end in tunnel_ends(bridge, remotes))
-        # Without its key a port does not show that it should be encrypted.
-        encrypted = frozenset[str]() if balancer is None else balancer.ipsec_ports
-        ends = tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
-        place = netns_of(self.endpoint)
-        if not ends or isinstance(place, Unknown):
-            return None
-        # Imported here: most hosts have no tunnels.
-        from xenoovs.switch.tunnel_facts import read_tunnel_facts
-
-        facts = read_tunnel_facts(self.endpoint, place, ends)
-        if not any(end.is_encrypted for end in ends):
-            return facts
-        from xenoovs.switch.x509 import read_certificate_files
-
-        options = (port.options for bridge in host.database.bridges for port in bridge.ports)
-        certificates = (each["remote_cert"] for each in options if "remote_cert" in each)
-        return replace(facts, files=read_certificate_files(host.database.config, certificates))
+        host = collector.tunnels(host, _ends(host, program.balancer))
+        return DoctorCase(Evidence(host, target=self.target), self._wanted(program, foreign, host))
 
     def _on_bridge(self, balancer: Balancer, host: HostFacts) -> tuple[Program, Fact[ForeignFlows]]:
         """Return the program of the config on its bridge, where drains may go on, and the flows of others there."""
@@ -205,6 +180,19 @@ class Question:
             )
             for key, services in served.items()
         )
+
+
+def _ends(host: HostFacts, balancer: Balancer | None) -> tuple[TunnelEnd, ...]:
+    """Return the tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
+    if isinstance(host.database, Unknown):
+        return ()
+    remotes = {} if balancer is None else remotes_of(balancer)
+    wanted = None if balancer is None else balancer.uplinks.bridge
+    bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
+    # Without its key a port does not show that it should be encrypted.
+    encrypted = frozenset[str]() if balancer is None else balancer.ipsec_ports
+    ends = (end for bridge in bridges for end in tunnel_ends(bridge, remotes))
+    return tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
 
 
 def _filters(host: HostFacts) -> Iterator[tuple[str, TcFilter]]:

@@ -17,7 +17,7 @@ PRELOADED = (
     "xenoovs.engine.engine",
     "xenoovs.cli.offload",
     "xenoovs.cli.doctor_case",
-    "xenoovs.cli.why_evidence",
+    "xenoovs.evidence.collector",
     "xenoovs.cli.plan",
     "xenoovs.lab.nic.guest.lab",
     "xenoovs.lab.traffic",

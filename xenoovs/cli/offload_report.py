@@ -12,10 +12,10 @@ from xenoovs.cli.offload import DatapathCheck
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.verify.commands import THIS_HOST, CommandTarget
 from xenoovs.verify.findings import (
     Anomaly,
     Conclusion,

@@ -10,6 +10,7 @@ import click
 from xenoovs.compile.program import sorted_flows
 from xenoovs.compile.receive import Receiver, receiver_of
 from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
@@ -17,7 +18,6 @@ from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import OutputFormat, bridge_command, config_argument, output_option
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import connect, where_of
-from xenoovs.verify.commands import THIS_HOST, CommandTarget
 
 
 @bridge_command("tunnels")

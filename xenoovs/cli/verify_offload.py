@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.offload import (
+    BlockChecker,
     DatapathCheck,
-    DatapathChecker,
-    DatapathSampler,
+    block_checker,
     check_live_bridge,
     check_recorded_bridge,
     check_recorded_dump,
-    datapath_checker,
 )
 from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
-from xenoovs.switch.management import ManagementSwitch
+from xenoovs.evidence.collector import Collector
+from xenoovs.evidence.target import THIS_HOST
 from xenoovs.terminal.completion import complete_bridge, complete_service
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import check_service, load, recorded, resolved
@@ -39,7 +39,6 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import echo, print_json, repeat
 from xenoovs.terminal.reach import address_commands, reach, where_of
-from xenoovs.verify.commands import THIS_HOST
 from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.verify.report import bridge_to_json, to_json
 
@@ -165,38 +164,37 @@ def verify_offload_command(
         raise click.UsageError(f"{given[0]} needs the config FILE.")
     if name_flows and (config is not None or from_dump is not None or not tree):
         raise click.UsageError("--flows goes with --bridge and --tree, without FILE and --from-dump.")
-    samplers = list[DatapathSampler]()
-
-    def sampler_of(switch: ManagementSwitch) -> DatapathSampler:
-        """Return the sampler, which stores the last sample of --watch."""
-        if not samplers:
-            samplers.append(DatapathSampler(switch, interval_s=INTERVAL_S if interval_s is None else interval_s))
-        return samplers[0]
-
     shown = ReportOptions(services, tuple(map(Verdict, verdicts)), blocks=blocks, tree=tree, required=required)
 
     def check_of_config(file: Path) -> int:
         balancer = load(file, of_dpu=True)
         for service in services:
             check_service(balancer, service)
+        target = THIS_HOST
         if from_dump is not None:
             check = check_recorded_dump(recorded(balancer), from_dump, from_flows, is_listing=tree)
-            target = THIS_HOST
         else:
-            balancer, switch = resolved(balancer), reach(db, lab)
-            target = where_of(switch.endpoint, config=file, lab=lab)
-            checker = datapath_checker(balancer, switch, sampler_of(switch), is_listing=tree, target=target)
-            check = _check(checker, shown, wait_s=wait_s or 0)
+            balancer, reached = resolved(balancer), collector(file)
+            check, target = _check(block_checker(balancer, reached), shown, wait_s=wait_s or 0), reached.target
         output.show(lambda: _document(check, shown), lambda: show(check, replace(shown, target=target)))
         return int(shown.judged(check.findings).conclusion_for(required))
+
+    collectors = list[Collector]()
+
+    def collector(file: Path | None = None) -> Collector:
+        """Return a collector that compares with the last sample of --watch."""
+        switch, between_s = reach(db, lab), INTERVAL_S if interval_s is None else interval_s
+        target = where_of(switch.endpoint, config=file, lab=lab)
+        earlier = collectors[-1] if collectors else None
+        collectors[:] = [Collector(switch, interval_s=between_s, target=target, earlier=earlier)]
+        return collectors[0]
 
     def run() -> int:
         if config is not None:
             return check_of_config(config)
         if from_dump is not None:
             return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), output, shown))
-        switch, name = reach(db, lab), bridge or ""
-        findings = check_live_bridge(name, switch, sampler_of(switch), is_listing=tree, is_naming_flows=name_flows)
+        findings = check_live_bridge(bridge or "", collector(), is_listing=tree, is_naming_flows=name_flows)
         return int(_show_bridge(findings, output, shown))
 
     def watched() -> None:
@@ -241,13 +239,13 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
     return findings.conclusion_for(shown.required)
 
 
-def _check(checker: DatapathChecker, shown: ReportOptions, *, wait_s: float) -> DatapathCheck:
+def _check(checker: BlockChecker, shown: ReportOptions, *, wait_s: float) -> DatapathCheck:
     """Sample once, or until every judged block had traffic; the last sample with a block counts for it."""
     deadline = time.monotonic() + wait_s
-    check = checker.check()
+    check = checker.check(is_listing=shown.tree)
     while _is_open(shown.judged(check.findings)) and (left_s := deadline - time.monotonic()) > 0:
         time.sleep(min(INTERVAL_S, left_s))
-        again = checker.check()
+        again = checker.check(is_listing=shown.tree)
         check = replace(again, findings=carry_over(check.findings, again.findings))
     return check
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,37 +13,19 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.offload import (
-    DatapathSampler,
-    NamedBridges,
-    growth_remarks,
-    internal_ports,
-    lines_of_bridge,
-    max_idle_of,
-    missing_remarks,
-    own_mask_of,
-    ports_of,
-)
-from xenoovs.cli.why_evidence import (
-    Inquiry,
-    Recorded,
-    WhyFindings,
-    find_recorded,
-    finish_leftovers,
-    overrides_of,
-    read_kernel_evidence,
-    read_switch,
-)
-from xenoovs.compile.offloadable.table import Version
+from xenoovs.cli.offload import block_checker, growth_remarks, own_mask_of, recorded_remark
+from xenoovs.compile.offloadable.check import check_megaflow, overall
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, Version, render_version
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.datapath.database import BridgeState
-from xenoovs.datapath.megaflow import Verdict
-from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
+from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
+from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers, read_flows, recorded_evidence
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.record import open_dump
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
-from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.switch.management import ManagementSwitch
+from xenoovs.openflow.flow import is_foreign, is_ours
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.defaults import environment_config, find_config
@@ -64,13 +47,12 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import echo, print_text
 from xenoovs.terminal.reach import reach, where_of
-from xenoovs.verify.answers import AnswerFinder
-from xenoovs.verify.check import CheckContext
-from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.foreign import OverrideCounter
-from xenoovs.verify.overlap import OverlapIndex
+from xenoovs.verify.check import UnparsedLines
+from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.why.diagnose import (
     Attribution,
+    Candidate,
+    Diagnosis,
     DiagnosisGroup,
     MegaflowFilter,
     Selection,
@@ -80,6 +62,7 @@ from xenoovs.verify.why.diagnose import (
     select_candidates,
     to_json,
 )
+from xenoovs.verify.why.flows import version_or_default
 from xenoovs.verify.why.reason import Likelihood, Reason
 
 _WHERE = {
@@ -228,13 +211,19 @@ def why_command(
     if from_dump is None:
         switch = reach(db, lab)
         target = where_of(switch.endpoint, config=config, lab=lab)
-        between_s = INTERVAL_S if interval_s is None else interval_s
-        inquiry = Inquiry(switch.endpoint, target, listen_s, reinstall, probe_driver, between_s)
+        collector = Collector(switch, interval_s=INTERVAL_S if interval_s is None else interval_s, target=target)
         with _ending_properly():
-            findings = _examine(_subject(balancer, bridge, switch), switch, selected, inquiry)
+            if balancer is None:
+                name, program, missing = switch.describe(bridge or "").name, None, tuple[str, ...]()
+            else:
+                checker = block_checker(balancer, collector)
+                name, program, missing = balancer.uplinks.bridge, checker.program, checker.remarks
+            question = LiveQuestion(name, selected, program, listen_s, reinstall, probe_driver)
+            findings = find_live(question, collector, (*finish_leftovers(switch.endpoint), *missing))
     else:
-        recorded = Recorded(from_dump, from_flows, from_log, version)
-        findings = find_recorded(balancer, selected, recorded, config=config)
+        given_version = None if version is None else render_version(version)
+        evidence = recorded_evidence(from_log, version=given_version, config=config)
+        findings = find_recorded(balancer, selected, from_dump, from_flows, evidence)
     selection, nothing = findings.selection, selected.describe_none(is_recorded=from_dump is not None)
     output.show(
         lambda: to_json(findings.diagnoses, selection, notes=findings.notes),
@@ -244,87 +233,188 @@ def why_command(
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
-    """What is explained: the megaflows of a bridge, by the program of a config if there is one.
+class WhyFindings:
+    """The result.
 
     Attributes:
-        observed: flows of xenoovs on the bridge.
+        notes: what was undone of an earlier run, and what could not be read.
+        is_filtered: the dump may lack megaflows in software: all of it is offloaded.
+    """
+
+    selection: Selection
+    diagnoses: tuple[Diagnosis, ...]
+    notes: tuple[str, ...]
+    is_filtered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveQuestion:
+    """What to ask of a running Open vSwitch.
+
+    Attributes:
+        bridge: whose megaflows are explained.
+        program: of the config; None: every megaflow is judged by itself.
+        listen_s: how long to listen to ovs-vswitchd; 0: not at all.
+        reinstall: whether Open vSwitch reinstalls all megaflows meanwhile.
+        probe_driver: whether to try refused rules with skip_sw.
     """
 
     bridge: str
-    program: Program | None = None
-    observed: tuple[ObservedFlow, ...] = ()
+    selected: MegaflowFilter
+    program: Program | None
+    listen_s: float
+    reinstall: bool
+    probe_driver: bool
 
 
-def _subject(balancer: Balancer | None, bridge: str | None, switch: ManagementSwitch) -> _Subject:
-    """Return what is explained. Raises BridgeMissing and other SwitchErrors, CompileError."""
-    if balancer is None:
-        return _Subject(switch.describe(bridge or "").name)
-    observed = switch.dump_flows(balancer.uplinks.bridge)
-    return _Subject(balancer.uplinks.bridge, compile_onto(balancer, observed), observed)
-
-
-def _examine(subject: _Subject, switch: ManagementSwitch, selected: MegaflowFilter, inquiry: Inquiry) -> WhyFindings:
-    bridge, program = subject.bridge, subject.program
+def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ...]) -> WhyFindings:
+    """Judge the megaflows of now. Raises SwitchError. `notes`: on what was done before."""
+    program = question.program
     services = () if program is None else expected_services(program)
-    index = index_blocks(services)
-    finder = AnswerFinder(services, OverlapIndex(index))
-
-    def select() -> tuple[Selection, tuple[str, ...]]:
-        # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
-        states = switch.bridges()
-        lines_of = str.splitlines if selected.ufid is not None else partial(_lines_of, bridge, states)
-        sampler = DatapathSampler(switch, interval_s=inquiry.interval_s)
-        reading = sampler.read(lines_of, max_idle_s=max_idle_of(states))
-        # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
-        megaflows = (found for found in scan_dump(reading.lines) if not isinstance(found, ParseError))
-        ports = None
-        if program is None and selected.ufid is None:
-            ports = next((ports_of(state, states) for state in states if state.name == bridge), None)
-        wanted = selected if program is not None else replace(selected, internal_ports=internal_ports(states))
-        chosen = select_candidates(
-            megaflows,
-            find_block=index.find,
-            is_selected=wanted.selects,
-            find_answers=partial(finder.find, internal_ports=internal_ports(states)),
-            find_overrides=partial(overrides_of, OverrideCounter(index), internal_ports=internal_ports(states)),
-            context=CheckContext(
-                filters=reading.filters,
-                internal_ports=internal_ports(states),
-                ports=ports,
-                before=reading.before,
-                port_checks=reading.port_checks,
-            ),
-        )
-        contradictions = (str(port) for port in chosen.contradicted)
-        return chosen, (*reading.remarks, *growth_remarks(chosen, reading), *contradictions)
-
-    def foreign() -> tuple[Flow, ...]:
-        return tuple(observed.flow for observed in switch.dump_foreign_flows(bridge))
-
-    missing = () if program is None else missing_remarks(program, subject.observed, inquiry.target)
-    notes = (*finish_leftovers(inquiry.endpoint), *missing)
-    selection, sampled = select()
+    selection, evidence = _select(question, services, collector)
+    sampled = _sample_notes(selection, evidence)
     if not selection.candidates:
         return WhyFindings(selection, (), (*notes, *sampled))
-    evidence, unread = read_switch(inquiry, selection)
-    notes = (*notes, *unread)
-    if inquiry.reinstall:
-        now, sampled_now = select()
+    held = (candidate.megaflow for candidate in selection.candidates if candidate.held is not None)
+    known = collector.host_of_megaflows(evidence, held)
+    if _should_listen(question, selection, known):
+        known = collector.listen(known, seconds=question.listen_s, is_reinstalling=question.reinstall)
+    notes = (*notes, *known.remarks)
+    if question.reinstall:
+        # Rules that were lost show growth only in samples of their own.
+        again = Collector(collector.switch, interval_s=collector.interval_s, target=collector.target)
+        now, evidence = _select(question, services, again)
         if now.candidates or now.in_hardware or now.unconfirmed:
             if lost := sum(each.held is not None for each in selection.candidates):
                 notes = (*notes, f"before Open vSwitch reinstalled megaflows, the NIC did not use {lost} of its rules")
-            selection, sampled = now, sampled_now
+            selection, sampled = now, _sample_notes(now, evidence)
+            known = replace(evidence, host=known.host, logs=known.logs)
         else:
             notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
-    evidence, unread = read_kernel_evidence(inquiry, selection, evidence)
+    refused = tuple(each.megaflow for each in selection.candidates if _is_refused(each))
+    known = collector.refused_rules(known, refused, is_probing=question.probe_driver)
     if program is not None:
-        selection = Attribution(index, bridge, own_mask_of(program), foreign).attribute(selection)
-    return WhyFindings(selection, diagnose(selection, evidence), (*notes, *sampled, *unread))
+        foreign = partial(collector.foreign_flows, question.bridge)
+        selection = Attribution(services, question.bridge, own_mask_of(program), foreign).attribute(selection)
+    return WhyFindings(selection, diagnose(selection, known), (*notes, *sampled, *known.remarks))
 
 
-def _lines_of(bridge: str, states: Iterable[BridgeState], dump: str) -> Iterator[str]:
-    return lines_of_bridge(dump, bridge, states)
+def _select(
+    question: LiveQuestion, services: tuple[ExpectedService, ...], collector: Collector
+) -> tuple[Selection, Evidence]:
+    selected = question.selected
+    # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
+    evidence = collector.megaflows(question.bridge, is_whole=selected.ufid is not None)
+    if question.program is None:
+        selected = replace(selected, internal_ports=evidence.internal_ports)
+    else:
+        evidence = replace(evidence, ports=None)
+    # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
+    megaflows = (found for found in scan_dump(evidence.lines) if not isinstance(found, ParseError))
+    return select_candidates(megaflows, services, selected.selects, evidence), evidence
+
+
+def _sample_notes(selection: Selection, evidence: Evidence) -> tuple[str, ...]:
+    contradictions = (str(port) for port in selection.contradicted)
+    return (*evidence.remarks, *growth_remarks(selection, evidence), *contradictions)
+
+
+def _is_refused(candidate: Candidate) -> bool:
+    """Return whether the rule is in traffic control, and not in the NIC."""
+    return candidate.verdict is Verdict.TC_SW and candidate.held is None
+
+
+def _should_listen(question: LiveQuestion, selection: Selection, evidence: Evidence) -> bool:
+    """Return whether the log may grow: Open vSwitch logs nothing about rules in traffic control or without offload."""
+    if question.reinstall:
+        return True
+    untranslated = any(each.verdict is not Verdict.TC_SW and each.held is None for each in selection.candidates)
+    running = evidence.offload
+    return bool(question.listen_s and untranslated and (running is None or running.is_on))
+
+
+_HOST = "settings, ports and devices of the dump's host were not checked: run `xenoovs doctor` there"
+_LOG = "the log of ovs-vswitchd was not read: add --from-log"
+_VERSION = "the version of Open vSwitch is unknown: judged as {version}; add --ovs VERSION"
+_MAX_UNDECIDED = 3
+
+
+def find_recorded(
+    balancer: Balancer | None, selected: MegaflowFilter, dump: Path, flows: Path | None, evidence: Evidence
+) -> WhyFindings:
+    """Judge files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow.
+
+    Args:
+        balancer: The config; None: every megaflow is judged by itself.
+        dump: Of megaflows, `-` for standard input.
+        flows: Of the bridge; None: they were not recorded.
+        evidence: What is known beside them.
+    """
+    observed = read_flows(flows) if flows is not None else ()
+    ours = [seen for seen in observed if is_ours(seen.flow.cookie)]
+    program = None if balancer is None else compile_onto(balancer, ours)
+    services = () if program is None else expected_services(program)
+    evidence = replace(evidence, internal_ports=selected.internal_ports or frozenset())
+    unparsed, hints, depends = UnparsedLines(), Hints(), Counter[str]()
+    with open_dump(dump) as lines:
+        megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), evidence.version, depends)
+        selection = select_candidates(megaflows, services, selected.selects, evidence)
+    # With a config, what a filter left out shows as absent blocks.
+    lacks = bool(selection.absent if services else selection.in_hardware)
+    is_filtered = lacks and hints.all_offloaded and not lines.is_complete
+    notes = (
+        *lines.remarks(),
+        *(f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED)),
+        *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
+        *((MAYBE_FILTERED,) if is_filtered else ()),
+        *((recorded_remark("why"),) if selection.in_hardware else ()),
+    )
+    if not selection.candidates:
+        return WhyFindings(selection, (), notes, is_filtered)
+    if program is not None:
+        foreign = None if flows is None else tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
+        bridge = program.balancer.uplinks.bridge
+        selection = Attribution(services, bridge, own_mask_of(program), lambda: foreign).attribute(selection)
+    missing = [_HOST, *([] if evidence.logs else [_LOG])]
+    if evidence.version is None:
+        missing.append(_VERSION.format(version=render_version(DEFAULT_VERSION)))
+    return WhyFindings(selection, diagnose(selection, evidence), (*notes, *missing))
+
+
+def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depends: Counter[str]) -> Iterator[Megaflow]:
+    """Yield the megaflows; of a dump made without -m, those that no NIC forwards as megaflows in software.
+
+    Args:
+        megaflows: of the dump.
+        version: version of Open vSwitch.
+        depends: counts what the place of others depends on, such as the offload of connection tracking.
+    """
+    known = DEFAULT_VERSION if version is None else version_or_default(version)
+    for megaflow in megaflows:
+        if verdict_of(megaflow) is not None:
+            yield megaflow
+            continue
+        found = check_megaflow(megaflow, Profile.TC, known)
+        if overall(found) is Offload.SW:
+            yield replace(megaflow, layer="ovs")
+            continue
+        for one in found:
+            if one.offload is Offload.DEPENDS:
+                depends[f"{one.topic.what}: {one.row.text}"] += 1
+        yield megaflow
+
+
+def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaflow]:
+    """Yield the megaflows; other lines go to `unparsed`. Raises ParseError if there is no megaflow."""
+    is_any = False
+    for one in scan_dump(lines):
+        if isinstance(one, ParseError):
+            unparsed.add(one)
+        else:
+            is_any = True
+            yield one
+    if unparsed.listed and not is_any:
+        raise unparsed.listed[0]
 
 
 def _status(findings: WhyFindings) -> int:

@@ -10,11 +10,11 @@ import click
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import LabError, SwitchError, XenoovsError
+from xenoovs.evidence.target import CommandTarget
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.labs import is_forwarded, labs
-from xenoovs.verify.commands import CommandTarget
 
 _OF_FLEET = "xenoovs.file_of_fleet_dpu"
 

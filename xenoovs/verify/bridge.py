@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from xenoovs.compile.offloadable.table import DEFAULT_VERSION
+from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
+from xenoovs.compile.offloadable.table import Profile, TopicKind
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.logical_flow import LogicalFlow
-from xenoovs.datapath.megaflow import Megaflow, Offloaded, Verdict, output_ports
+from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
 from xenoovs.errors import ParseError
-from xenoovs.verify.bridge_reason import ReasonFinder
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.verify.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.verify.check import (
-    MAX_HOPS,
-    CheckContext,
+    MegaflowJudge,
     MegaflowState,
     TunnelCounter,
     UnparsedLines,
     hop_of,
-    judge_continuations,
-    state_of,
+    reason_of,
 )
 from xenoovs.verify.findings import Conclusion, OutsideKind, conclude, outside_kind_of
 from xenoovs.verify.links import LinkNames, MegaflowLink
-from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
+from xenoovs.verify.why.case import MINIFLOW
+from xenoovs.verify.why.flows import explains, version_or_default
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"
@@ -164,35 +166,34 @@ class BridgeFindings:
         return Conclusion.NOTHING_SEEN if share >= required and self.uncounted else conclude(share >= required)
 
 
-def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckContext | None = None) -> BridgeFindings:
+def check_bridge(
+    megaflows: Iterable[Megaflow | ParseError], evidence: Evidence | None = None, *, is_listing: bool = False
+) -> BridgeFindings:
     """Count the megaflows of a dump, as `datapath.parse.scan_dump` reads it. Never raises.
 
     Args:
         megaflows: megaflows of the dump, errors in the place of unreadable lines.
-        context: what is known beside the dump; None: nothing.
+        evidence: what is known beside the dump; None: nothing.
+        is_listing: whether the findings list every megaflow.
     """
-    context = context or CheckContext()
-    counter, hops = _RowCounter(context), list[tuple[Megaflow, MegaflowState]]()
+    evidence = evidence or Evidence()
+    counter, judge, tunnels = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), TunnelCounter()
     unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
-    contradicted, tunnels, is_all_offloaded = context.contradicted, TunnelCounter(), True
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
             unparsed.add(megaflow)
             continue
         read += 1
-        is_all_offloaded = is_all_offloaded and megaflow.offloaded is Offloaded.YES
-        state = state_of(megaflow, context.filters, context.before, contradicted)
+        state = judge.state_of(megaflow)
         if state is None:
             unjudged += 1
-        elif context.ports is None or context.ports.has(megaflow):
+        elif evidence.ports is None or evidence.ports.has(megaflow):
             uncounted += not state.is_counted
             tunnels.add(megaflow, state)
-            if is_hop(megaflow) and len(hops) < MAX_HOPS:
-                hops.append((megaflow, state))
-            else:
+            if not judge.keep_hop(megaflow, state):
                 counter.add(megaflow, state)
-    states = judge_continuations(hops, is_partial=context.is_recorded and is_all_offloaded)
-    counter.add_hops([(megaflow, state) for (megaflow, _), state in zip(hops, states, strict=True)])
+    hops = judge.hops()
+    counter.add_hops(hops)
     return BridgeFindings(
         counter.rows(),
         tuple(unparsed.listed),
@@ -200,10 +201,10 @@ def check_bridge(megaflows: Iterable[Megaflow | ParseError], context: CheckConte
         unjudged,
         unparsed_more=unparsed.more,
         uncounted=uncounted,
-        ports=context.port_checks,
-        has_growth=context.before is not None,
+        ports=evidence.port_checks,
+        has_growth=evidence.before is not None,
         recirculating=len(hops),
-        has_tc_chains=context.has_tc_chains,
+        has_tc_chains=evidence.has_tc_chains,
         tunnels=tunnels.result(),
         links=tuple(counter.links),
     )
@@ -232,10 +233,10 @@ class _Sums:
 class _RowCounter:
     """Sums up chains by port, verdict and reason, and lists their links if the context says so."""
 
-    def __init__(self, context: CheckContext) -> None:
-        self.internal_ports, self.filters = context.internal_ports, context.filters
-        self.links, self._is_listing = list[MegaflowLink](), context.is_listing
-        self.reasons = ReasonFinder(context.version or DEFAULT_VERSION, context.has_tc_chains, context.internal_ports)
+    def __init__(self, evidence: Evidence, *, is_listing: bool) -> None:
+        self.internal_ports, self.filters = evidence.internal_ports, evidence.filters
+        self.links, self._is_listing = list[MegaflowLink](), is_listing
+        self._reasons = ReasonFinder(evidence)
         self.sums: dict[_Key, _Sums] = {}
 
     def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
@@ -286,7 +287,7 @@ class _RowCounter:
     def _reason(self, megaflow: Megaflow, state: MegaflowState) -> str:
         if state.verdict is Verdict.HW:
             return ""
-        return state.reason or self.reasons.find(megaflow, state.verdict)
+        return state.reason or self._reasons.find(megaflow, state.verdict)
 
     def _key(self, megaflow: Megaflow, verdict: Verdict, reason: str, *, is_judged: bool) -> _Key:
         key = megaflow.in_port or "", verdict, reason, is_judged
@@ -313,3 +314,79 @@ class _RowCounter:
 def _row(key: _Key, sums: _Sums) -> BridgeRow:
     counts = sums.megaflows, sums.packets, sums.bytes, sums.hw_packets
     return BridgeRow(*key, *counts, sums.growth, sums.chains, tuple(sorted(sums.exits)))
+
+
+# Why a megaflow is not in hardware, in some words.
+
+
+WITHOUT_CHAINS = "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT"
+_USERSPACE = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
+
+_MAX_SHAPES = 4096
+_EXPLAINED = (Verdict.SW, Verdict.TC_SW, Verdict.PARTIAL)
+
+
+class ReasonFinder:
+    """Finds the best of the reasons that the dump shows, those of similar megaflows once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._version = evidence, version_or_default(evidence.version or "")
+        self._known = dict[object, str]()
+
+    def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
+        """Return the reason for this verdict; empty if nothing shows one.
+
+        The order: the reason of the datapath, the slow path, the kind of datapath, the kernel, the offload table.
+        """
+        reason = reason_of(megaflow)
+        if reason:
+            return reason
+        if verdict is Verdict.SW and any(name == MINIFLOW for name, _ in megaflow.extra):
+            return _USERSPACE
+        if verdict not in _EXPLAINED:
+            return ""
+        if self._evidence.has_tc_chains is False and is_hop(megaflow):
+            return WITHOUT_CHAINS
+        shape = _shape_of(megaflow), verdict
+        if shape not in self._known:
+            # A dump whose megaflows all differ must not take minutes.
+            if len(self._known) >= _MAX_SHAPES:
+                return ""
+            self._known[shape] = self._by_table(megaflow, verdict)
+        return self._known[shape]
+
+    def _by_table(self, megaflow: Megaflow, verdict: Verdict) -> str:
+        ports = {port for port in (megaflow.in_port or "", *megaflow.actions) if port in self._evidence.internal_ports}
+        is_userspace = any(name == MINIFLOW for name, _ in megaflow.extra)
+        profile = Profile.DPDK if is_userspace else Profile.TC
+        found = check_megaflow(megaflow, profile, self._version, internal_ports=ports)
+        found = tuple(one for one in found if explains(one, verdict))
+        certain = next((one for one in found if one.offload.is_software), None)
+        if certain is not None:
+            return _words(certain)
+        # The actions of a megaflow are stronger evidence than its match.
+        likely = sorted(found, key=lambda one: one.topic.kind is TopicKind.MATCH)
+        return f"perhaps {_words(likely[0])}" if likely else ""
+
+
+def _words(found: Offloadability) -> str:
+    what = found.topic.what
+    return what[0].lower() + what[1:] if what[1:2].islower() else what
+
+
+def _shape_of(megaflow: Megaflow) -> object:
+    """Return what of a megaflow decides about its rows of the table, without values that differ from flow to flow."""
+    keys = tuple(
+        (key.name, key.inner if key.name in ("ct_state", "eth_type") else _shown(key.inner)) for key in megaflow.keys
+    )
+    actions = tuple(action.partition("=")[0].partition("(0x")[0] for action in megaflow.actions)
+    return keys, actions
+
+
+@lru_cache(maxsize=8192)
+def _shown(inner: str) -> tuple[tuple[str, str], ...]:
+    """Return the names of attributes with their masks, and with values that are words."""
+    return tuple(
+        (name, value.rpartition("/")[2] if "/" in value else "" if value[:1].isalnum() and value != "later" else value)
+        for name, value in attributes_of(inner).items()
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from xenoovs.datapath.megaflow import Megaflow, Verdict, parse_number
-from xenoovs.verify.samples import Growth
+from xenoovs.evidence.samples import Growth
 
 _RECIRC = re.compile(r"\brecirc\((0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})\)", re.ASCII)
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
 from xenoovs.datapath.ipsec import EncapsulationUse
 from xenoovs.datapath.megaflow import (
-    MAX_IDLE_S,
     MaskedValue,
     Megaflow,
     Offloaded,
@@ -28,8 +27,9 @@ from xenoovs.datapath.megaflow import (
 from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import read_line
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
-from xenoovs.datapath.tunnel import TunnelPort, tunnel_owner
 from xenoovs.errors import ParseError
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
 from xenoovs.openflow.text import render_match
@@ -59,10 +59,6 @@ from xenoovs.verify.findings import (
     unanswered,
 )
 from xenoovs.verify.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
-from xenoovs.verify.samples import NO_GROWTH, DatapathSample, Growth, PortFinding, filter_of, id_of, sampled
-
-if TYPE_CHECKING:
-    from xenoovs.compile.offloadable.table import Version
 
 _MAX_UNPARSED = 100
 
@@ -280,6 +276,32 @@ def _in_software(state: MegaflowState) -> Growth | None:
     return None if state.growth is None else Growth(state.growth.packets, 0)
 
 
+class MegaflowJudge:
+    """Judges the megaflows of one dump. Those that recirculate packets are judged together at its end."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._contradicted = evidence, evidence.contradicted
+        self._hops, self._is_all_offloaded = list[tuple[Megaflow, MegaflowState]](), True
+
+    def state_of(self, megaflow: Megaflow) -> MegaflowState | None:
+        """Return where a megaflow runs; None if the dump was made without `-m`."""
+        self._is_all_offloaded = self._is_all_offloaded and megaflow.offloaded is Offloaded.YES
+        return state_of(megaflow, self._evidence.filters, self._evidence.before, self._contradicted)
+
+    def keep_hop(self, megaflow: Megaflow, state: MegaflowState) -> bool:
+        """Keep a megaflow that is a hop for `hops`; return whether it is one."""
+        is_kept = is_hop(megaflow) and len(self._hops) < MAX_HOPS
+        if is_kept:
+            self._hops.append((megaflow, state))
+        return is_kept
+
+    def hops(self) -> list[tuple[Megaflow, MegaflowState]]:
+        """Return the hops with their final states."""
+        is_partial = self._evidence.is_recorded and self._is_all_offloaded
+        states = judge_continuations(self._hops, is_partial=is_partial)
+        return [(megaflow, state) for (megaflow, _), state in zip(self._hops, states, strict=True)]
+
+
 _MAX_TUNNELS = 5_000
 
 
@@ -315,6 +337,12 @@ MAX_HOPS = 50_000
 _EXPIRING = 0.8
 """Of max-idle. The rest is less than the 2 s by which hardware counters may lag (offloaded-stats-delay)."""
 
+
+def is_recent(used_s: float | None, evidence: Evidence) -> bool:
+    """Return whether a megaflow will not expire soon; one that will may stem from before a change of flows."""
+    return used_s is None or used_s < _EXPIRING * evidence.max_idle_s
+
+
 _MAX_OUTSIDE = 5_000
 """Groups of megaflows outside all blocks."""
 
@@ -323,73 +351,6 @@ _OTHER_PORTS = "(others)"
 
 _MAX_EXAMPLES = 5
 """Megaflows that are listed for each anomaly."""
-
-
-@dataclass(frozen=True, slots=True)
-class BridgePorts:
-    """The ports of a bridge.
-
-    Attributes:
-        names: of the ports.
-        prefixes: beginnings of the names of its tunnel ports in the datapath.
-        tunnels: all tunnel ports of this Open vSwitch, with the name of their bridges; empty: they are not known.
-        bridge: its name.
-    """
-
-    names: frozenset[str]
-    prefixes: tuple[str, ...] = ()
-    tunnels: tuple[tuple[str, TunnelPort], ...] = ()
-    bridge: str = ""
-
-    def has(self, megaflow: Megaflow) -> bool:
-        """Return whether packets of this megaflow enter the bridge."""
-        in_port = megaflow.in_port
-        if in_port is None or in_port in self.names:
-            return in_port is not None
-        if not in_port.startswith(self.prefixes or ("\0",)):
-            return False
-        # Tunnels of one type share a device, whichever bridge they are on.
-        owner = tunnel_owner(megaflow, self.tunnels)
-        return owner is None or owner == self.bridge
-
-
-@dataclass(frozen=True, slots=True)
-class CheckContext:
-    """What is known beside the dump; every part is optional.
-
-    Attributes:
-        filters: filters of traffic control by cookie; None: not read.
-        own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
-        internal_ports: names of bridges and of their internal ports.
-        max_idle_s: how long a megaflow stays after its last packet.
-        ports: ports of the bridge; None: of all megaflows.
-        is_listing: whether the findings list every judged megaflow.
-        before: an earlier sample, which shows growth; None: there is none.
-        port_checks: packets that ports gave to the CPU between the two samples.
-        version: of Open vSwitch; None: unknown.
-        has_tc_chains: as KernelFacts has it; None: unknown.
-        is_recorded: whether the dump is a file, which may lack megaflows if all that it has are offloaded.
-        has_totals: whether counters are since the installation of megaflows; False: since the sample before, so that a
-            megaflow without packets is idle, and proves nothing about its rule.
-    """
-
-    filters: Mapping[str, TcFilter] | None = None
-    own_mask: OwnMask | None = None
-    internal_ports: Set[str] = frozenset()
-    max_idle_s: float = MAX_IDLE_S
-    ports: BridgePorts | None = None
-    is_listing: bool = False
-    before: DatapathSample | None = None
-    port_checks: tuple[PortFinding, ...] = ()
-    version: Version | None = None
-    has_tc_chains: bool | None = None
-    is_recorded: bool = False
-    has_totals: bool = True
-
-    @property
-    def contradicted(self) -> frozenset[str]:
-        """Ports that gave the CPU more packets than megaflows explain."""
-        return frozenset(each.port for each in self.port_checks if each.is_contradicted)
 
 
 @dataclass(slots=True)
@@ -429,7 +390,7 @@ class BlockCounters:
             self.hw_bytes += size
 
     def result(self, *, has_totals: bool = True) -> BlockOffload:
-        """Return the finding for the block. `has_totals`: as CheckContext has it."""
+        """Return the finding for the block. `has_totals`: as Evidence has it."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
         if has_totals and worst is Verdict.HW and self.proof.unproven():
             worst = Verdict.UNCONFIRMED
@@ -527,8 +488,16 @@ def reason_of(megaflow: Megaflow) -> str:
 class OffloadCheck:
     """Judges megaflows one by one; `findings` returns the result."""
 
-    def __init__(self, services: tuple[ExpectedService, ...], context: CheckContext) -> None:
-        self.services, self.context = services, context
+    def __init__(
+        self,
+        services: tuple[ExpectedService, ...],
+        evidence: Evidence,
+        *,
+        own_mask: OwnMask | None = None,
+        is_listing: bool = False,
+    ) -> None:
+        """As `check_dump`."""
+        self.services, self.evidence, self.is_listing = services, evidence, is_listing
         self.index = index_blocks(services)
         self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
         self.outside: dict[tuple[OutsideKind, str, tuple[str, ...], Verdict, str], OutsideCounters] = {}
@@ -536,39 +505,31 @@ class OffloadCheck:
         self.unparsed = UnparsedLines()
         self.tunnels = TunnelCounter()
         self.unjudged = self.uncounted = 0
-        self._is_all_offloaded = True
-        self.unwildcarded = UnwildcardCounter(context.own_mask)
+        self._judge = MegaflowJudge(evidence)
+        self.unwildcarded = UnwildcardCounter(own_mask)
         self.overrides = OverrideCounter(self.index)
         self.answers = AnswerFinder(services, self.overrides.index)
-        self._contradicted = context.contradicted
-        self._hops: list[tuple[Megaflow, MegaflowState, Fields]] = []
-        self._expiring_s = _EXPIRING * context.max_idle_s
         self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
 
     def add(self, megaflow: Megaflow) -> Shared | None:
         """Count a megaflow. Return what it shares with similar ones; None if the dump hides where it runs."""
-        state = state_of(megaflow, self.context.filters, self.context.before, self._contradicted)
+        state = self._judge.state_of(megaflow)
         if state is None:
             self.unjudged += 1
             return None
         self.uncounted += not state.is_counted
-        self._is_all_offloaded = self._is_all_offloaded and megaflow.offloaded is Offloaded.YES
         self.tunnels.add(megaflow, state)
-        fields = match_of(megaflow)
-        if is_hop(megaflow) and len(self._hops) < MAX_HOPS:
-            self._hops.append((megaflow, state, fields))
-            return None
-        return self._add(megaflow, state, fields)
+        return None if self._judge.keep_hop(megaflow, state) else self._add(megaflow, state, match_of(megaflow))
 
     def _add(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
         """Count a megaflow with its final state."""
         found = self.index.locate(megaflow.in_port, fields)
         if found is None:
             return self._add_outside(megaflow, state, fields)
-        shared = self._judge(megaflow, state, fields, *found)
+        shared = self._shared(megaflow, state, fields, *found)
         anomalies = self._anomalies(shared, state.packets, megaflow.used_s)
         shared.counters.add(state, shared.entry, shared.in_port)
-        if self.context.is_listing:
+        if self.is_listing:
             self._list(megaflow, state, found[1], None)
         self._count_anomalies(shared, anomalies)
         for anomaly in anomalies:
@@ -578,7 +539,7 @@ class OffloadCheck:
 
     def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
         """Count a megaflow outside all blocks."""
-        kind = outside_kind_of(megaflow, self.context.internal_ports, fields)
+        kind = outside_kind_of(megaflow, self.evidence.internal_ports, fields)
         outside = self._outside(megaflow, state, fields, kind)
         entries = self.overrides.entries(megaflow, fields, kind)
         if entries:
@@ -586,7 +547,7 @@ class OffloadCheck:
             if self._overrides(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s):
                 return shared
         outside.add(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
-        if self.context.is_listing and outside.key[0].is_judged:
+        if self.is_listing and outside.key[0].is_judged:
             self._list(megaflow, state, None, outside.key[:3])
         return shared if entries else outside
 
@@ -598,7 +559,7 @@ class OffloadCheck:
             services = self.answers.services(megaflow, fields)
             if services:
                 kind = OutsideKind.ANSWERS
-            elif self.context.ports is not None and not self.context.ports.has(megaflow):
+            elif self.evidence.ports is not None and not self.evidence.ports.has(megaflow):
                 kind = OutsideKind.OTHER_PORT
         if kind.is_judged:
             in_port = megaflow.in_port or ""
@@ -615,8 +576,8 @@ class OffloadCheck:
         block: ExpectedBlock | None,
         outside: tuple[OutsideKind, str, tuple[str, ...]] | None,
     ) -> None:
-        cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid and self.context.filters is not None else None
-        tc = (self.context.filters or {}).get(cookie) if cookie else None
+        cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid and self.evidence.filters is not None else None
+        tc = (self.evidence.filters or {}).get(cookie) if cookie else None
         self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
 
     def add_override(
@@ -627,9 +588,9 @@ class OffloadCheck:
             shared.outside.add_equal(packets, size)
 
     def _overrides(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> bool:
-        # A megaflow that will expire soon may stem from the time before a change of flows.
-        is_recent = used_s is None or used_s < self._expiring_s
-        return is_recent and self.overrides.add(shared.megaflow, fields, shared.entries, packets=packets)
+        return is_recent(used_s, self.evidence) and self.overrides.add(
+            shared.megaflow, fields, shared.entries, packets=packets
+        )
 
     def count_cached(self, shared: SharedVerdict, packets: int, size: int, *, used_s: float | None) -> bool:
         """Count a megaflow like earlier ones, by the counters of the dump.
@@ -649,7 +610,7 @@ class OffloadCheck:
         anomalies = shared.anomalies
         if not packets and shared.verdict is Verdict.HW:
             anomalies = (*anomalies, Anomaly.WITHOUT_PACKETS)
-        if used_s is not None and used_s >= self._expiring_s:
+        if not is_recent(used_s, self.evidence):
             anomalies = (*anomalies, Anomaly.EXPIRING)
         return anomalies
 
@@ -659,7 +620,7 @@ class OffloadCheck:
         for anomaly in anomalies:
             shared.counters.anomalies[anomaly] += 1
 
-    def _judge(
+    def _shared(
         self, megaflow: Megaflow, state: MegaflowState, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
     ) -> SharedVerdict:
         anomalies = list(state.anomalies)
@@ -677,22 +638,16 @@ class OffloadCheck:
 
     def _add_hops(self) -> None:
         """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
-        found, self._hops = self._hops, []
-        is_partial = self.context.is_recorded and self._is_all_offloaded
-        states = judge_continuations([each[:2] for each in found], is_partial=is_partial)
-        hops = [(megaflow, state, fields) for (megaflow, _, fields), state in zip(found, states, strict=True)]
-        judged = judge_chains(self._hop(*each) for each in hops)
-        for (megaflow, state, fields), hop in zip(hops, judged, strict=True):
-            self._add(megaflow, state.in_chain(hop), fields)
-
-    def _hop(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Hop:
-        is_judged = outside_kind_of(megaflow, self.context.internal_ports, fields).is_judged
-        return hop_of(megaflow, state, is_judged=is_judged)
+        found = self._judge.hops()
+        kinds = (outside_kind_of(megaflow, self.evidence.internal_ports) for megaflow, _ in found)
+        hops = (hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True))
+        for (megaflow, state), hop in zip(found, judge_chains(hops), strict=True):
+            self._add(megaflow, state.in_chain(hop), match_of(megaflow))
 
     def findings(self) -> OffloadFindings:
         """Return the findings about all megaflows so far."""
         self._add_hops()
-        blocks = tuple(counters.result(has_totals=self.context.has_totals) for counters in self.counters.values())
+        blocks = tuple(counters.result(has_totals=self.evidence.has_totals) for counters in self.counters.values())
         outside = tuple(counters.result() for counters in self.outside.values() if counters.megaflows)
         return OffloadFindings(
             services=self.services,
@@ -706,8 +661,8 @@ class OffloadCheck:
             overrides=self.overrides.result(),
             examples=tuple(example for examples in self._examples.values() for example in examples),
             listed=tuple(self.listed),
-            ports=self.context.port_checks,
-            has_growth=self.context.before is not None,
+            ports=self.evidence.port_checks,
+            has_growth=self.evidence.before is not None,
             tunnels=self.tunnels.result(),
             unanswered=unanswered(blocks, outside),
         )
@@ -784,7 +739,7 @@ class LineCache:
         self.check = check
         self.shapes: dict[_ShapeKey, _LineShape] = {}
         # A megaflow's tc filter is found by its ufid, so with filters no two lines are equal.
-        is_general = check.context.filters is None and not check.context.is_listing
+        is_general = check.evidence.filters is None and not check.is_listing
         self.is_usable = is_general and not check.index.matches_any_of(_FIELDS.values())
         self._hits = self._pause = 0
         port_bits = check.index.bits_of("tp_src")
@@ -901,10 +856,21 @@ def _general_key_of(port_bits: int, line: str, parts: _LineParts) -> _ShapeKey:
 
 
 def check_dump(
-    services: Iterable[ExpectedService], lines: Iterable[str], *, context: CheckContext | None = None
+    services: Iterable[ExpectedService],
+    lines: Iterable[str],
+    evidence: Evidence | None = None,
+    *,
+    own_mask: OwnMask | None = None,
+    is_listing: bool = False,
 ) -> OffloadFindings:
-    """Judge the lines of a dump against the expected services, similar lines once. Never raises."""
-    check = OffloadCheck(tuple(services), context or CheckContext())
+    """Judge the lines of a dump against the expected services, similar lines once. Never raises.
+
+    Args:
+        evidence: what is known beside the dump; None: nothing.
+        own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
+        is_listing: whether the findings list every judged megaflow.
+    """
+    check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     cache = LineCache(check)
     for number, line in enumerate(lines, start=1):
         if cache.add(line):

@@ -15,11 +15,11 @@ from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.display import percent
 from xenoovs.errors import ParseError
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
 from xenoovs.openflow.text import render_match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
-from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding
 
 if TYPE_CHECKING:
     from xenoovs.verify.preempted import PreemptingRule

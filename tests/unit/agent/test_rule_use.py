@@ -44,7 +44,7 @@ class Nic:
             "used:0.1s, offloaded:yes, dp:tc, actions:p1"
         ]
         increments = tuple(self.counters.increments(lines))
-        context = use.context(lines, increments)
+        context = use.evidence(lines, increments)
         [megaflow] = scan_dump(increments)
         assert not isinstance(megaflow, ParseError)
         state = state_of(megaflow, context.filters, context.before, context.contradicted)

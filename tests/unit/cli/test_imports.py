@@ -44,7 +44,7 @@ OF_OTHERS = (
     "asyncio",
     "rich",
 )
-OF_WHY = ("xenoovs.verify.why", "xenoovs.verify.bridge_reason")
+OF_WHY = ("xenoovs.verify.why", "xenoovs.verify.bridge")
 RUN = """
 import sys
 from contextlib import redirect_stdout

@@ -94,7 +94,7 @@ class _SlowChecker:
     def __init__(self, clock: Clock) -> None:
         self._clock, self.dumps = clock, 0
 
-    def check(self) -> DatapathCheck:
+    def check(self, **_: bool) -> DatapathCheck:
         self.dumps += 1
         if self.dumps == 1:
             raise CommandTimeout(argv=("ovs-appctl", "dpctl/dump-flows"), timeout_s=60.0)
@@ -105,7 +105,7 @@ class _SlowChecker:
 def test_a_slow_dump_of_the_datapath_rolls_nothing_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--rollback-unless-offloaded` rolled back if one dump took five seconds longer than its time, or failed once."""
     checker, guard = _SlowChecker(clock), _Guard(clock)
-    monkeypatch.setattr(apply_rollback, "datapath_checker", lambda *_: checker)
+    monkeypatch.setattr(apply_rollback, "block_checker", lambda *_: checker)
     switch, watchdog = cast(ManagementSwitch, object()), cast(RollbackWatchdog, guard)
     text = require_offload(load_config(CONFIG), switch, watchdog, within_s=10.0)
     assert text == "7 blocks with traffic, all in hardware"

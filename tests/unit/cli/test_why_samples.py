@@ -12,12 +12,15 @@ from tests.command_line import CommandLine
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit.verify.why_cases import host
-from xenoovs.cli import offload, why, why_evidence
+from xenoovs.cli import why
 from xenoovs.config.load import load_config
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
+from xenoovs.evidence.collector import Collector
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
+from xenoovs.switch import vlog
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.verify.samples import DatapathSample, PortFinding, sample_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG = GOLDEN / "dns.yaml"
@@ -25,22 +28,20 @@ CONTRADICTED = PortFinding("p0", received=5000, explained=3, tolerance=60, sourc
 
 
 class _Recorded:
-    """Reads a recorded phase instead of a datapath; the second sampler reads `after`."""
+    """Recorded phases in the place of a datapath; after a reinstallation the second one is read."""
 
-    phases: list[str]
-    ports: tuple[PortFinding, ...] = ()
+    def __init__(self) -> None:
+        self.phases, self.ports = ["no_fault"], tuple[PortFinding, ...]()
 
-    def __init__(self, _switch: object, *, interval_s: float) -> None:
-        self.interval_s = interval_s
-
-    def read(self, *_: object, **__: object) -> offload.Reading:
+    def megaflows(self, collector: Collector) -> Evidence:
         phase = self.phases.pop(0) if len(self.phases) > 1 else self.phases[0]
         filters = {sample: _filters(f"{phase}.{sample}") for sample in ("begin", "end")}
         begin = (GOLDEN / "faulty" / f"{phase}.begin.dump").read_text()
-        before = DatapathSample(sample_of(parse_dump(begin), filters["begin"])) if self.interval_s else None
+        before = DatapathSample(sample_of(parse_dump(begin), filters["begin"])) if collector.interval_s else None
         lines = tuple((GOLDEN / "faulty" / f"{phase}.end.dump").read_text().splitlines())
-        dumped = SimpleNamespace(by_cookie=filters["end"])
-        return offload.Reading(lines, dumped, before=before, port_checks=self.ports)  # type: ignore[arg-type]
+        return Evidence(
+            lines=lines, filters=filters["end"], before=before, port_checks=self.ports, target=collector.target
+        )
 
 
 def _filters(name: str) -> dict[str, TcFilter]:
@@ -49,20 +50,17 @@ def _filters(name: str) -> dict[str, TcFilter]:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> type[_Recorded]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> _Recorded:
     """A switch with the flows of the config, whose datapath is a recorded one."""
-    switch = FakeSwitch(fake_bridge("ovsbr1", ("p0", "p1")))
+    switch, datapath = FakeSwitch(fake_bridge("ovsbr1", ("p0", "p1"))), _Recorded()
     switch.install("ovsbr1", compiled(load_config(CONFIG)).flows)
     switch.endpoint = Endpoint("unix:/nonexistent/db.sock", Path("/nonexistent"))  # type: ignore[attr-defined]
     monkeypatch.setattr(why, "reach", lambda *_: switch)
     monkeypatch.setattr(why, "finish_leftovers", lambda _: ())
-    monkeypatch.setattr(why_evidence, "gather", lambda _: host())
-    monkeypatch.setattr(why_evidence, "find_process", lambda _: None)
-    monkeypatch.setattr(why_evidence, "OffloadLog", lambda _: SimpleNamespace(listen=lambda **_: ""))
-    monkeypatch.setattr(why, "DatapathSampler", _Recorded)
-    monkeypatch.setattr(_Recorded, "phases", ["no_fault"], raising=False)
-    monkeypatch.setattr(_Recorded, "ports", ())
-    return _Recorded
+    monkeypatch.setattr(Collector, "host", lambda _: host())
+    monkeypatch.setattr(Collector, "megaflows", lambda collector, *_, **__: datapath.megaflows(collector))
+    monkeypatch.setattr(vlog, "OffloadLog", lambda _: SimpleNamespace(listen=lambda **_: ""))
+    return datapath
 
 
 @pytest.mark.parametrize(
@@ -74,7 +72,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> type[_Recorded]:
     ],
 )
 def test_rules_that_the_nic_does_not_use_end_with_2(
-    recorded: type[_Recorded], xenoovs: CommandLine, phase: str, status: int, verdict: str, cause: str
+    recorded: _Recorded, xenoovs: CommandLine, phase: str, status: int, verdict: str, cause: str
 ) -> None:
     """`why` printed `all in hardware` and ended with 0."""
     recorded.phases = [phase]
@@ -84,17 +82,17 @@ def test_rules_that_the_nic_does_not_use_end_with_2(
     assert {(row["verdict"], row["reasons"][0]["cause"]) for row in rows} == {(verdict, cause)}
 
 
-def test_rules_that_the_nic_uses_end_with_0(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_rules_that_the_nic_uses_end_with_0(recorded: _Recorded, xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG)
     assert (result.status, "all in hardware" in result.out) == (0, True), result.out
 
 
-def test_one_sample_is_reported_as_weak_evidence(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_one_sample_is_reported_as_weak_evidence(recorded: _Recorded, xenoovs: CommandLine) -> None:
     result = xenoovs("why", CONFIG, "--interval", "0s")
     assert (result.status, "one sample was made" in result.out) == (0, True), result.out
 
 
-def test_a_contradicted_port_ends_with_2(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_a_contradicted_port_ends_with_2(recorded: _Recorded, xenoovs: CommandLine) -> None:
     recorded.ports = (CONTRADICTED,)
     result = xenoovs("why", CONFIG)
     assert result.status == 2
@@ -102,7 +100,7 @@ def test_a_contradicted_port_ends_with_2(recorded: type[_Recorded], xenoovs: Com
     assert "p0 gave 5000 packets to the CPU" in result.out
 
 
-def test_reinstall_reports_that_the_nic_had_lost_rules(recorded: type[_Recorded], xenoovs: CommandLine) -> None:
+def test_reinstall_reports_that_the_nic_had_lost_rules(recorded: _Recorded, xenoovs: CommandLine) -> None:
     recorded.phases = ["reset", "no_fault"]
     result = xenoovs("why", CONFIG, "--reinstall")
     assert result.status == 0, result.out

@@ -7,7 +7,7 @@ import pytest
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_port, tunnel_ports
-from xenoovs.verify.check import BridgePorts
+from xenoovs.evidence.evidence import BridgePorts
 
 _OVN = PortState("ovn-hv2-0", type="geneve", options={"remote_ip": "192.0.2.2", "key": "flow", "csum": "true"})
 _OURS = PortState("gnv0", type="geneve", options={"remote_ip": "flow", "key": "flow", "local_ip": "192.0.2.1"})

@@ -12,8 +12,9 @@ from tests.switch_tunnels import behind_tunnels
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.model.balancer import Returns
-from xenoovs.verify.check import BridgePorts, CheckContext, check_dump
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import ExpectedService, expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings, OutsideKind, carry_over, part_of
 from xenoovs.verify.report import NO_ANSWERS, outside_rows, total_row
@@ -29,8 +30,8 @@ def _line(keys: str, *, where: str = HW, actions: str = "p0", packets: int = 7) 
     return f"ufid:2, recirc_id(0),{keys}, packets:{packets}, bytes:{packets * 100}, used:0.1s{where}, actions:{actions}"
 
 
-def _check(*lines: str, megaflows: tuple[Megaflow, ...] = (), context: CheckContext | None = None) -> OffloadFindings:
-    return check_offload(SERVICES, [*megaflows, *map(parse_megaflow, lines)], context=context)
+def _check(*lines: str, megaflows: tuple[Megaflow, ...] = (), evidence: Evidence | None = None) -> OffloadFindings:
+    return check_offload(SERVICES, [*megaflows, *map(parse_megaflow, lines)], evidence)
 
 
 REQUESTS = tuple(map(megaflow_of, BLOCKS))
@@ -121,7 +122,7 @@ def test_before_any_request_answers_are_not_missed() -> None:
 @pytest.mark.parametrize("ports", [BridgePorts(frozenset({"p0"})), BridgePorts(frozenset({"p0"}), ("vxlan_sys_",))])
 def test_traffic_of_another_bridge_is_not_judged(ports: BridgePorts) -> None:
     keys = "in_port(pf9),eth_type(0x0800),ipv4(frag=no)"
-    findings = _check(_line(keys, where=TC_SW), megaflows=REQUESTS, context=CheckContext(ports=ports))
+    findings = _check(_line(keys, where=TC_SW), megaflows=REQUESTS, evidence=Evidence(ports=ports))
     assert [each.kind for each in findings.outside] == [OutsideKind.OTHER_PORT]
     assert findings.conclusion_for(None) is Conclusion.IN_HARDWARE
 

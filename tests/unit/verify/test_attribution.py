@@ -10,14 +10,14 @@ from tests.unit.verify.programs import two_services
 from tests.unit.verify.why_cases import host, megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.why.case import Evidence
+from xenoovs.verify.expected import expected_services
 from xenoovs.verify.why.diagnose import Attribution, MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.verify.why.reason import Cause
 
-INDEX = index_blocks(expected_services(two_services()))
+SERVICES = expected_services(two_services())
 TOS = parse_flow("priority=3000,udp,nw_tos=32 actions=drop")
 WIDE = "ufid:{ufid}, in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/{mask},dst=10.3.10.46,{tos}frag=no), packets:1, bytes:1, used:0.1s, {layer}, actions:set(eth(dst=02:00:00:00:00:01)),p1"  # noqa: E501
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
@@ -28,7 +28,7 @@ def _line(*, mask: str = "0.0.0.1", tos: str = "tos=0/0xfc,", layer: str = "dp:t
 
 
 def _lineup(*lines: str) -> Selection:
-    return select_candidates(map(parse_megaflow, lines), find_block=INDEX.find, is_selected=MegaflowFilter().selects)
+    return select_candidates(map(parse_megaflow, lines), SERVICES, MegaflowFilter().selects)
 
 
 class _Reader:
@@ -41,7 +41,7 @@ class _Reader:
 
 
 def _with_evidence(selection: Selection, reader: _Reader) -> Selection:
-    return Attribution(INDEX, "ovsbr1", lambda _: None, reader).attribute(selection)
+    return Attribution(SERVICES, "ovsbr1", lambda _: None, reader).attribute(selection)
 
 
 def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
@@ -69,8 +69,8 @@ def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
 
 def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
     asked = MegaflowFilter(source=ip_address("10.0.0.1")).selects
-    selection = select_candidates([megaflow(keys="skb_mark(0x5)")], find_block=lambda _: None, is_selected=asked)
-    (candidate,) = Attribution(index_blocks(()), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates
+    selection = select_candidates([megaflow(keys="skb_mark(0x5)")], (), asked)
+    (candidate,) = Attribution((), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates
     assert candidate.unwildcarded is None
 
 

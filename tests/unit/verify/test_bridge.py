@@ -8,10 +8,10 @@ import pytest
 
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump, scan_dump
+from xenoovs.evidence.evidence import BridgePorts, Evidence
+from xenoovs.evidence.samples import DatapathSample, sample_of
 from xenoovs.verify.bridge import BridgeFindings, check_bridge
-from xenoovs.verify.check import BridgePorts, CheckContext
 from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.samples import DatapathSample, sample_of
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
 
@@ -22,7 +22,7 @@ def _line(in_port: str, where: str, *, packets: int = 10, actions: str = "p1", k
 
 
 def _check(*lines: str, ports: BridgePorts | None = None) -> BridgeFindings:
-    return check_bridge(scan_dump("\n".join(lines)), CheckContext(ports=ports, internal_ports=frozenset({"br0"})))
+    return check_bridge(scan_dump("\n".join(lines)), Evidence(ports=ports, internal_ports=frozenset({"br0"})))
 
 
 def test_rows_sum_equal_megaflows_and_go_from_best_to_worst() -> None:
@@ -126,5 +126,5 @@ def test_a_chain_is_in_hardware_if_its_next_link_takes_the_packets(
         return list(parse_dump(f"{first}\n{_HOP.format(id=1, packets=packets[1], actions='p1')}\n"))
 
     earlier = None if before is None else DatapathSample(sample_of(megaflows(before), None))
-    (row,) = check_bridge(megaflows(now), CheckContext(before=earlier)).rows
+    (row,) = check_bridge(megaflows(now), Evidence(before=earlier)).rows
     assert row.verdict is verdict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.bridge import BridgeFindings, check_bridge
 from xenoovs.verify.chains import Hop, judge_chains, link_chains, recirculations
-from xenoovs.verify.check import CheckContext
 from xenoovs.verify.findings import Conclusion
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
@@ -79,7 +79,7 @@ def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
 
 def test_a_kernel_without_chains_is_the_reason_of_all_of_them() -> None:
     lines = _line("0", SW, "hash(l4(0)),recirc(0x1)"), _line("0x1", SW, "p1"), _line("0", SW, "trunc(100),p1")
-    found = check_bridge(scan_dump("\n".join(lines)), CheckContext(has_tc_chains=False))
+    found = check_bridge(scan_dump("\n".join(lines)), Evidence(has_tc_chains=False))
     assert [row.reason for row in found.rows] == [
         "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT",
         "send a shortened copy (max_len)",

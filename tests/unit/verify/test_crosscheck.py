@@ -7,9 +7,9 @@ import pytest
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.evidence.samples import DatapathSample, id_of, sampled
 from xenoovs.verify.check import MegaflowState, state_of
 from xenoovs.verify.findings import Anomaly
-from xenoovs.verify.samples import DatapathSample, id_of, sampled
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""

@@ -14,18 +14,18 @@ from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import DriverAnswer
-from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.why.case import Evidence
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import CommandTarget
+from xenoovs.verify.expected import expected_services
 from xenoovs.verify.why.diagnose import MegaflowFilter, Selection, diagnose, group, select_candidates, to_json
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 
-INDEX = index_blocks(expected_services(two_services()))
+SERVICES = expected_services(two_services())
 
 
 def _lineup(*megaflows: Megaflow, question: MegaflowFilter | None = None) -> Selection:
     asked = (question or MegaflowFilter(source=ip_address("10.0.0.1"))).selects
-    return select_candidates(megaflows, find_block=INDEX.find, is_selected=asked)
+    return select_candidates(megaflows, SERVICES, asked)
 
 
 def test_megaflows_in_hardware_are_counted_and_no_candidates() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import Device, HostFacts
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, RemoteAnswers, RequiredTunnel, Requirements
 from xenoovs.verify.doctor.tunnels import check_probe_ports, check_reflectors, check_source_ports
 
@@ -16,7 +17,7 @@ _HOST = HostFacts(is_local=True, database=NOT_READ, daemon=NOT_READ, devices=NOT
 def rows(remotes: Fact[tuple[RemoteAnswers, ...]], *, has_source_ports: bool | None = True) -> list[CheckResult]:
     tunnel = RequiredTunnel("rack7", remotes, has_source_ports)
     required = Requirements("ovsbr1", ("p0",), ("pf0hpf",), entries=0, tunnels=(tunnel,))
-    case = DoctorCase(_HOST, required)
+    case = DoctorCase(Evidence(_HOST), required)
     return [*check_reflectors(case), *check_source_ports(case)]
 
 
@@ -51,7 +52,9 @@ def _probe_port(*ports: PortState, devices: Fact[Mapping[str, Device]] = NOT_REA
     database = Database(bridges=(BridgeState("ovsbr1", ports=ports),))
     host = HostFacts(is_local=True, database=database, daemon=NOT_READ, devices=devices)
     tunnels = (RequiredTunnel("rack7", (), None, "xoar0"),)
-    (row,) = check_probe_ports(DoctorCase(host, Requirements("ovsbr1", ("p0",), ("pf0hpf",), 0, tunnels=tunnels)))
+    (row,) = check_probe_ports(
+        DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), ("pf0hpf",), 0, tunnels=tunnels))
+    )
     return row
 
 

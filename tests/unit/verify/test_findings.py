@@ -8,7 +8,7 @@ from tests.judged import check_offload
 from tests.unit.verify.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.verify.check import CheckContext
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Anomaly, Conclusion, OffloadFindings, carry_over
 
@@ -16,8 +16,8 @@ SERVICES = expected_services(two_services())
 BLOCKS = blocks(two_services())
 
 
-def _check(*megaflows: Megaflow, context: CheckContext | None = None) -> OffloadFindings:
-    return check_offload(SERVICES, megaflows, context=context)
+def _check(*megaflows: Megaflow, evidence: Evidence | None = None) -> OffloadFindings:
+    return check_offload(SERVICES, megaflows, evidence)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_absent_block_keeps_its_earlier_finding() -> None:
 
 @pytest.mark.parametrize(("max_idle_s", "count"), [(10.0, 0), (0.12, 1)])
 def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count: int) -> None:
-    findings = _check(megaflow_of(BLOCKS[0]), context=CheckContext(max_idle_s=max_idle_s))
+    findings = _check(megaflow_of(BLOCKS[0]), evidence=Evidence(max_idle_s=max_idle_s))
     assert findings.blocks[0].count(Anomaly.EXPIRING) == count
 
 

@@ -12,10 +12,11 @@ from xenoovs.config.load import load_config
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
-from xenoovs.verify.check import CheckContext, check_dump
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import DatapathSample, sample_of
+from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings
-from xenoovs.verify.samples import DatapathSample, sample_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 HERE = GOLDEN / "faulty"
@@ -33,7 +34,7 @@ def _findings(phase: str, *, samples: int) -> OffloadFindings:
     _, filters = _read(f"{phase}.end")
     before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
     lines = (HERE / f"{phase}.end.dump").read_text().splitlines()
-    return check_dump(services, lines, context=CheckContext(filters=filters, before=before))
+    return check_dump(services, lines, evidence=Evidence(filters=filters, before=before))
 
 
 def _verdicts(findings: OffloadFindings) -> dict[Verdict, int]:

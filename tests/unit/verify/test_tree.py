@@ -10,7 +10,7 @@ from tests.judged import check_offload
 from xenoovs.config.load import load_config
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import parse_tc_json, with_known_counters
-from xenoovs.verify.check import CheckContext
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import OffloadFindings, carry_over, part_of
 from xenoovs.verify.offload_tree import offload_tree, tree_to_json
@@ -23,8 +23,7 @@ SERVICES = expected_services(compiled(load_config(HERE / "dns.yaml")))
 def _findings(dump: str) -> OffloadFindings:
     dumped = with_known_counters(parse_tc_json((HERE / "table_full.tc.json").read_text()))
     filters = {found.cookie or "": found for found in dumped}
-    context = CheckContext(filters=filters, is_listing=True)
-    return check_offload(SERVICES, parse_dump(dump), context=context)
+    return check_offload(SERVICES, parse_dump(dump), Evidence(filters=filters), is_listing=True)
 
 
 def _services(findings: OffloadFindings) -> list[dict[str, Any]]:

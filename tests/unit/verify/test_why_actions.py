@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.verify.why_cases import case, host, megaflow
-from xenoovs.verify.why.case import Evidence
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.why.flows import action_reasons
-from xenoovs.verify.why.log import parse_refusals
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 
 TRUNCATED = "2026-11-21T04:33:58.590Z|00007|netdev_offload_tc(handler2)|DBG|unsupported put action type: 13"
@@ -53,7 +52,7 @@ def test_what_can_be_offloaded_is_no_reason() -> None:
 
 
 def test_the_log_makes_a_reason_sure_and_is_its_evidence() -> None:
-    evidence = Evidence(host(), refusals=parse_refusals(f"{TRUNCATED}\n{FAILED}\n"))
+    evidence = Evidence(host(), logs=(f"{TRUNCATED}\n{FAILED}\n",))
     reasons = list(action_reasons(case(megaflow("dp:ovs", "trunc(100),p1"), evidence=evidence)))
     assert [reason.likelihood for reason in reasons] == [Likelihood.CONFIRMED]
     assert TRUNCATED in reasons[0].evidence
@@ -61,14 +60,14 @@ def test_the_log_makes_a_reason_sure_and_is_its_evidence() -> None:
 
 def test_a_line_without_a_pattern_is_quoted() -> None:
     failed = FAILED.replace("Operation not supported", "Invalid argument")
-    evidence = Evidence(host(), refusals=parse_refusals(failed))
+    evidence = Evidence(host(), logs=(failed,))
     (reason,) = action_reasons(case(megaflow("dp:ovs"), evidence=evidence))
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_KERNEL, Likelihood.LIKELY)
     assert reason.text.endswith("failed to offload flow: Invalid argument: p0")
 
 
 def test_what_traffic_control_has_open_vswitch_did_not_refuse() -> None:
-    evidence = Evidence(host(), refusals=parse_refusals(FAILED))
+    evidence = Evidence(host(), logs=(FAILED,))
     assert list(action_reasons(case(megaflow("dp:tc"), evidence=evidence))) == []
 
 

@@ -16,16 +16,15 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
-from xenoovs.verify.check import CheckContext
-from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.expected import expected_services, index_blocks
-from xenoovs.verify.samples import DatapathSample, PortFinding, sample_of
-from xenoovs.verify.why.case import Evidence
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
+from xenoovs.evidence.target import CommandTarget
+from xenoovs.verify.expected import expected_services
 from xenoovs.verify.why.diagnose import Diagnosis, MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.verify.why.reason import Cause, Likelihood
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
-INDEX = index_blocks(expected_services(compiled(load_config(GOLDEN / "dns.yaml"))))
+SERVICES = expected_services(compiled(load_config(GOLDEN / "dns.yaml")))
 BLOCKS = 7
 CONTRADICTED = PortFinding("p0", received=5000, explained=3, tolerance=60, source="rx_packets")
 
@@ -39,8 +38,8 @@ def _read(name: str) -> tuple[tuple[Megaflow, ...], dict[str, TcFilter]]:
 def _selection(phase: str, *ports: PortFinding, samples: int = 2) -> Selection:
     megaflows, filters = _read(f"{phase}.end")
     before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
-    context = CheckContext(filters=filters, before=before, port_checks=ports)
-    return select_candidates(megaflows, find_block=INDEX.find, is_selected=MegaflowFilter().selects, context=context)
+    evidence = Evidence(filters=filters, before=before, port_checks=ports)
+    return select_candidates(megaflows, SERVICES, MegaflowFilter().selects, evidence)
 
 
 def _diagnoses(selection: Selection) -> tuple[Diagnosis, ...]:
@@ -117,9 +116,9 @@ def test_a_rule_without_a_counter_is_unconfirmed() -> None:
     }
     selection = select_candidates(
         megaflows,
-        find_block=INDEX.find,
-        is_selected=MegaflowFilter().selects,
-        context=CheckContext(filters=unknown),
+        SERVICES,
+        MegaflowFilter().selects,
+        Evidence(filters=unknown),
     )
     assert (selection.candidates, selection.in_hardware) == ((), 0)
     assert selection.unconfirmed == selection.uncounted == BLOCKS
@@ -132,9 +131,9 @@ def test_an_unused_rule_of_an_encapsulation_may_wait_for_the_next_hop(remote: st
     rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=True, counters=TcCounters(9, 900, 0))
     selection = select_candidates(
         [held],
-        find_block=lambda _: None,
-        is_selected=MegaflowFilter(ufid=UFID).selects,
-        context=CheckContext(filters={rule.cookie or "": replace(rule, active_s=30)}),
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={rule.cookie or "": replace(rule, active_s=30)}),
     )
     (found,) = _diagnoses(selection)
     assert [reason.cause for reason in found.reasons] == [Cause.RULE_UNUSED, Cause.NEIGHBOUR_UNRESOLVED]
@@ -156,9 +155,9 @@ def test_a_next_hop_that_does_not_answer_is_the_reason_and_one_that_does_is_none
     rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=True, counters=TcCounters(9, 900, 0), active_s=30)
     selection = select_candidates(
         [megaflow("offloaded:yes, dp:tc", actions)],
-        find_block=lambda _: None,
-        is_selected=MegaflowFilter(ufid=UFID).selects,
-        context=CheckContext(filters={COOKIE: rule}),
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={COOKIE: rule}),
     )
     facts = TunnelFacts((), {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}, neighbours={"192.0.2.254": entry})
     (found,) = diagnose(selection, Evidence(replace(host(), tunnels=facts)))
@@ -169,9 +168,9 @@ def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:
     rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=False, counters=TcCounters(9, 900, 0))
     selection = select_candidates(
         [megaflow("offloaded:yes, dp:tc")],
-        find_block=lambda _: None,
-        is_selected=MegaflowFilter(ufid=UFID).selects,
-        context=CheckContext(filters={rule.cookie or "": rule}),
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={rule.cookie or "": rule}),
     )
     (candidate,) = selection.candidates
     assert (candidate.verdict, candidate.held) == (Verdict.TC_SW, None)

@@ -10,8 +10,9 @@ from tests.unit.verify.why_cases import COOKIE, UFID, WHOLE, case, device, host,
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, KernelFacts
 from xenoovs.datapath.tc import DriverAnswer, Objection, TcFilter, objection_of
-from xenoovs.verify.commands import CommandTarget
-from xenoovs.verify.why.case import Evidence, shape_of
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import CommandTarget
+from xenoovs.verify.why.case import shape_of
 from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood
 

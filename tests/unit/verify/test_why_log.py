@@ -9,7 +9,7 @@ import pytest
 from tests.unit.verify.why_cases import case, host, megaflow
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.verify.why.case import Evidence
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.why.flows import action_reasons
 from xenoovs.verify.why.log import LOG_PATTERNS, parse_refusals, refuses_chains
 from xenoovs.verify.why.reason import Cause
@@ -119,10 +119,8 @@ def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
 
 
 def test_a_reason_from_the_log_has_the_source_of_the_line() -> None:
-    refusals = parse_refusals(
-        _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
-    )
-    found = case(megaflow("dp:ovs"), evidence=Evidence(host(), refusals=refusals))
+    log = _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
+    found = case(megaflow("dp:ovs"), evidence=Evidence(host(), logs=(log,)))
     (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch logged"))
     assert reason.source is not None
     assert reason.source.endswith("netdev_tc_parse_nl_actions()")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.verify.why_cases import OFF, WHOLE, case, device, host, megaflow
 from xenoovs.datapath.host import Device, Feature, OffloadHistory
-from xenoovs.verify.why.case import Evidence, shape_of
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.verify.why.case import shape_of
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 from xenoovs.verify.why.settings import setting_reasons
 

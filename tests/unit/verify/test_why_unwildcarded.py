@@ -9,8 +9,9 @@ import pytest
 from tests.unit.verify.why_cases import UFID, case, host, megaflow
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.why.case import Case, Evidence, UnwildcardedBits, shape_of
+from xenoovs.verify.why.case import Case, UnwildcardedBits, shape_of
 from xenoovs.verify.why.flows import unwildcarded_reasons
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason
 

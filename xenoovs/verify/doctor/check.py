@@ -9,7 +9,8 @@ from xenoovs.compile.tunnel_ports import WantedPort
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
-from xenoovs.verify.commands import THIS_HOST, CommandTarget
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.verify.preempted import PreemptingRule
 
 
@@ -149,12 +150,16 @@ class RequiredBackend:
 class DoctorCase:
     """The input of all checks. `required` None: no config; every bridge with all its ports is checked."""
 
-    host: HostFacts
+    evidence: Evidence
     required: Requirements | None = None
 
     @property
+    def host(self) -> HostFacts:
+        return self.evidence.host
+
+    @property
     def database(self) -> Database | None:
-        return None if isinstance(self.host.database, Unknown) else self.host.database
+        return self.evidence.database
 
     @property
     def daemon(self) -> Daemon | None:

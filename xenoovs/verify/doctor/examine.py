@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import BackendFacts
-from xenoovs.verify.commands import CommandTarget
+from xenoovs.evidence.target import CommandTarget
 from xenoovs.verify.doctor import certificates, nic, openvswitch, ovn, tunnel_ends, tunnel_ports, tunnels
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 

@@ -1,82 +1,20 @@
-"""What is known about one megaflow that is not in hardware, and about its host."""
+"""What is known about one megaflow that is not in hardware."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from xenoovs.datapath.database import BridgeState, Database, PortState
-from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.host import Device, HostFacts, OffloadHistory, OffloadState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
+from xenoovs.evidence.evidence import Evidence, Shape
+from xenoovs.evidence.samples import PortFinding
 from xenoovs.openflow.flow import Flow
 from xenoovs.verify.check import MegaflowState
-from xenoovs.verify.commands import THIS_HOST, CommandTarget
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService
-from xenoovs.verify.samples import PortFinding
-from xenoovs.verify.why.log import Refusal
-
-Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""Ingress port, keys with their matched attributes, kinds of actions: what decides whether a driver accepts a rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Evidence that all megaflows of one dump share.
-
-    Attributes:
-        filters: filters of traffic control by cookie (`datapath.tc.cookie_of_ufid`).
-        refusals: what ovs-vswitchd logged.
-        driver: ufid -> answer of the driver, for megaflows that were tried.
-        in_hardware: shapes of megaflows that are in hardware.
-        target: how commands reach this Open vSwitch.
-        given_version: version of the Open vSwitch as the user gave it; None: as ovs-vswitchd says.
-        layers: the layers of all megaflows of the dump (`dp:`), `offloaded` for those in hardware.
-    """
-
-    host: HostFacts
-    filters: Mapping[str, TcFilter] = field(default_factory=dict, hash=False)
-    refusals: tuple[Refusal, ...] = ()
-    driver: Mapping[str, DriverAnswer] = field(default_factory=dict, hash=False)
-    in_hardware: frozenset[Shape] = frozenset()
-    target: CommandTarget = THIS_HOST
-    given_version: str | None = None
-    layers: frozenset[str] = frozenset()
-
-    @property
-    def database(self) -> Database | None:
-        return None if isinstance(self.host.database, Unknown) else self.host.database
-
-    @property
-    def version(self) -> str | None:
-        """Version of Open vSwitch as it prints it; None: unknown."""
-        return self.given_version or (None if isinstance(self.host.daemon, Unknown) else self.host.daemon.version)
-
-    @property
-    def offload(self) -> OffloadState | None:
-        """Whether the running ovs-vswitchd offloads; None: unknown."""
-        daemon = self.host.daemon
-        return None if isinstance(daemon, Unknown) or isinstance(daemon.offload, Unknown) else daemon.offload
-
-    @property
-    def history(self) -> OffloadHistory | None:
-        """What it has done about offload; None: unknown."""
-        daemon = self.host.daemon
-        return None if isinstance(daemon, Unknown) or isinstance(daemon.history, Unknown) else daemon.history
-
-    @property
-    def tc_policy(self) -> str | None:
-        """The tc-policy in use; if the log does not show it, the configured one; None: unknown."""
-        in_use = self.history.tc_policy if self.history is not None else None
-        configured = self.database.config.get("tc-policy") if self.database is not None else None
-        return in_use or configured
-
-    def device(self, name: str | None) -> Device | None:
-        """Return the kernel device of a port; None: unknown."""
-        return None if isinstance(self.host.devices, Unknown) or name is None else self.host.devices.get(name)
+from xenoovs.verify.why.log import Refusal, parse_refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +88,11 @@ class Case:
         return self.megaflow.in_port
 
     @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What ovs-vswitchd logged."""
+        return tuple(refusal for log in self.evidence.logs for refusal in parse_refusals(log))
+
+    @property
     def driver_answer(self) -> DriverAnswer | None:
         """The driver's answer, if it was asked."""
         return self.evidence.driver.get(self.megaflow.ufid or "")
@@ -191,13 +134,13 @@ class Case:
     def is_port_offered(self) -> bool:
         """Whether Open vSwitch has offered megaflows of the ingress port to a NIC, as the dump or the log shows."""
         held = any(port == self.in_port for port, _, _ in self.evidence.in_hardware)
-        return held or any(refusal.port == self.in_port for refusal in self.evidence.refusals)
+        return held or any(refusal.port == self.in_port for refusal in self.refusals)
 
     @property
     def filter(self) -> TcFilter | None:
         """The tc filter of the megaflow."""
         cookie = cookie_of_ufid(self.megaflow.ufid) if self.megaflow.ufid else None
-        return None if cookie is None else self.evidence.filters.get(cookie)
+        return None if cookie is None else (self.evidence.filters or {}).get(cookie)
 
     @property
     def egress(self) -> tuple[str, ...]:

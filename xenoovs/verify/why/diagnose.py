@@ -6,43 +6,47 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
-from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Offloaded, Verdict, match_of, verdict_of
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
+from xenoovs.evidence.evidence import Evidence, Shape
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
-from xenoovs.verify.chains import is_hop, link_chains
+from xenoovs.verify.answers import AnswerFinder
+from xenoovs.verify.chains import link_chains
 from xenoovs.verify.check import (
-    MAX_HOPS,
-    CheckContext,
+    MegaflowJudge,
     MegaflowState,
     ProofCounter,
     hop_of,
-    judge_continuations,
-    state_of,
+    is_recent,
 )
 from xenoovs.verify.expected import (
     BlockIndex,
     ExpectedBlock,
+    ExpectedService,
     ServiceEntry,
     delivers,
+    index_blocks,
     is_slow_path,
     is_undetermined,
     match_of_fields,
 )
 from xenoovs.verify.findings import Anomaly, outside_kind_of
-from xenoovs.verify.foreign import ExtraBits, OwnMask, UnwildcardCounter, overriding_flows, unwildcarding_flows
-from xenoovs.verify.samples import NO_GROWTH, Growth, PortFinding, filter_of
-from xenoovs.verify.why.case import BlockOverride, Case, Evidence, HeldRule, Shape, UnwildcardedBits, shape_of
+from xenoovs.verify.foreign import (
+    ExtraBits,
+    OverrideCounter,
+    OwnMask,
+    UnwildcardCounter,
+    overriding_flows,
+    unwildcarding_flows,
+)
+from xenoovs.verify.why.case import BlockOverride, Case, HeldRule, UnwildcardedBits, shape_of
 from xenoovs.verify.why.flows import action_reasons, marked_only, override_reasons, unwildcarded_reasons
 from xenoovs.verify.why.held import held_reasons
 from xenoovs.verify.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.verify.why.reason import Cause, Likelihood, Reason, rank
 from xenoovs.verify.why.settings import OFFLOAD_INFO, likely_off, not_offered, setting_reasons
-
-FindBlock = Callable[[Megaflow], ExpectedBlock | None]
-FindOverrides = Callable[[Megaflow], tuple[BlockOverride, ...]]
-FindAnswers = Callable[[Megaflow], tuple[str, ...]]
-"""Returns the services whose answers a megaflow outside all blocks may carry."""
 
 _MAX_CANDIDATES = 100_000
 """Each takes about two kilobytes."""
@@ -124,6 +128,7 @@ class Selection:
         growth: of all these megaflows between two samples.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         chained: number of megaflows in hardware whose chains have another one that is not.
+        absent: number of blocks without a megaflow.
     """
 
     candidates: tuple[Candidate, ...]
@@ -137,6 +142,7 @@ class Selection:
     growth: Growth = NO_GROWTH
     ports: tuple[PortFinding, ...] = ()
     chained: int = 0
+    absent: int = 0
 
     @property
     def contradicted(self) -> tuple[PortFinding, ...]:
@@ -146,46 +152,28 @@ class Selection:
 
 def select_candidates(
     megaflows: Iterable[Megaflow],
-    *,
-    find_block: FindBlock,
+    services: Iterable[ExpectedService],
     is_selected: Callable[[Candidate], bool],
-    find_answers: FindAnswers = lambda _: (),
-    find_overrides: FindOverrides = lambda _: (),
-    context: CheckContext | None = None,
+    evidence: Evidence | None = None,
 ) -> Selection:
     """Select the megaflows of a dump that are to be diagnosed.
 
     Megaflows that recirculate packets come last: they are judged as chains.
 
     Args:
-        megaflows: of the dump.
-        find_block: returns the block of a megaflow.
+        services: whose blocks, answers and overridden blocks are found; none: every megaflow is judged by itself.
         is_selected: returns whether a candidate is to be diagnosed.
-        find_answers: returns the services whose answers a megaflow carries.
-        find_overrides: returns the blocks that a megaflow overrides.
-        context: the samples, and the ports of the bridge; None: the dump alone.
+        evidence: what is known beside the megaflows; None: nothing.
     """
-    context = context or CheckContext()
-
-    def candidate_of(megaflow: Megaflow, verdict: Verdict | None) -> Candidate:
-        block = find_block(megaflow)
-        answers = find_answers(megaflow) if block is None else ()
-        overrides = find_overrides(megaflow) if block is None and not answers else ()
-        return Candidate(megaflow, verdict or Verdict.ABSENT, block, None, answers, overrides)
-
-    is_all_offloaded = True
-    selector, hops = _Selector(context, candidate_of, is_selected), list[tuple[Megaflow, MegaflowState]]()
+    evidence = evidence or Evidence()
+    selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
     for megaflow in megaflows:
-        if context.ports is not None and not context.ports.has(megaflow):
+        if evidence.ports is not None and not evidence.ports.has(megaflow):
             continue
-        state = state_of(megaflow, context.filters, context.before, context.contradicted)
-        is_all_offloaded = is_all_offloaded and megaflow.offloaded is Offloaded.YES
-        if state is not None and is_hop(megaflow) and len(hops) < MAX_HOPS:
-            hops.append((megaflow, state))
-        else:
+        state = judge.state_of(megaflow)
+        if state is None or not judge.keep_hop(megaflow, state):
             selector.add(megaflow, state)
-    states = judge_continuations(hops, is_partial=context.is_recorded and is_all_offloaded)
-    selector.add_hops([(megaflow, state) for (megaflow, _), state in zip(hops, states, strict=True)])
+    selector.add_hops(judge.hops())
     return selector.selection()
 
 
@@ -193,20 +181,37 @@ class _Selector:
     """Sorts megaflows into those to diagnose and those that are only counted."""
 
     def __init__(
-        self,
-        context: CheckContext,
-        candidate_of: Callable[[Megaflow, Verdict | None], Candidate],
-        is_selected: Callable[[Candidate], bool],
+        self, evidence: Evidence, services: tuple[ExpectedService, ...], is_selected: Callable[[Candidate], bool]
     ) -> None:
-        self._context, self._candidate_of, self._is_selected = context, candidate_of, is_selected
+        self._evidence, self._is_selected, self._services = evidence, is_selected, services
+        self._index = index_blocks(services)
+        self._overrides = OverrideCounter(self._index)
+        self._answers = AnswerFinder(services, self._overrides.index)
         self._candidates, self._shapes, self._layers = list[Candidate](), set[Shape](), set[str]()
+        self._present = set[int]()
         self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
         self._growth = NO_GROWTH
         self._proof = ProofCounter()
 
+    def _candidate(self, megaflow: Megaflow, verdict: Verdict | None) -> Candidate:
+        block = self._index.find(megaflow)
+        if block is not None:
+            self._present.add(id(block))
+            return Candidate(megaflow, verdict or Verdict.ABSENT, block)
+        answers = self._answers.find(megaflow, self._evidence.internal_ports)
+        overrides = () if answers else self._overridden(megaflow)
+        return Candidate(megaflow, verdict or Verdict.ABSENT, None, None, answers, overrides)
+
+    def _overridden(self, megaflow: Megaflow) -> tuple[BlockOverride, ...]:
+        """Return the blocks that a megaflow overrides; not those that it drops, as a blocklist does."""
+        if megaflow.actions == ("drop",) or not is_recent(megaflow.used_s, self._evidence):
+            return ()
+        found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
+        return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
+
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
         """Add megaflows that recirculate packets."""
-        internal_ports = self._context.internal_ports
+        internal_ports = self._evidence.internal_ports
         hops = [hop_of(*each, is_judged=outside_kind_of(each[0], internal_ports).is_judged) for each in found]
         for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
             before = None if link.before is None else found[link.before][0]
@@ -216,11 +221,11 @@ class _Selector:
     def add(self, megaflow: Megaflow, state: MegaflowState | None, place: ChainPlace | None = None) -> None:
         """Add a megaflow. `place`: in its chain; None: it does not recirculate packets."""
         verdict = state.verdict if state is not None else None
-        held = _held_rule(megaflow, state, self._context)
+        held = _held_rule(megaflow, state, self._evidence)
         self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
         if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
             self._shapes.add(shape_of(megaflow))
-        candidate = replace(self._candidate_of(megaflow, verdict), held=held, place=place)
+        candidate = replace(self._candidate(megaflow, verdict), held=held, place=place)
         if not self._is_selected(candidate):
             return
         if state is not None:
@@ -255,22 +260,23 @@ class _Selector:
             self._unconfirmed + unproven,
             self._uncounted,
             self._growth,
-            self._context.port_checks,
+            self._evidence.port_checks,
             self._chained,
+            sum(id(block) not in self._present for service in self._services for block in service.blocks),
         )
 
 
 _UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
 
 
-def _held_rule(megaflow: Megaflow, state: MegaflowState | None, context: CheckContext) -> HeldRule | None:
+def _held_rule(megaflow: Megaflow, state: MegaflowState | None, evidence: Evidence) -> HeldRule | None:
     """Return the rule of a megaflow that the NIC holds although the CPU forwards; None if it is not so."""
     if state is None or not state.verdict.is_software or verdict_of(megaflow) is not Verdict.HW:
         return None
     if Anomaly.NOT_IN_HW in state.anomalies:
         return None
-    port = next((each for each in context.port_checks if each.port == megaflow.in_port), None)
-    return HeldRule(state, filter_of(megaflow, context.filters), port)
+    port = next((each for each in evidence.port_checks if each.port == megaflow.in_port), None)
+    return HeldRule(state, filter_of(megaflow, evidence.filters), port)
 
 
 def diagnose(selection: Selection, evidence: Evidence) -> tuple[Diagnosis, ...]:
@@ -502,7 +508,7 @@ class Attribution:
     It calls `read_foreign` once, and only if a megaflow has such bits.
     """
 
-    index: BlockIndex
+    services: tuple[ExpectedService, ...]
     bridge: str
     own_mask: OwnMask
     read_foreign: ReadFlows
@@ -511,14 +517,15 @@ class Attribution:
 
     def attribute(self, selection: Selection) -> Selection:
         """Return the selection with the un-wildcarded bits. Raises what `read_foreign` raises."""
-        counter = UnwildcardCounter(self.own_mask)
-        return replace(selection, candidates=tuple(self._attributed(each, counter) for each in selection.candidates))
+        counter, index = UnwildcardCounter(self.own_mask), index_blocks(self.services)
+        found = (self._attributed(each, counter, index) for each in selection.candidates)
+        return replace(selection, candidates=tuple(found))
 
-    def _attributed(self, candidate: Candidate, counter: UnwildcardCounter) -> Candidate:
+    def _attributed(self, candidate: Candidate, counter: UnwildcardCounter, index: BlockIndex) -> Candidate:
         fields = match_of(candidate.megaflow)
         if candidate.overrides:
             return replace(candidate, overrides=tuple(self._override(each, candidate) for each in candidate.overrides))
-        located = self.index.locate(candidate.megaflow.in_port, fields)
+        located = index.locate(candidate.megaflow.in_port, fields)
         if located is None:
             return candidate
         entry, block = located

@@ -117,7 +117,7 @@ def _refusals(case: Case) -> tuple[Refusal, ...]:
     """Return the refusals that may be about the megaflow; none for megaflows in traffic control."""
     if case.verdict is Verdict.TC_SW:
         return ()
-    return tuple(refusal for refusal in case.evidence.refusals if refusal.fits(case.megaflow))
+    return tuple(refusal for refusal in case.refusals if refusal.fits(case.megaflow))
 
 
 def _matches_message(refusal: Refusal, found: Offloadability) -> bool:

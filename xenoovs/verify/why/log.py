@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,7 @@ class Refusal:
         return self.pattern is not None and self.pattern.applies is not None
 
 
+@lru_cache(maxsize=8)
 def parse_refusals(text: str) -> tuple[Refusal, ...]:
     """Return the refusals in a log since the last start of ovs-vswitchd, each once, in their order.
 

@@ -59,7 +59,7 @@ def not_offered(case: Case) -> Reason | None:
 def likely_off(case: Case) -> Reason | None:
     """Return that hw-offload is probably off, if the dump is all there is and nothing in it is offloaded."""
     layers, evidence = case.evidence.layers, case.evidence
-    if evidence.database is not None or evidence.offload is not None or case.is_userspace or evidence.refusals:
+    if evidence.database is not None or evidence.offload is not None or case.is_userspace or case.refusals:
         return None
     if layers != {"ovs"} or case.verdict is not Verdict.SW:
         return None

@@ -18,6 +18,7 @@ from xenoovs.datapath.host import (
     OffloadState,
     TcRules,
 )
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, ForeignCost, ForeignFlows, Requirements
 from xenoovs.verify.doctor.nic import TC_MODULES
 
@@ -61,13 +62,13 @@ HOST = HostFacts(
     neighbours=(),
 )
 WANTED = Requirements("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))
-GOOD = DoctorCase(HOST, WANTED)
+GOOD = DoctorCase(Evidence(HOST), WANTED)
 CONTROLLER = Controller("tcp:192.0.2.1:6653", is_connected=True, role="master")
 COST = ForeignCost(packets=100, entries=9, entries_with_foreign=9, overridden=0)
 
 
 def with_host(**changes: Any) -> DoctorCase:
-    return replace(GOOD, host=replace(HOST, **changes))
+    return replace(GOOD, evidence=Evidence(replace(HOST, **changes)))
 
 
 def with_database(**changes: Any) -> DoctorCase:

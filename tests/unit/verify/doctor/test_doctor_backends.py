@@ -10,6 +10,7 @@ import pytest
 from tests.unit.verify.doctor.facts import HOST, WANTED, only, states
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import BackendFacts, Neighbour
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import examine
 from xenoovs.verify.doctor.check import CheckState, DoctorCase, RequiredBackend
 
@@ -21,7 +22,7 @@ FAR = replace(ONE, facts=Unknown("a backend is not reached from here"))
 
 
 def _case(*wanted: RequiredBackend, **host: Any) -> DoctorCase:
-    return DoctorCase(replace(HOST, **host), replace(WANTED, backends=wanted))
+    return DoctorCase(Evidence(replace(HOST, **host)), replace(WANTED, backends=wanted))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.database import Controller, Mirror
 from xenoovs.datapath.fact import Unknown
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import openvswitch
 from xenoovs.verify.doctor.check import CheckState, DoctorCase, ForeignFlows
 
@@ -162,7 +163,7 @@ def test_exports_of_flows_keep_blocks_out_of_hardware(column: str, word: str) ->
 def test_mirrors(mirror: Mirror, state: CheckState, seen: str) -> None:
     case = with_bridge(mirrors=(mirror,))
     devices = {**DEVICES, "x0": replace(DEVICES["p1"], name="x0", switch_id=None)}
-    row = only(openvswitch.check_mirrors, replace(case, host=replace(case.host, devices=devices)))
+    row = only(openvswitch.check_mirrors, replace(case, evidence=Evidence(replace(case.host, devices=devices))))
     assert (row.state, seen in row.seen) == (state, True), row.seen
 
 

@@ -12,6 +12,7 @@ from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import HostFacts
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor.certificates import check_certificates
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase
 
@@ -47,7 +48,7 @@ def _rows(
         devices={},
         tunnels=facts,
     )
-    return {row.subject: row for row in check_certificates(DoctorCase(host))}
+    return {row.subject: row for row in check_certificates(DoctorCase(Evidence(host)))}
 
 
 BY_NAME, BY_CERTIFICATE = {"remote_name": "dpu2"}, {"remote_cert": "/k/dpu2.pem"}

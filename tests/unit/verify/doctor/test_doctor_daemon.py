@@ -20,6 +20,7 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import OffloadState
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import openvswitch
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 
@@ -94,7 +95,9 @@ def test_hw_offload(config: dict[str, str], state: CheckState) -> None:
         (
             replace(
                 GOOD,
-                host=replace(GOOD.host, database=replace(DATABASE, config={}), daemon=replace(DAEMON, offload=OFF)),
+                evidence=Evidence(
+                    replace(GOOD.host, database=replace(DATABASE, config={}), daemon=replace(DAEMON, offload=OFF))
+                ),
             ),
             CheckState.OK,
         ),
@@ -129,7 +132,8 @@ def test_tc_policy(setting: str, used: str | None, state: CheckState, needs_rest
     case = with_config(tc_policy=setting)
     history = replace(HISTORY, tc_policy=used)
     row = only(
-        openvswitch.check_tc_policy, replace(case, host=replace(case.host, daemon=replace(DAEMON, history=history)))
+        openvswitch.check_tc_policy,
+        replace(case, evidence=Evidence(replace(case.host, daemon=replace(DAEMON, history=history)))),
     )
     assert (row.state, row.needs_restart) == (state, needs_restart)
 
@@ -187,7 +191,7 @@ def test_flow_limit(case: DoctorCase, state: CheckState, seen: str) -> None:
 def test_a_policy_that_is_set_before_offload_begins_needs_no_restart() -> None:
     case = with_config(tc_policy="skip_hw")
     daemon_now = replace(DAEMON, offload=OFF, history=replace(HISTORY, tc_policy=None))
-    row = only(openvswitch.check_tc_policy, replace(case, host=replace(case.host, daemon=daemon_now)))
+    row = only(openvswitch.check_tc_policy, replace(case, evidence=Evidence(replace(case.host, daemon=daemon_now))))
     assert (row.state, row.needs_restart) == (CheckState.WRONG, False)
     assert str(row.fix) == "ovs-vsctl remove Open_vSwitch . other_config tc-policy"
 

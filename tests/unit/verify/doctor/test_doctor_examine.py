@@ -7,7 +7,8 @@ from dataclasses import replace
 from tests.unit.verify.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, HostFacts
-from xenoovs.verify.commands import THIS_HOST
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import THIS_HOST
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.examine import examine, has_wrong, safe_fixes, to_json
 
@@ -33,13 +34,13 @@ def test_no_row_is_there_twice() -> None:
 
 def test_a_host_without_open_vswitch_has_one_row() -> None:
     nothing = HostFacts(is_local=True, database=Unknown("refused"), daemon=Unknown("refused"), devices=Unknown("-"))
-    rows = examine(DoctorCase(nothing))
+    rows = examine(DoctorCase(Evidence(nothing)))
     assert [(row.name, row.state) for row in rows] == [("Open vSwitch runs", CheckState.WRONG)]
 
 
 def test_a_database_alone_is_enough() -> None:
     silent = replace(HOST, daemon=Unknown("no"), devices=Unknown("no"), eswitches=(), kernel=Unknown("no"))
-    rows = examine(replace(GOOD, host=silent))
+    rows = examine(replace(GOOD, evidence=Evidence(silent)))
     assert {row.state for row in rows} == {CheckState.OK, CheckState.WRONG, CheckState.UNKNOWN}
     assert [row.name for row in rows if row.state is CheckState.WRONG] == ["Open vSwitch runs"]
 

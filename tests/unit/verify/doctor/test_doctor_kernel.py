@@ -11,6 +11,7 @@ from tests.unit.verify.doctor.facts import BRIDGE, GOOD, HOST, interface, only, 
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import KernelFacts
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckState, DoctorCase
 from xenoovs.verify.doctor.nic import TC_MODULES
@@ -57,7 +58,7 @@ def test_modules_are_not_for_the_userspace_datapath() -> None:
 def _doca(hugepages: Any, *, config: dict[str, str] | None = None, fork: bool = True) -> DoctorCase:
     bridge = replace(BRIDGE, datapath_type="netdev", ports=(interface("p0", 1, type="dpdk"),))
     database = Database(config or {}, (bridge,), doca_initialized=fork or None)
-    return replace(GOOD, host=replace(HOST, database=database, kernel=KernelFacts("6.1", ALL, hugepages)))
+    return replace(GOOD, evidence=Evidence(replace(HOST, database=database, kernel=KernelFacts("6.1", ALL, hugepages))))
 
 
 @pytest.mark.parametrize(

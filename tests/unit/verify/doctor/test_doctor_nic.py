@@ -21,6 +21,7 @@ from tests.unit.verify.doctor.facts import (
 )
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device, Eswitch, Subfunction
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckState
 
@@ -133,5 +134,5 @@ def test_subfunction(state: str, opstate: str, expected: CheckState) -> None:
 def test_mtu_of_dpdk_ports_comes_from_open_vswitch() -> None:
     interfaces = (interface("p0", 1, type="dpdk", mtu=9000), interface("p1", 2, type="dpdk"))
     case = with_bridge(datapath_type="netdev", ports=interfaces)
-    row = only(nic.check_mtu, replace(case, host=replace(case.host, devices={})), "p1")
+    row = only(nic.check_mtu, replace(case, evidence=Evidence(replace(case.host, devices={}))), "p1")
     assert (row.state, str(row.fix)) == (CheckState.WRONG, "ovs-vsctl set Interface p1 mtu_request=9000")

@@ -27,6 +27,7 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, OffloadState, TcRules
 from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor import nic
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase
 
@@ -174,7 +175,7 @@ def test_ingress_qdisc(case: DoctorCase, state: CheckState) -> None:
 def test_a_qdisc_that_is_missing_before_offload_begins_is_unknown() -> None:
     case = with_device("p0", ingress=False)
     daemon = replace(DAEMON, offload=OffloadState(is_on=False, evidence="-"))
-    row = only(nic.check_ingress_qdisc, replace(case, host=replace(case.host, daemon=daemon)), "p0")
+    row = only(nic.check_ingress_qdisc, replace(case, evidence=Evidence(replace(case.host, daemon=daemon))), "p0")
     assert (row.state, row.fix) == (CheckState.UNKNOWN, None)
 
 
@@ -232,6 +233,6 @@ def test_bug_a_tunnel_port_that_shares_its_device_had_no_provider() -> None:
     daemon = replace(DAEMON, history=replace(HISTORY, providers={**HISTORY.providers, "gnv0": "linux_tc"}))
     facts = TunnelFacts(tuple(tunnel_ends(bridge, {})))
     host = replace(HOST, database=replace(DATABASE, bridges=(bridge,)), daemon=daemon, tunnels=facts)
-    found = {row.subject: (row.state, row.seen) for row in nic.check_provider(DoctorCase(host))}
+    found = {row.subject: (row.state, row.seen) for row in nic.check_provider(DoctorCase(Evidence(host)))}
     assert found["gnv1-c000020c"] == (CheckState.OK, "that of gnv0, with which it shares a device")
     assert found["vx0"] == (CheckState.WRONG, "none was assigned")

@@ -13,6 +13,7 @@ from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, Off
 from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo, SecurityAssociation, parse_policies
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts, tunnel_ends
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.verify.doctor.check import CheckResult, CheckState, DoctorCase, Requirements
 from xenoovs.verify.doctor.tunnel_ends import check_tunnel_ends
 
@@ -70,7 +71,7 @@ def _rows(
     )
     daemon = Daemon(OffloadState(is_on, "the log"), OffloadHistory(), 200_000)
     host = HostFacts(is_local=True, database=Database(bridges=bridges), daemon=daemon, devices=devices, tunnels=facts)
-    case = DoctorCase(host, Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0))
+    case = DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0))
     return {(row.name, row.subject): row for row in check_tunnel_ends(case)}
 
 
@@ -91,7 +92,7 @@ def test_a_tunnel_that_the_nic_can_encapsulate_is_right() -> None:
 
 def test_a_host_without_tunnels_has_no_row() -> None:
     host = HostFacts(is_local=True, database=Database(), daemon=Unknown("none"), devices={})
-    assert list(check_tunnel_ends(DoctorCase(host))) == []
+    assert list(check_tunnel_ends(DoctorCase(Evidence(host)))) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from xenoovs.datapath.host import CpuCounter, PortPackets
-from xenoovs.verify.samples import (
+from xenoovs.evidence.samples import (
     DatapathSample,
     Growth,
     MegaflowId,

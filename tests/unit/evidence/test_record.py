@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from xenoovs.cli import recorded
-from xenoovs.cli.recorded import open_dump, open_lines, read_text
+from xenoovs.evidence import record as recorded
+from xenoovs.evidence.record import open_dump, open_lines, read_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG, DUMP = GOLDEN / "dns.yaml", GOLDEN / "in_hardware.dump"

@@ -1,0 +1,372 @@
+"""Collects the evidence: from an Open vSwitch that runs, with its host, or from files that were recorded."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from socket import if_nameindex
+from typing import TYPE_CHECKING
+
+from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
+from xenoovs.datapath.host import Daemon, HostFacts
+from xenoovs.datapath.ipsec import IpsecState, address_text
+from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
+from xenoovs.datapath.outer import Encapsulation, encapsulations
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.tc import cookie_of_ufid
+from xenoovs.datapath.tunnel import is_tunnel_device
+from xenoovs.datapath.tunnel_facts import TunnelEnd
+from xenoovs.errors import ParseError, SwitchError
+from xenoovs.evidence.evidence import UNREAD_HOST, Evidence, ports_of
+from xenoovs.evidence.record import read_text
+from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.openflow.flow import Flow, ObservedFlow
+from xenoovs.openflow.text import parse_dump
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.management import ManagementSwitch
+
+if TYPE_CHECKING:
+    from xenoovs.switch.tc import FilterDump
+
+_TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
+_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
+_IN_TC_HARDWARE = re.compile(r"in_port\(([^)]+)\).*, offloaded:yes, dp:tc")
+_BRIDGE_NAME = re.compile(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", re.ASCII)
+_MAX_REMOTES = 256
+"""Some milliseconds each."""
+_UNTRIED = (
+    "the driver was not asked about rules of {device}: for a device without offload of its own, the kernel itself "
+    "refuses a rule for hardware alone (tc_setup_cb_add() of net/sched/cls_api.c); dmesg may have the driver's words"
+)
+_ELSEWHERE = "ovs-vswitchd uses devices of another network namespace: run xenoovs there to read traffic control"
+
+
+class Collector:
+    """Reads one Open vSwitch and its host. Where the NIC holds rules it reads the datapath twice.
+
+    Growth between two samples shows whether the NIC forwards by its rules.
+    """
+
+    def __init__(
+        self,
+        switch: ManagementSwitch,
+        *,
+        interval_s: float = 0.0,
+        target: CommandTarget = THIS_HOST,
+        earlier: Collector | None = None,
+    ) -> None:
+        """Compare with earlier readings, also of `earlier`.
+
+        Args:
+            interval_s: between the two samples of a first reading; 0: it has one.
+            target: how commands reach the switch.
+        """
+        self.switch, self.interval_s, self.target = switch, interval_s, target
+        self._last: DatapathSample | None = None if earlier is None else earlier._last
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.switch.endpoint
+
+    def megaflows(self, bridge: str, *, ingress: Set[str] = frozenset(), is_whole: bool = False) -> Evidence:
+        """Return the megaflows of a bridge, with their filters of traffic control and their growth.
+
+        Args:
+            ingress: ports whose filters are read in any case, if the bridge is of the kernel's datapath.
+            is_whole: whether the megaflows of other bridges are read too.
+
+        Raises:
+            SwitchError.
+        """
+        bridges = self.switch.bridges()
+        evidence = Evidence(
+            bridges=bridges,
+            ports=None if is_whole else ports_of(bridge, bridges),
+            internal_ports=frozenset(port.name for each in bridges for port in each.ports if port.type == "internal"),
+            max_idle_s=_max_idle_s(bridges),
+            target=self.target,
+        )
+        state = evidence.bridge(bridge)
+        ingress = ingress if state is not None and state.datapath_type == "system" else frozenset()
+        others = {} if is_whole else {port.name for each in bridges if each.name != bridge for port in each.ports}
+        evidence, sample = self._sample(evidence, others, ingress)
+        before, self._last = self._last, sample
+        if sample is not None and before is None and self.interval_s:
+            time.sleep(self.interval_s)
+            before = sample
+            evidence, self._last = self._sample(evidence, others, ingress)
+        if sample is None or before is None or self._last is None:
+            return evidence
+        return replace(evidence, before=before, port_checks=check_ports(before, self._last))
+
+    def _sample(
+        self, evidence: Evidence, others: Iterable[str], ingress: Set[str]
+    ) -> tuple[Evidence, DatapathSample | None]:
+        """Return the evidence with a dump and its filters; and the sample, if the NIC holds rules."""
+        from xenoovs.switch.port_counters import read_port_packets
+
+        ports_before = read_port_packets(self._last.ports_after if self._last else ())
+        # One datapath has the ports of all bridges.
+        lines = tuple(
+            line
+            for line in self.switch.dump_megaflows().splitlines()
+            if (found := _IN_PORT.search(line)) is None or found[1] not in others
+        )
+        dumped, remarks = _read_filters(lines, ingress)
+        evidence = replace(
+            evidence,
+            lines=lines,
+            filters=None if dumped is None else dumped.by_cookie,
+            rules=() if dumped is None else dumped.by_device,
+            remarks=remarks,
+        )
+        ports = dict.fromkeys(found[1] for line in lines if (found := _IN_TC_HARDWARE.search(line)))
+        if not ports or dumped is None:
+            return evidence, None
+        with uncollected():
+            readable = (each for each in scan_dump(lines) if not isinstance(each, ParseError))
+            megaflows = sample_of(readable, evidence.filters, max_idle_s=evidence.max_idle_s)
+        return evidence, DatapathSample(megaflows, ports_before, read_port_packets(ports))
+
+    def foreign_flows(self, bridge: str) -> tuple[Flow, ...]:
+        """Return the flows of other programs. There may be many, so read them only if they can matter."""
+        return tuple(seen.flow for seen in self.switch.dump_foreign_flows(bridge))
+
+    def ipsec(self, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
+        """Return what the kernel must encrypt, and who encrypts it."""
+        from xenoovs.switch.vswitchd import netns_of
+        from xenoovs.switch.xfrm import read_ipsec
+
+        place = netns_of(self.endpoint)
+        return place if isinstance(place, Unknown) else read_ipsec(place, outers)
+
+    def makers(self, ufids: Iterable[str], cores: Iterable[int]) -> dict[str, str]:
+        """Return what ofproto/detrace prints for each ufid. `cores`: of the PMD threads in the dump."""
+        from xenoovs.switch.appctl import detrace
+
+        return detrace(self.endpoint, ufids, cores=cores)
+
+    def trace(self, key: str, *, datapath_type: str) -> str:
+        """Return what ofproto/trace prints for a packet of a megaflow. Raises SwitchError."""
+        from xenoovs.switch.appctl import Appctl
+
+        return Appctl(self.endpoint).trace_megaflow(key, datapath_type=datapath_type)
+
+    def chains(self, evidence: Evidence, *, is_of_kernel: bool) -> Evidence:
+        """Return the evidence with the version, and on whether the kernel can offload chains.
+
+        As the kernel was built; if that is unknown, the log may show it.
+        """
+        from xenoovs.switch.kernel_config import read_tc_chains
+        from xenoovs.switch.vswitchd import find_process, read_log, read_version
+
+        evidence = replace(evidence, given_version=read_version(self.endpoint))
+        if self.endpoint.rundir is None or not is_of_kernel:
+            return evidence
+        found = read_tc_chains()
+        if not isinstance(found, Unknown):
+            return replace(evidence, has_tc_chains=found)
+        process = find_process(self.endpoint)
+        return evidence if process is None else replace(evidence, logs=(read_log(process),))
+
+    def host(self, modules: Iterable[str] = ()) -> HostFacts:
+        """Return the facts about the host. Raises nothing. `modules`: those of the kernel to check."""
+        from xenoovs.switch.host_facts import gather
+
+        return gather(self.endpoint, modules=modules)
+
+    def tunnels(self, host: HostFacts, ends: Sequence[TunnelEnd]) -> HostFacts:
+        """Return the facts about a host with those about these tunnels, and about their certificates."""
+        from xenoovs.switch.tunnel_facts import read_tunnel_facts
+        from xenoovs.switch.vswitchd import netns_of
+
+        place = netns_of(self.endpoint)
+        if not ends or isinstance(place, Unknown) or isinstance(host.database, Unknown):
+            return host
+        facts = read_tunnel_facts(self.endpoint, place, ends)
+        if any(end.is_encrypted for end in ends):
+            from xenoovs.switch.x509 import read_certificate_files
+
+            options = (port.options for bridge in host.database.bridges for port in bridge.ports)
+            certificates = (each["remote_cert"] for each in options if "remote_cert" in each)
+            facts = replace(facts, files=read_certificate_files(host.database.config, certificates))
+        return replace(host, tunnels=facts)
+
+    def host_of_megaflows(self, evidence: Evidence, held: Iterable[Megaflow]) -> Evidence:
+        """Return the evidence with the host and its log, and with the next hops of the tunnels of these megaflows."""
+        from xenoovs.switch.vswitchd import find_process, netns_of, read_log
+
+        host, place, process = self.host(), netns_of(self.endpoint), find_process(self.endpoint)
+        outers = (outer for megaflow in held for outer in encapsulations(megaflow.actions))
+        remotes = tuple(dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers))
+        if remotes and not isinstance(place, Unknown):
+            from xenoovs.switch.tunnel_facts import read_next_hops
+
+            host = replace(host, tunnels=read_next_hops(place, remotes[:_MAX_REMOTES]))
+        unread = (fact.reason for fact in (host.database, host.daemon, host.devices) if isinstance(fact, Unknown))
+        logs = () if process is None else (read_log(process),)
+        return replace(evidence, host=host, logs=logs, remarks=tuple(unread))
+
+    def listen(self, evidence: Evidence, *, seconds: float, is_reinstalling: bool) -> Evidence:
+        """Return the evidence with what ovs-vswitchd logs meanwhile about offload at debug level."""
+        from xenoovs.switch.vlog import OffloadLog
+
+        try:
+            logged = OffloadLog(self.endpoint).listen(seconds=seconds, reinstall=is_reinstalling)
+        except SwitchError as error:
+            return replace(evidence, remarks=(*evidence.remarks, str(error)))
+        return replace(evidence, logs=(logged, *evidence.logs))
+
+    def refused_rules(self, evidence: Evidence, refused: Sequence[Megaflow], *, is_probing: bool) -> Evidence:
+        """Return the evidence on rules that are not in the NIC; remarks are on these alone.
+
+        Args:
+            is_probing: whether the driver is asked, by adding each rule with skip_sw.
+        """
+        from xenoovs.switch.netlink import RouteSocket
+        from xenoovs.switch.skip_sw_probe import SkipSwProber
+        from xenoovs.switch.vswitchd import find_process, same_namespace
+
+        if not refused:
+            return replace(evidence, remarks=())
+        process = find_process(self.endpoint)
+        if process is None or not same_namespace(process):
+            return replace(evidence, remarks=(_ELSEWHERE,))
+        if not is_probing:
+            return replace(evidence, remarks=())
+        cookies = defaultdict[str, list[str]](list)
+        for megaflow in refused:
+            if megaflow.in_port and (cookie := cookie_of_ufid(megaflow.ufid or "")):
+                cookies[megaflow.in_port].append(cookie)
+        try:
+            with RouteSocket() as netlink:
+                tried = {device: rules for device, rules in cookies.items() if not is_tunnel_device(device)}
+                answers = SkipSwProber(netlink, self.endpoint.local_rundir).ask(tried)
+        except SwitchError as error:
+            return replace(evidence, remarks=(str(error),))
+        ufids = (megaflow.ufid or "" for megaflow in refused)
+        driver = {ufid: answers[cookie] for ufid in ufids if (cookie := cookie_of_ufid(ufid)) in answers}
+        untried = (_UNTRIED.format(device=device) for device in cookies if is_tunnel_device(device))
+        return replace(evidence, driver=driver, remarks=tuple(untried))
+
+
+def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
+    """Undo what a killed run left behind, and return a message for each such thing. Raises SwitchError."""
+    from xenoovs.switch.netlink import RouteSocket
+    from xenoovs.switch.offload_setting import OffloadSwitch
+    from xenoovs.switch.skip_sw_probe import SkipSwProber
+    from xenoovs.switch.vlog import OffloadLog
+    from xenoovs.switch.vswitchd import find_process, same_namespace
+
+    messages = []
+    if OffloadLog(endpoint).finish():
+        messages.append("restored the log levels that an earlier, killed run had raised")
+    if OffloadSwitch(endpoint).finish():
+        messages.append("finished a `doctor --set` that was killed: hw-offload is as ovs-vswitchd began with it")
+    process = find_process(endpoint)
+    if process is not None and not same_namespace(process):
+        # The rule is in another namespace, so its record must stay.
+        return tuple(messages)
+    with RouteSocket() as netlink:
+        if SkipSwProber(netlink, endpoint.local_rundir).finish():
+            messages.append("deleted the trial rule that an earlier, killed run had left behind")
+    return tuple(messages)
+
+
+def _max_idle_s(bridges: Iterable[BridgeState]) -> float:
+    idle_ms = next((each.max_idle_ms for each in bridges if each.max_idle_ms), None)
+    return idle_ms / 1000 if idle_ms else MAX_IDLE_S
+
+
+def has_held_rules(evidence: Evidence) -> bool:
+    """Return whether the NIC holds rules of traffic control, by the dump."""
+    return any(_IN_TC_HARDWARE.search(line) for line in evidence.lines)
+
+
+def _read_filters(lines: Sequence[str], ingress: Set[str]) -> tuple[FilterDump | None, tuple[str, ...]]:
+    """Return the filters of traffic control, None if there cannot be any, and what could not be read.
+
+    Args:
+        lines: all megaflows.
+        ingress: ports whose filters are read too, if they are devices here: another program may have some there.
+    """
+    devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))
+    devices |= dict.fromkeys(name for _, name in if_nameindex() if name in ingress)
+    if not devices:
+        return None, ()
+    from xenoovs.switch.tc import dump_filters
+
+    try:
+        dumped = dump_filters(devices)
+    except SwitchError as error:
+        return None, (f"traffic control was not read: {error}",)
+    return dumped, tuple(f"traffic control of {device} was not read: {why}" for device, why in dumped.unread)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the garbage collector: a large dump makes many values without cycles, and the search takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+# Files that were recorded elsewhere.
+
+
+class NamedBridges(Set[str]):
+    """Every port with the name of a bridge, such as br0, br-int or ovsbr1; `seen`: those that were looked up."""
+
+    def __init__(self) -> None:
+        self.seen = set[str]()
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str) or not _BRIDGE_NAME.fullmatch(name):
+            return False
+        self.seen.add(name)
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.seen)
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+
+def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+    """Return the flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
+    return tuple(parse_dump(read_text(path)))
+
+
+def recorded_evidence(log: Path | None = None, *, version: str | None = None, config: Path | None = None) -> Evidence:
+    """Return what is known beside a recorded dump. Raises OSError, FileUnusable.
+
+    A dump does not show for how long its host keeps megaflows, so none is judged by its age.
+
+    Args:
+        log: of the same ovs-vswitchd.
+        version: of Open vSwitch; None: as the log says.
+        config: the file of the config, for commands.
+    """
+    target = CommandTarget(config=None if config is None or str(config) == "-" else str(config))
+    evidence = Evidence(is_recorded=True, max_idle_s=inf, given_version=version, target=target)
+    if log is None:
+        return evidence
+    from xenoovs.switch.vswitchd import judge_offload, logged_version, parse_history
+
+    text = read_text(log)
+    history = parse_history(text)
+    state = judge_offload(upcall_show="", statistics=NOT_READ, history=history)
+    host = replace(UNREAD_HOST, daemon=Daemon(offload=state, history=history, flow_limit=NOT_READ))
+    return replace(evidence, host=host, logs=(text,), given_version=version or logged_version(text))
