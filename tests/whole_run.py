@@ -1,8 +1,8 @@
 """All tests in one run: `python -m pytest -n 6 -p tests.whole_run`.
 
-Machines boot first and run beside the rest, the short tests fill the end. A case that starts daemons or machines and
-fails is tried once more, alone, after the others (as RECHECK=yes in the tests of Open vSwitch, tests/testsuite.at).
-What passes then is listed, and more than a few of them fail the run.
+Machines boot first and run beside the rest, the short tests fill the end. Cases that start daemons or machines and
+fail are tried once more, alone, after the others (as RECHECK=yes in the tests of Open vSwitch, tests/testsuite.at).
+What passes then is listed. Failures for more than a few reasons fail the run: cases of one scenario share theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import nlargest
 
 import pytest
@@ -61,9 +61,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     stats = reporter.stats
     failed = {report.nodeid: report for kind in ("failed", "error") for report in stats.get(kind, ())}
     again = [name for name in failed if _part_of(name) in _WITH_DAEMONS]
-    if len(again) > _MOST_ALONE:
+    if len({failed[name].longreprtext for name in again}) > _MOST_ALONE:
         return
-    alone = {name: failed[name].longreprtext for name in again if _passes(name, config)}
+    alone = {name: failed[name].longreprtext for name in _passing(again, config)}
     for kind in ("failed", "error"):
         if not (left := [report for report in stats.pop(kind, ()) if report.nodeid not in alone]):
             continue
@@ -75,9 +75,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def _passes(name: str, config: pytest.Config) -> bool:
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", name]
-    return not subprocess.run(argv, cwd=config.rootpath, check=False, capture_output=True).returncode
+def _passing(names: Sequence[str], config: pytest.Config) -> list[str]:
+    """Return those of the cases that pass, one after the other in one process: they share what fixtures start."""
+    if not names:
+        return []
+    argv = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-p", "no:xdist", *names]
+    lines = subprocess.run(argv, cwd=config.rootpath, check=False, capture_output=True, text=True).stdout.splitlines()
+    outcome = {name: [line for line in lines if line.endswith(name) or f" {name} - " in line] for name in names}
+    return [name for name, found in outcome.items() if found == [f"PASSED {name}"]]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

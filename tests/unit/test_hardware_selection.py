@@ -8,30 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.hardware.options import read_options
+
 _REPOSITORY = Path(__file__).parents[2]
 
 
-def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/hardware", *arguments]
-    return subprocess.run(argv, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
-
-
 def test_deselected_unless_named_also_where_another_marker_is() -> None:
-    done = _pytest("-m", "not nic")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/hardware", "-m", "not nic"]
+    done = subprocess.run(argv, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     assert " deselected" in done.stdout
 
 
-def test_one_sentence_when_options_are_missing() -> None:
-    done = _pytest("-m", "hardware", "--p0", "p0")
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: the hardware tests need --p1, --client-interface, --server-interface: " in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_one_sentence_when_a_port_does_not_exist() -> None:
-    done = _pytest(
-        *("-m", "hardware", "--p0", "nosuch", "--p1", "p1", "--client-interface", "a", "--server-interface", "b")
-    )
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: there is no network device nosuch: " in done.stderr
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ({}, "the hardware tests need --p1, --client-interface, --server-interface: "),
+        ({"--p1": "p1", "--client-interface": "a", "--server-interface": "b"}, "there is no network device nosuch: "),
+    ],
+)
+def test_one_sentence_when_options_are_missing_or_a_port_does_not_exist(named: dict[str, str], reason: str) -> None:
+    options = {"--p0": "nosuch", "--bridge": "xenoovs-test", **named}
+    with pytest.raises(pytest.UsageError, match=f"^{reason}"):
+        read_options(options.get)

@@ -35,22 +35,9 @@ class Suite:
         path.write_text(text if text != _BESIDE else text.format(name=name, directory=str(self._counts)))
 
     def run(self) -> tuple[int, list[str]]:
-        argv = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "xdist",
-            "-n",
-            "1",
-            "-p",
-            "tests.whole_run",
-            "--import-mode=importlib",
-            "-ra",
-        ]
-        done = subprocess.run(
-            [*argv, "--rootdir", str(self.root), "tests"], cwd=self.root, capture_output=True, text=True
-        )
+        argv = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "1", "-p", "tests.whole_run", "-ra"]
+        argv += ["--import-mode=importlib", "--rootdir", str(self.root), "tests"]
+        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True)
         return done.returncode, done.stdout.splitlines()
 
     @property
@@ -98,6 +85,18 @@ def test_more_than_three_that_fail_beside_others_are_red(suite: Suite) -> None:
     status, lines = suite.run()
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "4 failed, 1 passed in" in lines[-1]
+
+
+def test_cases_that_fail_for_one_reason_are_tried_together(suite: Suite) -> None:
+    """One scenario that failed beside others made nine cases red, and none was tried again."""
+    text = _BESIDE.format(name="machine", directory=str(suite.root / "counts")).replace("def test_", "def record_")
+    text = f"import pytest\n{text}\n@pytest.fixture(scope='session')\ndef record(): record_machine()\n"
+    text += "@pytest.mark.parametrize('number', range(5))\ndef test_of(record, number): pass\n"
+    suite.add("nic", "machine", text)
+    status, lines = suite.run()
+    assert "6 passed in" in lines[-1]
+    assert len([line for line in lines if line.startswith("passed alone, failed beside others: ")]) == 5
+    assert (status, suite.tries) == (0, {"machine": 2})
 
 
 def test_the_end_shows_the_time_of_each_part_and_the_slowest_cases(suite: Suite) -> None:
