@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
@@ -31,8 +32,13 @@ from xenoovs.switch.tc import dump_filters
 
 _LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
 
-PortReader = Callable[[Iterable[str]], Mapping[str, PortPackets]]
 FilterReader = Callable[[Iterable[str]], Mapping[str, TcFilter]]
+
+
+class PortReader(Protocol):
+    """`read_port_packets`, or what a test has in its place."""
+
+    def __call__(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]: ...
 
 
 def _read_filters(devices: Iterable[str]) -> Mapping[str, TcFilter]:
@@ -51,7 +57,7 @@ class RuleUse:
 
     def begin(self) -> None:
         """Read the ports. Call it just before a dump of megaflows."""
-        self._now = self._read_ports(self._ports)
+        self._now = self._read_ports(self._ports, is_brief=self._last is None)
 
     def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
         """Return what ports and traffic control show beside a dump, by what grew since the sample before.
@@ -61,7 +67,7 @@ class RuleUse:
             increments: The dump with what its counters grew by.
         """
         held = _sums(lines)
-        before, self._after = self._after, self._read_ports(held)
+        before, self._after = self._after, self._read_ports(held, is_brief=self._last is None)
         self._ports = tuple(held)
         is_suspicious = any(
             port_finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -316,6 +317,9 @@ def own_mask_of(program: Program) -> OwnMask:
     return own_mask
 
 
+_JUST_USED = re.compile(r", used:0\.[0-9]+s,.* offloaded:yes, dp:tc", re.ASCII)
+
+
 def growth_remarks(findings: OffloadFindings | BridgeFindings | Selection, evidence: Evidence) -> Iterator[str]:
     """Yield what the samples leave unproven."""
     if not has_held_rules(evidence):
@@ -326,9 +330,11 @@ def growth_remarks(findings: OffloadFindings | BridgeFindings | Selection, evide
             "compare two with --interval 2s while traffic flows"
         )
     elif not findings.growth.packets:
+        is_used = any(_JUST_USED.search(line) for line in evidence.lines)
         yield (
-            "no counter grew between the two samples: no packet came, or the NIC refreshes its counters more rarely "
-            "(try --interval 30s); verdicts rely on the counters since each rule was installed"
+            f"no counter of the NIC grew between the two samples{', although packets came' if is_used else ''}: "
+            f"{'' if is_used else 'no packet came, or '}it refreshes its counters more rarely (try --interval 30s); "
+            "verdicts rely on the counters since each rule was installed"
         )
     if findings.uncounted:
         megaflows = counted(findings.uncounted, "megaflow")

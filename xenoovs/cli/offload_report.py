@@ -59,7 +59,7 @@ _MEANING = {
     "reset, evicted them, or waits, as for the neighbour of a tunnel; `ovs-appctl revalidator/purge` installs them "
     "again",
     Verdict.SW: "in Open vSwitch's software datapath: offload is off, or the flow cannot be translated",
-    Verdict.CONTRADICTED: "the NIC counts the packets, but its port gave the CPU more than the megaflows explain: "
+    Verdict.CONTRADICTED: "the NIC counts the packets, but counters of its port show that the CPU got them: "
     "another program handles them first, or the driver counts wrongly; see `tc filter show dev PORT ingress`",
     Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
 }
@@ -84,7 +84,7 @@ _OTHER_IN_SOFTWARE = (
     "other traffic is not all in the NIC; it does not count here, as it does with `verify-offload --bridge`"
 )
 _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves that it forwards by them"
-_CONTRADICTED = "a port gave the CPU more packets than the megaflows explain, so what they say of hardware is not true"
+_CONTRADICTED = "counters of a port show that the CPU got packets that the NIC counts: megaflows do not say the truth"
 _OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
 _BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
 _ENCRYPTED = "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"

@@ -70,7 +70,7 @@ _WHERE = {
     Verdict.TC_SW: "in the kernel's traffic control",
     Verdict.IDLE_HW: "the NIC holds the rule, the CPU forwards",
     Verdict.SW: "in the software datapath",
-    Verdict.CONTRADICTED: "counted by the NIC, but the CPU got more packets than megaflows explain",
+    Verdict.CONTRADICTED: "counted by the NIC, but counters of its port show that the CPU got them",
 }
 _WORD = {
     Likelihood.CONFIRMED: ("confirmed", "red"),

@@ -246,8 +246,13 @@ class CpuCounter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PortPackets:
-    """Packets that a port received for the CPU. `source`: the command or file that shows them."""
+    """Packets that a port received for the CPU. `source`: the command or file that shows them.
+
+    Attributes:
+        entered: all packets that entered the port, also those of the NIC alone; None: the driver does not count them.
+    """
 
     packets: int
     counter: CpuCounter
     source: str
+    entered: int | None = None

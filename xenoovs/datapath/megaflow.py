@@ -356,7 +356,7 @@ class Verdict(Enum):
     TC_SW:        in the kernel's traffic control, but not in the driver (`dp:tc` without `offloaded`).
     IDLE_HW:      the NIC holds it, but the packets that came were counted in software alone.
     SW:           in the software datapath; also `dp:dummy`, the simulated NIC in tests of OVS.
-    CONTRADICTED: the NIC counts its packets, but the port gave the CPU more packets than the megaflows explain.
+    CONTRADICTED: the NIC counts its packets, but counters of the port show that the CPU got them.
     ABSENT:       there is no megaflow: no packet yet, or none for longer than max-idle (ovs-vswitchd.conf.db(5)).
 
     Open vSwitch alone shows HW, PARTIAL, TC_SW and SW. The others need the counters of traffic control and of ports.

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from xenoovs.datapath.host import CpuCounter, PortPackets
@@ -22,20 +23,22 @@ _CPU_HIT = ("ip", "-j", "stats", "show", "group", "offload", "subgroup", "cpu_hi
 _SPLIT = re.compile(r"^\s+(?:vport_rx_packets|rx_packets_phy|rx_vport_unicast_packets): ", re.MULTILINE)
 """Names beside which `rx_packets` counts the packets of the CPU alone (mlx5)."""
 _RX = re.compile(r"^\s+rx_packets: ([0-9]{1,20})$", re.MULTILINE)
+_ENTERED = re.compile(r"^\s+(?:vport_rx_packets|rx_packets_phy): ([0-9]{1,20})$", re.MULTILINE)
+"""At a representor or at the wire (counters.rst of mlx5 in the kernel's documentation)."""
 _DEVICES = Path("/sys/class/net")
 
 
-def read_port_packets(ports: Iterable[str]) -> dict[str, PortPackets]:
-    """Return the packets that each port received for the CPU; ports without such a counter are absent. Never raises."""
-    names = tuple(ports)
-    if not names:
-        return {}
-    with suppress(SwitchError):
-        hits = parse_cpu_hits(try_run(_CPU_HIT).stdout)
-        found = {name: hits[name] for name in names if name in hits}
-        others = {name: each for name in names if name not in found and (each := _other(name))}
-        return {**others, **found}
-    return {name: each for name in names if (each := _other(name))}
+def read_port_packets(ports: Iterable[str], *, is_brief: bool = False) -> dict[str, PortPackets]:
+    """Return the packets that each port received for the CPU; ports without such a counter are absent. Never raises.
+
+    `is_brief`: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read.
+    """
+    names, hits = tuple(ports), dict[str, PortPackets]()
+    if names:
+        with suppress(SwitchError):
+            hits = parse_cpu_hits(try_run(_CPU_HIT).stdout)
+    found = {name: hits[name] if is_brief and name in hits else _port(name, hits.get(name)) for name in names}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def parse_cpu_hits(text: str) -> dict[str, PortPackets]:
@@ -54,13 +57,22 @@ def parse_ethtool(text: str) -> PortPackets | None:
     received = _RX.search(text)
     if received is None or not _SPLIT.search(text):
         return None
-    return PortPackets(int(received[1]), CpuCounter.CPU, "rx_packets of `ethtool -S`")
+    return PortPackets(int(received[1]), CpuCounter.CPU, "rx_packets of `ethtool -S`", parse_entered(text))
 
 
-def _other(port: str) -> PortPackets | None:
+def parse_entered(text: str) -> int | None:
+    """Return all packets that entered the port of an `ethtool -S PORT`; None if it does not show them."""
+    found = _ENTERED.search(text)
+    return int(found[1]) if found else None
+
+
+def _port(port: str, cpu_hits: PortPackets | None) -> PortPackets | None:
     with suppress(SwitchError):
-        if (found := parse_ethtool(try_run(["ethtool", "-S", port]).stdout)) is not None:
+        shown = try_run(["ethtool", "-S", port]).stdout
+        if (found := replace(cpu_hits, entered=parse_entered(shown)) if cpu_hits else parse_ethtool(shown)) is not None:
             return found
+    if cpu_hits is not None:
+        return cpu_hits
     with suppress(OSError, ValueError):
         # A bond adds up what its members count, each in its own way.
         if not (_DEVICES / port / "bonding").exists():

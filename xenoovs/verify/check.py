@@ -135,9 +135,9 @@ def state_of(
     now = sampled(megaflow, found.counters if found else None)
     growth = now.since(before.megaflows.get(id_of(megaflow))) or Growth(now.packets, now.hw_packets)
     verdict = state.verdict
-    if verdict is Verdict.HW and growth.hw_packets and megaflow.in_port in contradicted:
+    if verdict in (Verdict.HW, Verdict.TC_SW) and growth.hw_packets and megaflow.in_port in contradicted:
         verdict = Verdict.CONTRADICTED
-    return replace(state, verdict=verdict, growth=growth)
+    return replace(state, verdict=verdict, growth=state.growth or growth)
 
 
 def _state_by_filter(
@@ -158,13 +158,16 @@ def _state_by_filter(
         return replace(_state_by_dump(megaflow, verdict), verdict=Verdict.UNCONFIRMED, is_counted=False)
     if counters is None:
         return _state_by_dump(megaflow, verdict)
+    stray = None
     if verdict is Verdict.HW:
         earlier = None if before is None else before.megaflows.get(id_of(megaflow))
         growth = sampled(megaflow, counters).since(earlier)
         verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
+        if verdict is Verdict.IDLE_HW and growth is not None and _is_stray(growth, counters, found.age_s):
+            verdict, stray = Verdict.UNCONFIRMED, NO_GROWTH
     is_new = found.age_s is not None and found.age_s < _SETTLED_S
     hardware = counters.hw_packets or 0, counters.hw_bytes
-    return MegaflowState(verdict, counters.packets, counters.bytes, *hardware, is_new=is_new)
+    return MegaflowState(verdict, counters.packets, counters.bytes, *hardware, growth=stray, is_new=is_new)
 
 
 _SETTLED_S = 3
@@ -185,6 +188,14 @@ def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_
     if counters.packets and not counters.hw_packets:
         return Verdict.IDLE_HW if active_s is not None and active_s >= _SETTLED_S else Verdict.UNCONFIRMED
     return Verdict.UNCONFIRMED if counters.sw_packets > (counters.hw_packets or 0) else Verdict.HW
+
+
+def _is_stray(growth: Growth, counters: TcCounters, age_s: int | None) -> bool:
+    """Return whether fewer packets came in software than in a tenth of a second of the traffic in hardware so far.
+
+    They prove nothing: a NIC refreshes its counters at an interval of its own, perhaps more rarely than samples come.
+    """
+    return age_s is not None and growth.packets * 10 * max(age_s, 1) < (counters.hw_packets or 0)
 
 
 def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:

@@ -366,6 +366,7 @@ def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
             "contradicted": port.is_contradicted,
             "received_by_cpu": port.received,
             "explained": port.explained,
+            "counted_twice": port.twice,
             "tolerance": port.tolerance,
             "source": port.source or None,
             "silent_because": port.silence or None,

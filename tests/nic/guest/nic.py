@@ -163,7 +163,15 @@ def unlimit() -> None:
     limit(**_LIMITS)
 
 
-FAULTS: Mapping[str, str] = {"skip": "0", "bypass": "N", "head_start": "0", "coarse": "0", "install_ms": "0"}
+FAULTS: Mapping[str, str] = {
+    "skip": "0",
+    "bypass": "N",
+    "recount": "N",
+    "stale": "N",
+    "head_start": "0",
+    "coarse": "0",
+    "install_ms": "0",
+}
 """Parameters of the module that make the NIC fail or its driver lie, and their values without a fault."""
 
 

@@ -43,7 +43,7 @@ def watch_of(
     switch: FakeSwitch, clock: TurnedClock, program: Callable[[], Program | None] | None = None
 ) -> OffloadSampler:
     made = dns()
-    apart = RuleUse(lambda _: {}, lambda _: {})
+    apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
     return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace(), rule_use=apart)
 
 

@@ -25,11 +25,13 @@ class Nic:
     packets: int = 0
     hw_packets: int = 0
     cpu: int = 0
+    entered: int = 0
     reads: list[str] = field(default_factory=list)
     counters: MegaflowCounters = field(default_factory=MegaflowCounters)
 
-    def ports(self, ports: Iterable[str]) -> Mapping[str, PortPackets]:
-        return {port: PortPackets(self.cpu, CpuCounter.CPU, "rx") for port in ports}
+    def ports(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
+        entered = None if is_brief else self.entered
+        return {port: PortPackets(self.cpu, CpuCounter.CPU, "rx", entered) for port in ports}
 
     def filters(self, devices: Iterable[str]) -> Mapping[str, TcFilter]:
         self.reads += devices
@@ -87,6 +89,21 @@ def test_a_driver_that_counts_what_the_cpu_forwards_is_contradicted() -> None:
         nic.cpu += 224
         verdicts.append(nic.sample(use).verdict)
     assert verdicts == [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
+
+
+def test_a_driver_that_counts_what_traffic_control_forwards_is_contradicted_by_the_wire() -> None:
+    """Half of the packets were shown as in hardware, and none was."""
+    nic = Nic(packets=1000, hw_packets=1000)
+    use = RuleUse(nic.ports, nic.filters)
+    nic.sample(use)
+    verdicts = []
+    for _ in range(4):
+        nic.packets += 448
+        nic.hw_packets += 224
+        nic.cpu += 224
+        nic.entered += 224
+        verdicts.append(nic.sample(use).verdict)
+    assert verdicts == [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
 
 
 def test_when_it_is_over_the_verdict_is_hardware_again() -> None:

@@ -65,6 +65,44 @@ def test_more_packets_for_the_cpu_than_megaflows_explain_contradict_them(
     assert (found.is_contradicted, found.received, found.explained) == (is_contradicted, received, sw)
 
 
+def _counted_twice(*, sw: int, hw: int, entered: int, is_first: bool = True) -> PortFinding:
+    """Return the check of p0 after these packets of one rule; the CPU got those in software."""
+    key: MegaflowId = ("hw", ("p1",))
+    rule = replace(HW, is_first=is_first)
+    later = replace(rule, packets=1000 + sw + hw, hw_packets=1000 + hw)
+    begin, end = ({"p0": PortPackets(9 + n, CpuCounter.CPU, "rx", 50 + m)} for n, m in ((0, 0), (sw, entered)))
+    [found] = check_ports(DatapathSample({key: rule}, begin, begin), DatapathSample({key: later}, end, end))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sw", "hw", "entered", "is_contradicted"),
+    [
+        (220, 220, 220, True),
+        (220, 220, 224, True),
+        # The NIC forwards half; the CPU forwards, and the counter of hardware lags by an earlier burst of another rule.
+        (220, 220, 440, False),
+        (0, 5000, 12, False),
+        (5, 5, 5, False),
+    ],
+)
+def test_packets_that_the_cpu_forwards_and_the_driver_counts_too_contradict_it(
+    sw: int, hw: int, entered: int, is_contradicted: bool
+) -> None:
+    """Both counters of the rule grew by each packet: "the NIC forwards only a part" [confirmed], half in hardware."""
+    assert _counted_twice(sw=sw, hw=hw, entered=entered).is_contradicted is is_contradicted
+
+
+def test_a_packet_counted_by_each_link_of_a_chain_is_not_counted_twice() -> None:
+    assert not _counted_twice(sw=220, hw=220, entered=220, is_first=False).is_contradicted
+
+
+def test_packets_counted_twice_are_shown_with_their_numbers() -> None:
+    shown = str(_counted_twice(sw=220, hw=219, entered=221))
+    assert shown.startswith("221 packets entered p0 between two samples (`ethtool -S p0`), and the CPU forwarded")
+    assert shown.endswith("the driver counts 219 of these as the NIC's too")
+
+
 def test_both_numbers_are_shown() -> None:
     text = "p0 gave 960 packets to the CPU between two samples (rx); the megaflows that are not in hardware explain 0"
     assert text in str(_check(960, 0, 960))
@@ -73,6 +111,15 @@ def test_both_numbers_are_shown() -> None:
 def test_the_first_packets_of_new_megaflows_are_tolerated() -> None:
     assert _check(0, 0, 11).is_contradicted
     assert not _check(0, 0, 11, more=SampledMegaflow("p0", "tc", 0, 0, 0, is_active=False)).is_contradicted
+
+
+def test_a_start_of_traffic_contradicts_nothing_in_samples() -> None:
+    """8 rules that were not there at the first sample: 408 packets by the NIC, 118 while they were installed."""
+    rule = SampledMegaflow("p0", "tc", 51, 5_100, 51, is_active=True, is_held=True)
+    new: dict[MegaflowId, SampledMegaflow] = {(str(number), ("p1",)): rule for number in range(8)}
+    first, last = ({"p0": PortPackets(packets, CpuCounter.CPU, "rx")} for packets in (1000, 1118))
+    [found] = check_ports(DatapathSample(HELD, first, first), DatapathSample({**HELD, **new}, last, last))
+    assert (found.received, found.is_contradicted) == (118, False)
 
 
 def test_segments_that_the_kernel_merged_are_explained_by_their_bytes() -> None:

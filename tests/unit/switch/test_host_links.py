@@ -30,7 +30,7 @@ from xenoovs.switch.devices import (
     parse_parameter,
     parse_subfunctions,
 )
-from xenoovs.switch.port_counters import parse_cpu_hits, parse_ethtool, read_port_packets
+from xenoovs.switch.port_counters import parse_cpu_hits, parse_entered, parse_ethtool, read_port_packets
 from xenoovs.switch.tc import count_rules
 from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
 from xenoovs.switch.vswitchd import (
@@ -265,9 +265,15 @@ def test_another_answer_of_ip_has_none(text: str) -> None:
 
 
 def test_packets_for_the_cpu_by_ethtool_where_it_splits() -> None:
-    assert parse_ethtool(UPLINK) == PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`")
+    assert parse_ethtool(UPLINK) == PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`", 1000033)
     assert parse_ethtool(VETH) is None
     assert parse_ethtool("no stats available\n") is None
+
+
+def test_packets_that_entered_a_port_are_those_at_the_wire_or_at_the_function() -> None:
+    assert parse_entered(UPLINK) == 1000033
+    assert parse_entered("NIC statistics:\n     rx_packets: 3\n     vport_rx_packets: 44\n") == 44
+    assert parse_entered(VETH) is None
 
 
 def test_another_device_has_the_counter_of_its_driver() -> None:

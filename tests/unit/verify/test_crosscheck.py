@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
-from xenoovs.evidence.samples import DatapathSample, id_of, sampled
+from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
 from xenoovs.verify.check import MegaflowState, state_of
 from xenoovs.verify.findings import Anomaly
 
@@ -96,6 +98,16 @@ def test_two_samples_are_judged_by_what_grew_between_them(
     before: TcCounters, now: TcCounters, verdict: Verdict
 ) -> None:
     assert _seen(IN_HW, _filter(in_hw=True, counters=now), before).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("stray", "verdict"), [(1, Verdict.UNCONFIRMED), (9, Verdict.UNCONFIRMED), (200, Verdict.IDLE_HW)]
+)
+def test_a_stray_packet_in_software_is_no_idle_rule_under_steady_traffic(stray: int, verdict: Verdict) -> None:
+    """The NIC refreshes its counters every 10 s; 100 packets a second, one stray: IDLE_HW [confirmed]."""
+    [(cookie, rule)] = _filter(in_hw=True, counters=TcCounters(3000 + stray, 1, 3000)).items()
+    found = _seen(IN_HW, {cookie: replace(rule, age_s=30)}, TcCounters(3000, 1, 3000))
+    assert (found.verdict, found.growth) == (verdict, Growth(stray, 0) if verdict is Verdict.IDLE_HW else NO_GROWTH)
 
 
 def test_the_counter_of_a_port_outweighs_the_nic() -> None:

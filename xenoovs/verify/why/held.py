@@ -28,6 +28,8 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
             f"the NIC counts the packets, and {case.in_port} gave the CPU more than the megaflows explain: another "
             "program handles them before Open vSwitch, or the driver counts packets that it does not forward"
         )
+        if held.port is not None and held.port.twice:
+            text = "the driver counts packets as the NIC's that the CPU forwards"
         port = (str(held.port),) if held.port is not None else ()
         fix = tuple(command.format(port=case.in_port) for command in _CONTRADICTED)
         yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*port, *evidence), fix)

@@ -20,7 +20,9 @@ PHASES: Mapping[str, tuple[dict[str, str], bool]] = {
     "reset": ({"skip": "1"}, False),
     "each third packet": ({"skip": "3"}, False),
     "counted by the driver": ({"bypass": "Y"}, False),
+    "counted twice": ({"recount": "Y"}, False),
     "no fault any more": ({}, False),
+    "not refreshed": ({"stale": "Y"}, False),
     "beyond 32 bits": ({"head_start": str(BEYOND_32_BITS)}, True),
 }
 """Faults by phase, and whether all megaflows are installed again with the fault."""

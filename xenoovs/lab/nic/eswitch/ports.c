@@ -56,6 +56,10 @@ static bool bypass;
 module_param(bypass, bool, 0644);
 MODULE_PARM_DESC(bypass, "Fault: the driver forwards the packets of rules with the CPU, and counts them as the NIC's");
 
+static bool recount;
+module_param(recount, bool, 0644);
+MODULE_PARM_DESC(recount, "Fault: the CPU gets the packets of rules, and the driver counts them as the NIC's all the same");
+
 /* Whether the NIC fails to use a rule for this packet. */
 static bool skips(struct rule *rule)
 {
@@ -103,7 +107,11 @@ static netdev_tx_t wire_xmit(struct sk_buff *skb, struct net_device *dev)
 	rule = find_rule(port, &headers);
 	if (!rule && parse_inner(skb, &headers))
 		rule = find_rule(port, &headers);
-	if (rule && !skips(rule) && is_ready(rule)) {
+	if (rule && READ_ONCE(recount)) {
+		count(&rule->hit, skb->len);
+		WRITE_ONCE(rule->last_used, get_jiffies_64());
+		miss(skb, port);
+	} else if (rule && !skips(rule) && is_ready(rule)) {
 		if (READ_ONCE(bypass))
 			count_received(skb->len, port);
 		count(&port->hit, skb->len);

@@ -48,6 +48,10 @@ struct rule *find_rule(const struct port *ingress, const struct headers *headers
 	return NULL;
 }
 
+static bool stale;
+module_param(stale, bool, 0644);
+MODULE_PARM_DESC(stale, "Fault: the driver does not refresh the counters of rules");
+
 static void copy_cookie(struct rule *rule, const struct flow_action *actions)
 {
 	const struct flow_action_entry *action;
@@ -216,8 +220,8 @@ static int tell_counters(const struct block *block, struct flow_cls_offload *flo
 
 	if (!rule)
 		return -ENOENT;
-	packets = atomic64_read(&rule->hit.packets);
-	bytes = atomic64_read(&rule->hit.bytes);
+	packets = READ_ONCE(stale) ? rule->reported_packets : atomic64_read(&rule->hit.packets);
+	bytes = READ_ONCE(stale) ? rule->reported_bytes : atomic64_read(&rule->hit.bytes);
 	/* TC adds up, so it gets what came since the last call. */
 	flow_stats_update(&flower->stats, bytes - rule->reported_bytes, packets - rule->reported_packets, 0,
 			  READ_ONCE(rule->last_used), FLOW_ACTION_HW_STATS_DELAYED);
