@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.compiled import moves_of
-from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.patience import eventually
 from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
@@ -46,6 +46,21 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+OWN_PORT = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin, timeout: 5m, idle_timeout: 5m}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
+"""
+TWO_ALONE, ONE_ALONE = OWN_PORT.replace("weight: 1}", "weight: 0}"), "".join(OWN_PORT.splitlines(keepends=True)[:-1])
+
+
 def tcp_packet(source: str, port: int, flags: str) -> str:
     return (
         "in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
@@ -55,9 +70,14 @@ def tcp_packet(source: str, port: int, flags: str) -> str:
 
 def receivers(bridge: DummyBridge, *packets: str) -> list[str]:
     """The MACs to which these packets leave."""
-    before = len(bridge.sent("p1"))
+    return receivers_at(bridge, "p1", *packets)
+
+
+def receivers_at(bridge: DummyBridge, port: str, *packets: str) -> list[str]:
+    """The MACs to which these packets leave by this port."""
+    before = len(bridge.sent(port))
     bridge.send("p0", packets)
-    return [frame[:6].hex() for frame in bridge.sent("p1")[before:]]
+    return [frame[:6].hex() for frame in bridge.sent(port)[before:]]
 
 
 def is_settling(bridge: DummyBridge) -> bool:
@@ -205,3 +225,55 @@ def test_a_drain_at_run_time_keeps_open_connections(
         assert xenoovs("undrain", "web", "one", *control).status == 0
         assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
         assert receivers(bridge, tcp_packet(client, 2, "ack")) in ([TWO], [SIX])
+
+
+@pytest.fixture
+def ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with one port more, for the backend two of OWN_PORT."""
+    with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
+        yield made
+
+
+def answers_pass(bridge: DummyBridge) -> bool:
+    """Whether what the backend two sends back leaves by p0."""
+    before = len(bridge.sent("p0"))
+    answer = (
+        tcp_packet("10.3.10.45", 80, "ack")
+        .replace("in_port(1)", "in_port(3)")
+        .replace("dst=10.3.10.45", "dst=198.51.100.2")
+    )
+    bridge.send("p2", [answer])
+    return len(bridge.sent("p0")) > before
+
+
+def test_connections_of_a_drain_are_answered_after_a_second_apply_and_a_restart_of_the_agent(
+    xenoovs: CommandLine, ports: DummyBridge, file: Path
+) -> None:
+    """The backend got them only in the drain, and has left the config: its port was no longer passed on."""
+    file.write_text(ONE_ALONE)
+    assert xenoovs("apply", file, "--db", ports.ovs.db, "-y").status == 0
+    begin(ports, file, TWO_ALONE)
+    assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "syn")) == [TWO]
+    begin(ports, file, ONE_ALONE)
+    assert answers_pass(ports)
+    assert "nothing to do" in xenoovs("plan", file, "--db", ports.ovs.db).out
+    with agent(ports, file):
+        eventually(lambda: answers_pass(ports), "answers")
+        assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "ack")) == [TWO]
+
+
+def test_a_backend_with_another_port_keeps_its_connections_at_the_old_one(
+    ports: DummyBridge, file: Path, xenoovs: CommandLine
+) -> None:
+    """`apply` drained it, and an agent moved it at once."""
+    file.write_text(OWN_PORT)
+    with agent(ports, file) as process:
+        eventually(lambda: len(ports.dump_flows()) > 3, "flows at first")
+        clients = [f"198.51.100.{number}" for number in range(8)]
+        [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
+        file.write_text(OWN_PORT.replace(", egress: p2", ""))
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
+        assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+        assert receivers(ports, tcp_packet(client, 2, "syn")) == [TWO]
+        assert answers_pass(ports)

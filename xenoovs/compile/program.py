@@ -398,6 +398,7 @@ def compile_program(
     *,
     ofports: Mapping[str, int] | None = None,
     before: Program | None = None,
+    used: Mapping[int, Iterable[NextHop]] | None = None,
 ) -> Program:
     """Return the flows that encode a decision and a transition on the bridge of a config.
 
@@ -407,6 +408,7 @@ def compile_program(
         transition: Blocks on their way; None: there are none.
         ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
         before: A program; services that are the same in it are taken from there.
+        used: Next hops of open connections by service id, where `before` is not what the bridge has.
 
     Raises:
         CompileError: An owner of blocks has no next hop, or two services answer ARP for one VIP with two MACs.
@@ -425,7 +427,7 @@ def compile_program(
             # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
-            bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {})))
+            bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, (used or {}).get(service_id, ()))))
             made = _with_blocks(bare, ofports or {})
         services.append(made)
     services = _with_returns(services, port=balancer.uplinks.ingress[0])
@@ -517,13 +519,15 @@ def _unconfigured(made: ServiceProgram) -> list[Owner]:
     return sorted({owner for owner in owners if owner not in names})
 
 
-def _leaving(made: ServiceProgram, was: ServiceProgram | None, ofports: Mapping[str, int]) -> Iterator[NextHop]:
-    """Yield the next hops of a service that the config lacks; `was`: the service before."""
+def _leaving(
+    made: ServiceProgram, was: ServiceProgram | None, ofports: Mapping[str, int], used: Iterable[NextHop]
+) -> Iterator[NextHop]:
+    """Yield the next hops of a service that the config lacks; `was`: the service before, `used` beside it."""
     configured = {backend.next_hop for backend in made.service.backends}
     found = dict.fromkeys(made.hop(owner) for owner in _unconfigured(made))
-    if made.moves and was is not None:
+    if made.moves:
         # No move names a backend that got connections only since the drain began: they were learned one by one.
-        before = (*(backend.next_hop for backend in was.service.backends), *was.leaving)
+        before = (*used, *((*(backend.next_hop for backend in was.service.backends), *was.leaving) if was else ()))
         found |= dict.fromkeys(hop for hop in before if hop.is_known and all(port in ofports for port in hop.ports))
     return (hop for hop in found if hop not in configured)
 

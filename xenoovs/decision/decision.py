@@ -10,7 +10,7 @@ from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 
-from xenoovs.model.balancer import Balancer, BlockKey, Service, service_ids
+from xenoovs.model.balancer import Balancer, BlockKey, DrainMode, Service, service_ids
 from xenoovs.model.next_hop import NextHop, parse_next_hop
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
@@ -359,7 +359,8 @@ def follow(
     """Return both with the names that owners have in another config, so that blocks stay where they are.
 
     The next hop identifies a backend: if two backends exchange their names, no client moves. A backend given by its
-    address is whatever answers there. A backend with a new next hop in place of one that is gone is the same backend.
+    address is whatever answers there. A backend with a new next hop in place of one that is gone is the same backend,
+    unless the service drains: its open connections stay with the old one.
     """
     if before is after:
         return decision, transition
@@ -397,6 +398,7 @@ def _names(before: Service, after: Service) -> dict[Owner, Owner]:
         heir = configured.get(backend.name)
         is_followed = heir is not None and backend.follows and heir.follows and backend.address == heir.address
         is_new = heir is not None and hop not in owners and new.get(backend.name) not in old.values()
+        is_new = is_new and after.drain.mode is not DrainMode.PIN
         if not (is_followed or is_new):
             found[backend.name] = owner_of(hop, owners)
     return {name: owner for name, owner in found.items() if name != owner}

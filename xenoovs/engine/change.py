@@ -16,7 +16,7 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import remote_of_port
+from xenoovs.model.next_hop import NextHop, remote_of_port
 from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import remote_end_of
 from xenoovs.openflow.flow import Bundle, Field, Flow, ObservedFlow, Output, SetField, service_of
@@ -241,6 +241,7 @@ class Comparison:
         touched: Ids of the services that differ; `flows`: what these have.
         foreign: How many flow-mods would lead back to the guess.
         aged: The same flows with their ages; without memory, drains are read from them.
+        learned: Next hops of connections that were opened during drains, by service id; likewise.
     """
 
     guess: Target
@@ -249,6 +250,7 @@ class Comparison:
     flows: tuple[Flow, ...] = ()
     foreign: int = 0
     aged: tuple[ObservedFlow, ...] = ()
+    learned: Mapping[int, frozenset[NextHop]] = field(default_factory=dict)
 
     @property
     def seen(self) -> tuple[ObservedFlow, ...]:
@@ -384,7 +386,9 @@ def _target(
         progress = Progress(at.now_s, state.ofports.keys(), at.quiet, least_s, at.revalidated)
         transition = advance(before, decision, desired, progress)
     ofports, guess = state.ofports, found.guess
-    program = compile_program(desired.balancer, decision, transition, ofports=ofports, before=guess.program)
+    program = compile_program(
+        desired.balancer, decision, transition, ofports=ofports, before=guess.program, used=found.learned
+    )
     without, unsent = frozenset[str](), Ends()
     if options.partial:
         without, unsent = frozenset(at.ports.reasons), Ends({*at.ports.unencrypted, *at.ports.uncovered})

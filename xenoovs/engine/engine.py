@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
 
-from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
+from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, next_hops_of, old_packets, opened_connections
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
@@ -418,11 +418,16 @@ class Engine:
         return dump, guess, ports
 
     def _aged(self, found: Comparison, bridge: str) -> Comparison:
-        """Return what was found with the ages of its flows, if drains are under way."""
+        """Return what was found with the ages of its flows and the connections, if drains are under way."""
         if not any(map(is_of_drain, found.flows)):
             return found
         aged = self.switch.dump_flows(bridge, only=PROGRAM)
-        return replace(found, aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched))
+        learned = next_hops_of(seen.flow for seen in self.switch.dump_flows(bridge, only=LEARNED))
+        return replace(
+            found,
+            aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched),
+            learned=learned,
+        )
 
     def _beside_others(self, change: Change, options: PlanOptions) -> Change:
         """Return the change with the conflicts with foreign flows. Raises FlowConflict."""

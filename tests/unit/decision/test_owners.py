@@ -23,7 +23,7 @@ from xenoovs.decision.decision import (
     owner_of,
 )
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import LOW_SOURCE_BITS, Backend, Balancer, service_ids
+from xenoovs.model.balancer import LOW_SOURCE_BITS, Backend, Balancer, Drain, DrainMode, service_ids
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, with_mac
 from xenoovs.partition.block import Block
 
@@ -83,6 +83,13 @@ def test_a_backend_that_is_gone_owns_its_blocks_by_its_next_hop() -> None:
 
 def test_a_new_next_hop_in_place_of_one_that_is_gone_is_the_same_backend() -> None:
     assert followed(of(B0, replace(B1, next_hop=NEW))) == {EVEN: "b0", ODD: "b1"}
+
+
+def test_a_new_next_hop_leaves_open_connections_with_the_old_one_where_services_drain() -> None:
+    draining = small.balancer(
+        replace(small.service(CLAIM), backends=(B0, replace(B1, next_hop=NEW)), drain=Drain(DrainMode.PIN))
+    )
+    assert followed(draining) == {EVEN: "b0", ODD: "0a:00:00:00:00:01@p1"}
 
 
 def test_a_name_that_moves_on_to_the_next_hop_of_another_one_takes_its_clients() -> None:
