@@ -99,8 +99,7 @@ class DatapathSample:
 
     Attributes:
         megaflows: by identity.
-        ports_before: packets for the CPU by port, read before the megaflows (of the first sample: before their
-            filters); ports without such a counter are absent.
+        ports_before: packets for the CPU by port, read before the megaflows; ports without such a counter are absent.
         ports_after: likewise, read after the megaflows.
     """
 
@@ -131,8 +130,8 @@ class PortFinding:
             megaflow counts.
         silence: why there is no verdict; empty if there is one.
         source: where `received` is from.
-        entered: all packets that entered the port, if traffic control forwarded all of them in software.
-        twice: those of `entered` that the driver counted as the NIC's too.
+        entered: all packets that entered the port meanwhile, if the CPU got all of them.
+        twice: packets that traffic control forwarded in software, and that the driver counted as the NIC's too.
     """
 
     port: str
@@ -153,7 +152,7 @@ class PortFinding:
         if self.twice:
             return (
                 f"{counted(self.entered, 'packet')} entered {self.port} between two samples (`ethtool -S {self.port}`),"
-                f" and the CPU forwarded as many; the driver counts {self.twice} of these as the NIC's too"
+                f" and the CPU got as many; the driver counts {self.twice} that the CPU forwarded as the NIC's too"
             )
         if self.silence:
             return f"the packets that {self.port} gave to the CPU prove nothing: {self.silence}"
@@ -189,22 +188,22 @@ def check_ports(before: DatapathSample, now: DatapathSample) -> tuple[PortFindin
 
 
 def _counted_twice(found: PortFinding, before: DatapathSample, now: DatapathSample) -> PortFinding:
-    """Add whether the driver counts what the CPU forwards: all that entered was forwarded in software.
+    """Add whether the driver counts what the CPU forwards: the CPU got all packets that entered the port meanwhile.
 
-    The counters at the wire are read outside the time between the readings of filters, so they include all packets
-    that filters counted. Counters of hardware may lag; a filter that counts none in software counts none twice.
+    Counters of hardware may lag. So only filters count here that counted packets in software too.
     """
-    first, last = before.ports_before.get(found.port), now.ports_after.get(found.port)
+    first, last = before.ports_after.get(found.port), now.ports_before.get(found.port)
     if first is None or last is None or first.entered is None or last.entered is None:
         return found
-    entered, software, twice = last.entered - first.entered, 0, 0
-    for key, each in now.megaflows.items():
-        if each.in_port == found.port and each.layer == "tc" and each.is_first:
-            growth = each.since(before.megaflows.get(key)) or NO_GROWTH
-            software += growth.sw_packets
-            twice += min(growth.sw_packets, growth.hw_packets)
+    entered, received = last.entered - first.entered, last.packets - first.packets
+    growths = (
+        each.since(before.megaflows.get(key)) or NO_GROWTH
+        for key, each in now.megaflows.items()
+        if each.in_port == found.port and each.layer == "tc" and each.is_first
+    )
+    twice = sum(min(growth.sw_packets, growth.hw_packets) for growth in growths)
     tolerance = _ALWAYS_TOLERATED + int(entered * _TOLERATED)
-    is_all = 0 <= entered <= software + tolerance
+    is_all = last.counter is CpuCounter.CPU and 0 <= entered <= received + tolerance
     return replace(found, entered=entered, twice=twice) if is_all and twice > tolerance else found
 
 
