@@ -6,6 +6,7 @@ import inspect
 import json
 import types
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from enum import Enum
 from fractions import Fraction
 from functools import cache
@@ -166,6 +167,30 @@ def _types(kind: type) -> dict[str, Any]:
     return {each.name: hints[each.name] for each in fields_of(kind) or ()}
 
 
+def read_request(kind: type[T], document: Mapping[str, object], *, ignores_others: bool = False) -> T:
+    """Read a record whose columns say what they accept. Raises ValueError, also for missing and for unknown keys."""
+    names = {each.name: each for each in fields_of(kind) or ()}
+    hint = f"the keys are {', '.join(names)}" if names else "it has no keys"
+    found = {}
+    for name, each in names.items():
+        if name not in document:
+            if name in _required(kind):  # type: ignore[arg-type]
+                raise ValueError(f"{name} is missing; {hint}")
+            continue
+        try:
+            found[name] = each.reads(document[name]) if each.reads else document[name]
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    for name in () if ignores_others else document.keys() - names.keys():
+        raise ValueError(f"{name[:63]!r} is not a key here; {hint}")
+    return kind(**found)
+
+
+@cache
+def _required(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING)
+
+
 # The schema.
 
 
@@ -179,6 +204,18 @@ def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
     for kind in kinds:
         _schema(kind, reference, found)
     return found
+
+
+def request_schema(kind: Any) -> Schema:
+    """Return the JSON schema of a record that `read_request` reads."""
+    defaults = {each.name: {"default": each.default} for each in fields(kind) if each.default not in (MISSING, None)}
+    properties = {
+        each.name: {**(each.reads.schema if each.reads else {}), **defaults.get(each.name, {}), "description": each.doc}
+        for each in fields_of(kind) or ()
+    }
+    required = {"required": [*_required(kind)]} if _required(kind) else {}
+    form = {"properties": properties, **required, "type": "object"}
+    return {"additionalProperties": False, "description": kind.__doc__, **form}
 
 
 def _schema(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:

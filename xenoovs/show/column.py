@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
+
+    from xenoovs.model.values import Parser
 else:
 
     def dataclass_transform(**_: object) -> Callable[[Any], Any]:
@@ -97,6 +99,7 @@ class Column:
         doc: What it says, as in the schema.
         of: Reads it from a row; for a field it reads the field.
         read: Reads a field from the state of the agent, when a record is built.
+        reads: Reads a field of a request from outside; raises ValueError.
         header: Above it on a terminal; empty: terminals do not show it.
         cell: Returns the text of its value.
         keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
@@ -113,6 +116,7 @@ class Column:
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
     read: Callable[[Any], Any] | None = None
+    reads: Parser[Any] | None = None
     header: str = ""
     cell: Callable[[Any], str] = str
     keep: int = 0
@@ -154,11 +158,13 @@ _FIELDS: dict[type, tuple[Column, ...]] = {}
 @dataclass_transform(frozen_default=True, field_specifiers=(column,))
 def record(kind: type[T]) -> type[T]:
     """Make a frozen dataclass with slots of a class whose attributes are columns, in the order in which they stand."""
-    found = tuple(
+    inherited = (each for base in kind.__bases__ for each in _COLUMNS.get(base, ()))
+    own = (
         replace(value.metadata["column"], name=name) if isinstance(value, Field) else value
         for name, value in vars(kind).items()
         if isinstance(value, Field | Column)
     )
+    found = (*inherited, *own)
     made = dataclass(frozen=True, slots=True)(kind)
     _COLUMNS[made], _FIELDS[made] = found, tuple(each for each in found if each.name)
     return made

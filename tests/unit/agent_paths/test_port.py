@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from xenoovs.agent.control.schemas import PinRequest
+from xenoovs.agent.control.schemas import PinRequest, parse_request
 from xenoovs.agent.paths.port import ProbePort
 
 
@@ -42,4 +42,4 @@ def test_a_device_that_is_gone_ends_the_socket() -> None:
 
 
 def test_a_path_by_uplink_can_be_pinned_whatever_its_port_is_called() -> None:
-    assert PinRequest(remote="rack7/b", path="p0@x").path == "p0@x"
+    assert parse_request(b'{"remote": "rack7/b", "path": "p0@x"}', PinRequest).path == "p0@x"

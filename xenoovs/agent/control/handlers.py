@@ -197,7 +197,7 @@ def find_remote(agent: Agent, name: str) -> RemoteView:
     return found
 
 
-async def _override(agent: Agent, action: OverrideAction, asked: BackendRequest) -> Done:
+async def _override(agent: Agent, action: OverrideAction, asked: BackendRequest | WeightRequest) -> Done:
     weight, for_s = getattr(asked, "weight", Fraction(0)), getattr(asked, "for_s", None)
     until = "" if for_s is None else f" for {duration(for_s)}"
     return await apply_overrides(agent, OverrideRequest(action, asked.backend, asked.service, weight, for_s), end=until)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-from pydantic import BaseModel
 
 from xenoovs import __version__
 from xenoovs.agent.control.schemas import (
@@ -33,7 +29,8 @@ from xenoovs.agent.control.schemas import (
     WhyQuery,
 )
 from xenoovs.show.agent import Event
-from xenoovs.show.codec import schemas
+from xenoovs.show.codec import request_schema, schemas
+from xenoovs.show.column import fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,8 @@ class Route:
     name: str
     summary: str
     answer: type
-    request: type[BaseModel] | None = None
-    query: type[BaseModel] | None = None
+    request: type | None = None
+    query: type | None = None
     is_stream: bool = False
     refusals: tuple[int, ...] = ()
 
@@ -199,14 +196,13 @@ def _operation(route: Route) -> dict[str, Any]:
     media = "application/x-ndjson" if route.is_stream else "application/json"
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
     if route.query is not None:
-        schema = _tidy(route.query.model_json_schema())
-        operation["description"] = schema["description"]
+        schema = request_schema(route.query)
         operation["parameters"] = [
             {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": one}
             for name, one in schema["properties"].items()
         ]
     if route.request is not None:
-        operation["requestBody"] = {"required": bool(route.request.model_fields), **_content(route.request)}
+        operation["requestBody"] = {"required": bool(fields_of(route.request)), **_content(route.request)}
     answers = {"200": {"description": "Done.", **_content(route.answer, media)}}
     refusals = (400, 401, 403, *route.refusals)
     refused = {str(status): {"description": _MEANINGS[status], **_content(ErrorAnswer)} for status in refusals}
@@ -231,33 +227,6 @@ def _content(kind: type, media: str = "application/json") -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     requests = {route.request for route in ROUTES if route.request is not None}
-    found = {each.__name__: _tidy(each.model_json_schema(ref_template=_REFERENCE)) for each in requests}
+    found = {each.__name__: request_schema(each) for each in requests}
     found |= schemas(_REFERENCE, ErrorAnswer, ReadyAnswer, *(route.answer for route in ROUTES))
     return dict(sorted(found.items()))
-
-
-def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without the titles that pydantic makes of names, and with attributes described where they are."""
-    summary, _, attributes = schema.get("description", "").partition("Attributes:")
-    texts = dict(_attribute_texts(attributes))
-    tidy = {key: value for key, value in schema.items() if key != "title"}
-    tidy["description"] = _one_line(summary)
-    if "properties" in tidy:
-        tidy["properties"] = {
-            name: {
-                **{key: value for key, value in one.items() if key not in ("title", "default")},
-                **({"default": one["default"]} if one.get("default") is not None and not texts else {}),
-                **({"description": texts[name]} if name in texts else {}),
-            }
-            for name, one in tidy["properties"].items()
-        }
-    return tidy
-
-
-def _attribute_texts(section: str) -> Iterator[tuple[str, str]]:
-    for found in re.finditer(r"^    (\w+): (.*(?:\n      .*)*)", section, re.MULTILINE):
-        yield found[1], _one_line(found[2])
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

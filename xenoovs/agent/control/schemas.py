@@ -1,7 +1,4 @@
-"""Requests and answers of the control API as values, and how they are read from JSON.
-
-Importing this imports pydantic (a quarter of a second): clients do without it.
-"""
+"""Requests and answers of the control API as records, and how requests are read from JSON and from addresses."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from typing import TypeVar
 
 from xenoovs.errors import RequestRefused
 from xenoovs.model import values
-from xenoovs.model.values import Number, show
+from xenoovs.model.values import Number, Parser, show
 from xenoovs.show.agent import BlockView, Event, Snapshot
+from xenoovs.show.codec import read_request
 from xenoovs.show.column import column, record
 from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
 
@@ -25,12 +21,10 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_BLOCKS = 1_000
 """In one answer; a service may have 65,536."""
 _MAX_DIGITS = 15
-_SERVER = r"^[0-9A-Za-z._:%-]{1,63}$"
-_REMOTE = r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$"
 _MAX_S = 366 * 86_400
 """After which a request may end by itself: a year."""
 
-R = TypeVar("R", bound=BaseModel)
+R = TypeVar("R")
 
 
 def _whole_number(text: object) -> int:
@@ -40,12 +34,6 @@ def _whole_number(text: object) -> int:
     return int(digits)
 
 
-def _server(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(_SERVER, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not the name, MAC or address of a server")
-    return value
-
-
 def _seconds(value: object) -> float:
     number = float(value.text) if isinstance(value, Number) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 1 <= number <= _MAX_S:
@@ -53,115 +41,106 @@ def _seconds(value: object) -> float:
     return float(number)
 
 
-def _remote(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(_REMOTE, value, re.ASCII):
-        raise ValueError(f"{show(value)} is not the name of a tunnel and a remote, such as rack7/b")
-    return value
+def _text(pattern: str, what: str) -> Parser[str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(f"{show(value)} is not {what}")
+        return value
+
+    return Parser(parse, {"type": "string", "pattern": pattern})
 
 
-WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 0})]
-Name = Annotated[str, values.name]
-Weight = Annotated[Fraction, values.weight]
-Server = Annotated[str, PlainValidator(_server), WithJsonSchema({"type": "string", "pattern": _SERVER})]
-Seconds = Annotated[
-    float | None, PlainValidator(_seconds), WithJsonSchema({"type": "number", "minimum": 1, "maximum": _MAX_S})
-]
+_WHOLE_NUMBER = Parser(_whole_number, {"type": "integer", "minimum": 0})
+_SECONDS = Parser(_seconds, {"type": "number", "minimum": 1, "maximum": _MAX_S})
+_SERVER = _text(r"^[0-9A-Za-z._:%-]{1,63}$", "the name, MAC or address of a server")
+_REMOTE = _text(r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a tunnel and a remote, such as rack7/b")
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+# Requests.
 
 
-class BackendRequest(_Request):
-    """One backend of a service, by their names in the config; without `service`, one server in all services.
+@record
+class BackendRequest:
+    """One backend of a service, by their names in the config; without `service`, one server in all services."""
 
-    Attributes:
-        service: Name of the service.
-        backend: Name of the backend; without `service` also the MAC or the address of the server.
-    """
-
-    backend: Server
-    service: Annotated[str | None, values.name] = None
+    backend: str = column(
+        "Name of the backend; without `service` also the MAC or the address of the server.", reads=_SERVER
+    )
+    service: str | None = column("Name of the service.", reads=values.name, default=None)
 
 
+@record
 class TimedRequest(BackendRequest):
-    """A backend, or a server in all services, and for how long.
+    """A backend, or a server in all services, and for how long."""
 
-    Attributes:
-        service: Name of the service.
-        backend: Name of the backend; without `service` also the MAC or the address of the server.
-        for_s: Ends by itself after so many seconds; left out: never.
-    """
-
-    for_s: Seconds = None
+    for_s: float | None = column("Ends by itself after so many seconds; left out: never.", reads=_SECONDS, default=None)
 
 
-class WeightRequest(TimedRequest):
-    """A backend and its weight, relative to the others.
+@record
+class WeightRequest:
+    """A backend and its weight, relative to the others."""
 
-    Attributes:
-        service: Name of the service.
-        backend: Name of the backend.
-        weight: At most 9 decimals; 0 drains it.
-        for_s: Ends by itself after so many seconds; left out: never.
-    """
-
-    service: Name
-    weight: Weight
+    backend: str = column("Name of the backend.", reads=_SERVER)
+    service: str = column("Name of the service.", reads=values.name)
+    weight: Fraction = column("At most 9 decimals; 0 drains it.", reads=values.weight)
+    for_s: float | None = column("Ends by itself after so many seconds; left out: never.", reads=_SECONDS, default=None)
 
 
-class PauseRequest(_Request):
-    """`withdraw`: withdraw all announced VIPs for the time of the pause."""
+@record
+class PauseRequest:
+    """A pause of reconciliation."""
 
-    withdraw: Annotated[bool, values.flag] = False
+    withdraw: bool = column("Withdraw all announced VIPs for the time of the pause.", reads=values.flag, default=False)
 
 
-class RemoteRequest(_Request):
-    """One remote of a tunnel, or all.
+@record
+class RemoteRequest:
+    """One remote of a tunnel, or all."""
 
-    Attributes:
-        remote: Names of the tunnel and the remote, such as `rack7/b`; left out: all remotes.
-    """
-
-    remote: Annotated[str | None, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})] = (
-        None
+    remote: str | None = column(
+        "Names of the tunnel and the remote, such as `rack7/b`; left out: all remotes.", reads=_REMOTE, default=None
     )
 
 
-class PinRequest(_Request):
-    """One remote of a tunnel, and the only path that is to carry its traffic.
+@record
+class PinRequest:
+    """One remote of a tunnel, and the only path that is to carry its traffic."""
 
-    Attributes:
-        remote: Names of the tunnel and the remote, such as `rack7/b`.
-        path: Name of the path; left out: all paths may carry traffic again.
-    """
-
-    remote: Annotated[str, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})]
-    path: Annotated[str | None, values.device] = None
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
+    path: str | None = column(
+        "Name of the path; left out: all paths may carry traffic again.", reads=values.device, default=None
+    )
 
 
-class WhyQuery(_Request):
-    """`remote`: names of the tunnel and the remote, such as `rack7/b`. `source_port`: of packets of the host."""
+@record
+class WhyQuery:
+    """One remote of a tunnel, and packets of the host."""
 
-    remote: Annotated[str, PlainValidator(_remote), WithJsonSchema({"type": "string", "pattern": _REMOTE})]
-    source_port: WholeNumber | None = None
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
+    source_port: int | None = column("Of packets of the host.", reads=_WHOLE_NUMBER, default=None)
 
 
-class EmptyRequest(_Request):
+@record
+class EmptyRequest:
     """Nothing: `{}`, or no body."""
 
 
-class EventsQuery(_Request):
-    """`since`: only events with a larger number."""
+@record
+class EventsQuery:
+    """The events that are new."""
 
-    since: WholeNumber = 0
+    since: int = column("Only events with a larger number.", reads=_WHOLE_NUMBER, default=0)
 
 
-class BlocksQuery(_Request):
-    """`service`: its name in the config. `after`: how many blocks to leave out, those of the answers before."""
+@record
+class BlocksQuery:
+    """Blocks of one service."""
 
-    service: Name
-    after: WholeNumber = 0
+    service: str = column("Its name in the config.", reads=values.name)
+    after: int = column("How many blocks to leave out, those of the answers before.", reads=_WHOLE_NUMBER, default=0)
+
+
+# Answers.
 
 
 @record
@@ -265,14 +244,17 @@ class ErrorAnswer:
     error: ErrorDetail = column("")
 
 
-def parse_request(data: bytes, kind: type[R]) -> R:
-    """Read a request from its JSON. Unknown, missing and repeated keys are refused.
+# Reading.
+
+
+def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -> R:
+    """Read a request from its JSON. Missing and repeated keys are refused; unknown ones too, unless they are ignored.
 
     Raises:
         RequestRefused: With the status 400.
     """
     try:
-        return _validated(_json_object(data), kind)
+        return read_request(kind, _json_object(data), ignores_others=ignores_others)
     except ValueError as error:
         raise RequestRefused(f"the request cannot be used: {error}", status=400, code="bad_request") from None
 
@@ -284,7 +266,7 @@ def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
         RequestRefused: With the status 400.
     """
     try:
-        return _validated(_without_repeats(list(pairs)), kind)
+        return read_request(kind, _without_repeats(list(pairs)))
     except ValueError as error:
         raise RequestRefused(f"the address cannot be used: {error}", status=400, code="bad_request") from None
 
@@ -299,22 +281,6 @@ def _json_object(data: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object; write one such as {}")
     return found
-
-
-def _validated(document: dict[str, object], kind: type[R]) -> R:
-    try:
-        return kind.model_validate(document)
-    except ValidationError as invalid:
-        error: Any = invalid.errors(include_url=False)[0]
-    name = str(error["loc"][0])
-    keys = ", ".join(kind.model_fields)
-    hint = f"the keys are {keys}" if keys else "it has no keys"
-    match error["type"]:
-        case "missing":
-            raise ValueError(f"{name} is missing; {hint}")
-        case "extra_forbidden":
-            raise ValueError(f"{name[:63]!r} is not a key here; {hint}")
-    raise ValueError(f"{name}: {error['ctx']['error']}")
 
 
 def _without_repeats(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

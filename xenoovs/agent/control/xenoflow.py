@@ -7,11 +7,11 @@ of backends. There, a POST is only logged. Here it decides which backends get cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, PlainValidator
 
 from xenoovs.agent.control.handlers import apply_overrides
 from xenoovs.agent.control.limits import read_body, run_beside
@@ -22,6 +22,7 @@ from xenoovs.model import values
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.show.agent import BackendState, BackendView, Snapshot
+from xenoovs.show.column import column, record
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
@@ -32,10 +33,9 @@ _MAX_TEXT = 63
 """As names of backends in the config."""
 
 
-class PostedBackend(BaseModel):
+@dataclass(frozen=True, slots=True)
+class PostedBackend:
     """A backend of the list. `weight` is not in XenoFlow's form; left out: that of the config."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     mac: Mac
@@ -57,15 +57,16 @@ def _posted_one(value: object) -> PostedBackend:
     if max(len(name), len(mac)) > _MAX_TEXT:
         raise ValueError(f"`name` and `mac_address` have at most {_MAX_TEXT} characters")
     used = None if weight is None else values.weight(weight)
-    return PostedBackend.model_construct(name=name, mac=parse_mac(mac), weight=used)
+    return PostedBackend(name, parse_mac(mac), used)
 
 
-class XenoflowRequest(BaseModel):
-    """`backends`: all that are to get clients; the others of the config are drained."""
+@record
+class XenoflowRequest:
+    """The form of XenoFlow, in which other keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    backends: Annotated[tuple[PostedBackend, ...], PlainValidator(_posted)]
+    backends: tuple[PostedBackend, ...] = column(
+        "All that are to get clients; the others of the config are drained.", reads=values.Parser(_posted, {})
+    )
 
 
 def xenoflow_document(snapshot: Snapshot) -> dict[str, object]:
@@ -141,7 +142,7 @@ def mount_xenoflow(agent: Agent) -> Mount:
         return web.json_response(document, headers={"Cache-Control": "no-store"})
 
     async def change(request: web.Request) -> web.StreamResponse:
-        posted = parse_request(await read_body(request), XenoflowRequest).backends
+        posted = parse_request(await read_body(request), XenoflowRequest, ignores_others=True).backends
         snapshot = await run_beside(request.app, agent.lazy_snapshot().snapshot)
         done = await apply_overrides(agent, *requests_of(posted, snapshot))
         return web.json_response({"status": "Ok", "message": done.message, "is_applied": done.is_applied})
