@@ -8,11 +8,14 @@ import shutil
 import signal
 import sys
 import termios
+import time
 import tty
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 from unicodedata import east_asian_width
 
 import click
@@ -257,3 +260,62 @@ def raw_terminal() -> Iterator[Terminal]:
             yield terminal
     finally:
         terminal.leave()
+
+
+# The loop.
+
+
+_LONGEST_S = 60.0
+"""Longest time between two frames."""
+_PAUSE_RATIO = 9
+"""A pause is at least so many times as long as a request took: 16,000 backends take half a second of CPU."""
+S = TypeVar("S")
+Ask = Callable[[], Callable[[S], S]]
+"""A request, which runs in a thread: keys must not wait for it. It returns what its answer makes of the state."""
+
+
+def run_live(
+    interval_s: float,
+    state: S,
+    *,
+    draw: Callable[[S, Size], list[str]],
+    refresh: Ask[S],
+    press: Callable[[S, str, Size], tuple[S, Ask[S] | None] | None],
+) -> None:
+    """Draw a state on the whole screen, refresh it, and change it by keys, until the user quits.
+
+    Args:
+        interval_s: Between two refreshes; longer where they take long.
+        press: Returns the state after a key, and a request that the key makes; None: the user quits.
+    """
+    answers: SimpleQueue[tuple[Callable[[S], S], float, bool]] = SimpleQueue()
+    next_s, is_pending = time.monotonic() + interval_s, False
+
+    def request(ask: Ask[S], *, is_refresh: bool) -> None:
+        def answer() -> None:
+            begun_s, use = time.monotonic(), ask()
+            pause_s = max(interval_s, (time.monotonic() - begun_s) * _PAUSE_RATIO) if is_refresh else 0.0
+            answers.put((use, time.monotonic() + pause_s, is_refresh))
+            terminal.wake()
+
+        # The view must end although its server hangs.
+        Thread(target=answer, daemon=True).start()
+
+    with raw_terminal() as terminal:
+        while True:
+            terminal.show(draw(state, terminal.size))
+            key = terminal.key(_LONGEST_S if is_pending else next_s - time.monotonic())
+            if key == "ctrl-z":
+                terminal.suspend()
+            elif key is not None:
+                if (after := press(state, key, terminal.size)) is None:
+                    return
+                state, asked = after
+                if asked is not None:
+                    request(asked, is_refresh=False)
+            while not answers.empty():
+                use, next_s, is_refresh = answers.get()
+                state, is_pending = use(state), is_pending and not is_refresh
+            if not is_pending and time.monotonic() >= next_s:
+                is_pending = True
+                request(refresh, is_refresh=True)

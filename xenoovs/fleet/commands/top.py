@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from textwrap import wrap
 
 import click
@@ -15,11 +15,10 @@ from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import DPUS
 from xenoovs.show.column import Row
-from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, raw_terminal
+from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, run_live
 from xenoovs.terminal.options import duration as duration_type
 from xenoovs.terminal.output import echo
 
-_LONGEST_S = 60.0
 _MAX_NOTES = 24
 """So many DPUs have their notes below the table, where there is room."""
 _MAX_PROBLEMS = 4
@@ -46,6 +45,9 @@ class FleetScreen:
         last = max(0, len(_chosen(snapshot, self.only)) - page)
         steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page, "home": -last, "end": last}
         return replace(self, first=min(max(0, min(self.first, last) + steps.get(key, 0)), last))
+
+
+State = tuple[FleetSnapshot, FleetScreen]
 
 
 def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> list[str]:
@@ -131,31 +133,22 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
         for text in fleet_frame(watch.snapshot(), FleetScreen(), once_size()):
             echo(text)
         return
-    _run(watch, interval_s)
+    run_live(
+        interval_s,
+        (watch.snapshot(), FleetScreen()),
+        draw=lambda state, size: fleet_frame(*state, size),
+        refresh=partial(_refreshed, watch),
+        press=_press,
+    )
 
 
-def _run(watch: FleetWatch, interval_s: float) -> None:
-    newest, screen, is_over = watch.snapshot(), FleetScreen(), threading.Event()
+def _refreshed(watch: FleetWatch) -> Callable[[State], State]:
+    # What a controller would write takes long to compute.
+    found = watch.snapshot()
+    return lambda state: (found, state[1])
 
-    def refresh() -> None:
-        # What a controller would write takes long to compute, and keys must not wait for it.
-        nonlocal newest
-        while not is_over.wait(interval_s):
-            newest = watch.snapshot()
-            terminal.wake()
 
-    with raw_terminal() as terminal:
-        threading.Thread(target=refresh, daemon=True).start()
-        try:
-            while True:
-                terminal.show(fleet_frame(newest, screen, terminal.size))
-                key = terminal.key(_LONGEST_S)
-                if key in ("q", "Q", "ctrl-c"):
-                    return
-                if key == "ctrl-z":
-                    terminal.suspend()
-                elif key is not None:
-                    page = max((terminal.size.height or 0) - head_height(newest), 1)
-                    screen = screen.after(key, newest, page=page)
-        finally:
-            is_over.set()
+def _press(state: State, key: str, size: Size) -> tuple[State, None] | None:
+    snapshot, screen = state
+    page = max((size.height or 0) - head_height(snapshot), 1)
+    return None if key in ("q", "Q", "ctrl-c") else ((snapshot, screen.after(key, snapshot, page=page)), None)
