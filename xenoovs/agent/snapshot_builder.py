@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xenoovs.agent.changes import LastChange
@@ -25,7 +24,6 @@ from xenoovs.model.next_hop import mac_and_port
 from xenoovs.show.agent import (
     AgentView,
     BackendState,
-    BackendView,
     BlockView,
     LazySnapshot,
     Override,
@@ -77,17 +75,9 @@ class Installed:
     draining: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampleCounts:
-    """Counts over an offload sample.
-
-    Attributes:
-        verdicts: Numbers of blocks of a backend, by verdict.
-        megaflows: Numbers of megaflows, by service.
-    """
-
-    verdicts: Mapping[BackendName, Mapping[Verdict, int]] = field(default_factory=dict)
-    megaflows: Mapping[str, int] = field(default_factory=dict)
+_NOT_INSTALLED = Installed()
+Sampled = Mapping[BackendName, list[BlockOffload]]
+"""The blocks of each backend in an offload sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +87,7 @@ class Moment:
     Attributes:
         utc_offset_s: UTC less the agent's clock.
         installed: What the last round left on the bridge, by service.
+        blocks: Of `sample`.
         unreachable: Why backends are without clients that could have some, by name.
         moved: Share of clients moved so far, by service.
     """
@@ -106,7 +97,7 @@ class Moment:
     utc_offset_s: float = 0.0
     installed: Mapping[str, Installed] = field(default_factory=dict)
     sample: OffloadSample = field(default_factory=OffloadSample)
-    counts: SampleCounts = field(default_factory=SampleCounts)
+    blocks: Sampled = field(default_factory=dict)
     unreachable: Mapping[BackendName, str] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
@@ -119,57 +110,46 @@ class SnapshotBuilder:
         self._agent = agent
         self._flows: Memo[Program, int] = Memo(lambda program: len(program.flows))
         self._installed: Memo[Program, dict[str, Installed]] = Memo(installed_services)
-        self._counts: Memo[OffloadFindings, SampleCounts] = Memo(sample_counts)
-        self._by_service: Memo[OffloadFindings, Mapping[str, list[BlockOffload]]] = Memo(_by_service)
+        self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
     def lazy_snapshot(self) -> LazySnapshot:
         """Return this moment of the agent, within its event loop; the snapshot of it is made in any thread."""
-        agent, now_s = self._agent, self._agent.clock.now_s()
+        agent, now_s, utc_s = self._agent, self._agent.clock.now_s(), time.time()
         moment = Moment(
             agent.state,
             agent.state.ramps(now_s),
-            time.time() - now_s,
+            utc_s - now_s,
             sample=agent.offload or OffloadSample(),
             unreachable=agent.report.unreachable,
             moved=dict(agent.report.moved),
             changes=agent.changes.last,
         )
-        frame, program = _without_services(agent), agent.engine.program
-        return LazySnapshot(
-            partial(self._snapshot, frame, moment, program), partial(self._blocks, moment.sample, program)
-        )
+        overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in agent.state.runtime.overrides)
+        frame, program = build(Snapshot, agent, now_s=utc_s, services=(), overrides=overrides), agent.engine.program
 
-    def _snapshot(self, frame: Snapshot, moment: Moment, program: Program | None) -> Snapshot:
-        if program is not None:
-            moment = replace(moment, installed=self._installed.of(program))
-        if moment.sample.findings is not None:
-            moment = replace(moment, counts=self._counts.of(moment.sample.findings))
-        flows = 0 if program is None else self._flows.of(program)
-        return replace(frame, services=service_views(moment), flows=flows)
+        def snapshot() -> Snapshot:
+            installed = {} if program is None else self._installed.of(program)
+            services = service_views(replace(moment, installed=installed, blocks=self._blocks(moment.sample)))
+            return replace(frame, services=services, flows=0 if program is None else self._flows.of(program))
 
-    def _blocks(self, sample: OffloadSample, program: Program | None, service: str) -> tuple[BlockView, ...]:
-        services = () if program is None else program.services
-        made = next((made for made in services if made.service.name == service), None)
-        if made is None:
-            return ()
-        found = () if sample.findings is None else self._by_service.of(sample.findings).get(service, ())
-        return block_views(made, found)
+        def blocks(service: str) -> tuple[BlockView, ...]:
+            made = () if program is None else (one for one in program.services if one.service.name == service)
+            sampled = self._blocks(moment.sample)
+            found = (one for names, some in sampled.items() if names[0] == service for one in some)
+            return next((block_views(one, found) for one in made), ())
 
+        return LazySnapshot(snapshot, blocks)
 
-def _without_services(agent: Agent) -> Snapshot:
-    offset_s = time.time() - agent.clock.now_s()
-    overrides = tuple(_with_utc(one, offset_s) for one in agent.state.runtime.overrides)
-    return build(Snapshot, agent, now_s=time.time(), services=(), overrides=overrides)
+    def _blocks(self, sample: OffloadSample) -> Sampled:
+        return {} if sample.findings is None else self._sampled.of(sample.findings)
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:
     return override if override.until_s is None else replace(override, until_s=override.until_s + utc_offset_s)
 
 
-# What depends on the program alone, or on a sample alone.
-
-
 def installed_services(program: Program) -> dict[str, Installed]:
+    """Return what a program has on the bridge, by service."""
     return {made.service.name: _installed(made) for made in program.services}
 
 
@@ -185,60 +165,50 @@ def _installed(made: ServiceProgram) -> Installed:
     )
 
 
-def sample_counts(findings: OffloadFindings) -> SampleCounts:
-    verdicts, megaflows = defaultdict[BackendName, Counter[Verdict]](Counter), Counter[str]()
+def sampled_blocks(findings: OffloadFindings) -> Sampled:
+    """Return the blocks of each backend."""
+    found = defaultdict[BackendName, list[BlockOffload]](list)
     for each in findings.blocks:
-        verdicts[each.block.service, each.block.backend][each.verdict] += 1
-        megaflows[each.block.service] += each.megaflows
-    return SampleCounts({names: dict(counts) for names, counts in verdicts.items()}, dict(megaflows))
-
-
-def _by_service(findings: OffloadFindings) -> Mapping[str, list[BlockOffload]]:
-    found = defaultdict[str, list["BlockOffload"]](list)
-    for each in findings.blocks:
-        found[each.block.service].append(each)
+        found[each.block.service, each.block.backend].append(each)
     return found
 
 
-# Services and backends.
+# Services and backends: what the columns of their views read.
 
 
 def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     """Return the services of the config, in its order."""
     state = moment.state
     overrides = {(each.service, each.backend): each for each in state.runtime.overrides}
-    return tuple(
-        _service(moment, service, in_use, overrides)
-        for service, in_use in zip(state.balancer.services, state.in_use.services, strict=True)
-    )
+    services = zip(state.balancer.services, state.in_use.services, strict=True)
+    return tuple(build(ServiceView, ServiceMoment(moment, *each, overrides)) for each in services)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceMoment:
-    """One service at one moment: what the columns of `ServiceView` read."""
+    """One service at one moment. `overrides`: what operators have set, of all services."""
 
     moment: Moment
     configured: Service
     in_use: Service
+    overrides: Mapping[BackendName, Override]
 
     @property
     def installed(self) -> Installed:
         return self.moment.installed.get(self.configured.name, _NOT_INSTALLED)
 
+    @property
+    def backends(self) -> Iterator[BackendMoment]:
+        targets, name = target_shares(self.in_use, self.moment.ramps), self.configured.name
+        for used, target, one in zip(self.in_use.backends, targets, self.configured.backends, strict=True):
+            yield BackendMoment(self, (name, used.name), one, used, target)
 
-_NOT_INSTALLED = Installed()
-
-
-def _service(
-    moment: Moment, configured: Service, in_use: Service, overrides: Mapping[BackendName, Override]
-) -> ServiceView:
-    service = ServiceMoment(moment, configured, in_use)
-    targets, name, installed = target_shares(in_use, moment.ramps), configured.name, service.installed
-    backends = (
-        BackendMoment(moment, (name, used.name), one, used, installed, target, overrides.get((name, used.name)))
-        for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
-    )
-    return build(ServiceView, service, backends=tuple(build(BackendView, each) for each in backends))
+    @property
+    def megaflows_seen(self) -> int | None:
+        """Megaflows of its blocks in the last sample; None: it was not in it."""
+        blocks, name = self.moment.blocks, self.configured.name
+        found = [one.megaflows for backend in self.in_use.backends for one in blocks.get((name, backend.name), ())]
+        return sum(found) if found else None
 
 
 def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
@@ -262,23 +232,33 @@ def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BackendMoment:
-    """One backend at one moment: what the columns of `BackendView` read.
+    """One backend at one moment.
 
     Attributes:
         name: Names of its service and its own.
         used: With the weight in use.
-        installed: Its service on the bridge.
         target: Share of the clients that it should have, 0..1.
-        override: What an operator has set for it.
     """
 
-    moment: Moment
+    service: ServiceMoment
     name: BackendName
     configured: Backend
     used: Backend
-    installed: Installed
     target: float
-    override: Override | None
+
+    @property
+    def moment(self) -> Moment:
+        return self.service.moment
+
+    @property
+    def installed(self) -> Installed:
+        """Its service on the bridge."""
+        return self.service.installed
+
+    @property
+    def override(self) -> Override | None:
+        """What an operator has set for it."""
+        return self.service.overrides.get(self.name)
 
     @property
     def health(self) -> BackendHealth | None:
@@ -323,10 +303,6 @@ class BackendMoment:
     @property
     def ramp(self) -> Fraction | None:
         return self.moment.ramps.get(self.name)
-
-    @property
-    def changed(self) -> LastChange | None:
-        return self.moment.changes.get(self.name)
 
     @property
     def agent(self) -> AgentView | None:

@@ -183,7 +183,7 @@ def _from_bridge(
 ) -> tuple[tuple[Described, ...], tuple[str, ...]]:
     """Return the facts from flows and megaflows, and what could not be read."""
     from xenoovs.agent.servers import backends_of
-    from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sample_counts, service_views
+    from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
     from xenoovs.cli.offload import block_checker
     from xenoovs.compile.program import compile_program
@@ -205,7 +205,7 @@ def _from_bridge(
     try:
         check = checker.check()
         findings, remarks = check.findings, check.remarks
-        moment = replace(moment, counts=sample_counts(findings))
+        moment = replace(moment, blocks=sampled_blocks(findings))
     except SwitchError as error:
         remarks = (*remarks, f"megaflows cannot be read: {error}")
     programs = {made.service.name: made for made in checker.program.services}

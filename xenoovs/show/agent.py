@@ -5,6 +5,7 @@ Times are seconds since 1970 (UTC). Shares are from 0 to 1. Fields are read from
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,20 @@ from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.codec import parse
-from xenoovs.show.column import Column, Kind, Metric, Row, Table, column, columns_of, computed, counter, gauge, record
+from xenoovs.show.column import (
+    Column,
+    Kind,
+    Metric,
+    Row,
+    Table,
+    build,
+    column,
+    columns_of,
+    computed,
+    counter,
+    gauge,
+    record,
+)
 from xenoovs.show.paths import PathView, RemoteView
 
 
@@ -267,7 +281,7 @@ class BackendView:
             lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
             ("verdict",),
         ),
-        read=lambda b: b.moment.counts.verdicts.get(b.name, {}),
+        read=lambda b: Counter(each.verdict for each in b.moment.blocks.get(b.name, ())),
     )
     traffic: Traffic | None = column(
         "Packets and bytes by megaflows.",
@@ -350,7 +364,7 @@ class BackendView:
     changes: int = column(
         "How often its state, its weight or the link of its port has changed since the agent started.",
         counter("xenoovs_backend_changes_total", _CHANGES),
-        read=lambda b: 0 if b.changed is None else b.changed.number,
+        read=lambda b: c.number if (c := b.moment.changes.get(b.name)) else 0,
         default=0,
         header="CHANGES",
         is_number=True,
@@ -358,13 +372,13 @@ class BackendView:
     )
     last_change: str = column(
         "What changed last and why; empty: nothing has.",
-        read=lambda b: "" if b.changed is None else b.changed.reason,
+        read=lambda b: c.reason if (c := b.moment.changes.get(b.name)) else "",
         default="",
     )
     last_change_s: float | None = column(
         "When it last changed so, in seconds since 1970; none before the first change.",
         gauge("xenoovs_backend_last_change_timestamp_seconds", _CHANGES),
-        read=lambda b: None if b.changed is None else b.changed.time_s,
+        read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
     )
     last_change_cell = Column(header="LAST CHANGE", of=_last_change, keep=1)
@@ -457,7 +471,9 @@ class ServiceView:
     vips: tuple[str, ...] = column(
         "Its virtual addresses.", read=lambda s: tuple(str(vip) for vip in s.configured.claim.vips)
     )
-    backends: tuple[BackendView, ...] = column("In the order of the config.")
+    backends: tuple[BackendView, ...] = column(
+        "In the order of the config.", read=lambda s: tuple(build(BackendView, each) for each in s.backends)
+    )
     megaflows_predicted: int | None = column(
         "Megaflows once every block has had traffic, from one client-side MAC.",
         gauge("xenoovs_service_megaflows_predicted", "the flows"),
@@ -467,7 +483,7 @@ class ServiceView:
     megaflows_seen: int | None = column(
         "Megaflows of the service in the last offload sample.",
         gauge("xenoovs_service_megaflows", "the last offload sample"),
-        read=lambda s: s.moment.counts.megaflows.get(s.configured.name),
+        read=lambda s: s.megaflows_seen,
         default=None,
     )
     offload = computed(
