@@ -230,9 +230,7 @@ class BackendView:
     is_ejected: bool = column(
         "Whether it has no clients because of its health, its port or maintenance. A backend that is down and not "
         "ejected is held in service by `max_down`.",
-        gauge(
-            "xenoovs_backend_ejected", "health checks, `max_down`", "1 while it has no clients because of its health."
-        ),
+        gauge("xenoovs_backend_ejected", "health checks, `max_down`"),
         read=lambda b: b.is_ejected,
     )
     weight: float = column(
@@ -277,9 +275,8 @@ class BackendView:
         gauge(
             "xenoovs_backend_blocks",
             "the last offload sample",
-            "Its blocks by the verdict on their megaflows; verdicts without blocks are absent.",
-            lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
-            ("verdict",),
+            of=lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
+            labels=("verdict",),
         ),
         read=lambda b: Counter(each.verdict for each in b.moment.blocks.get(b.name, ())),
     )
@@ -353,11 +350,7 @@ class BackendView:
     )
     is_backup: bool = column(
         "Whether it has clients only while no other backend of the service serves.",
-        gauge(
-            "xenoovs_backend_backup",
-            "the config file",
-            "1 if it is a backup, which gets clients only while no other backend of the service serves.",
-        ),
+        gauge("xenoovs_backend_backup", "the config file"),
         read=lambda b: b.used.is_backup,
         default=False,
     )
@@ -487,14 +480,9 @@ class ServiceView:
         default=None,
     )
     offload = computed(
-        "",
-        None,
-        gauge(
-            "xenoovs_service_offload_ratio",
-            "the last two offload samples",
-            "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
-            lambda v: v.hw_share,
-        ),
+        "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
+        lambda row: row.value.hw_share,
+        gauge("xenoovs_service_offload_ratio", "the last two offload samples"),
     )
     clients_moved: float = column(
         "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
@@ -503,14 +491,9 @@ class ServiceView:
         default=0.0,
     )
     unanswered_share = computed(
-        "",
-        None,
-        gauge(
-            "xenoovs_service_unanswered_ratio",
-            "the flows, health checks",
-            "Share of clients (0-1) that have no backend, or one that is down.",
-            lambda v: v.unanswered,
-        ),
+        "Share of clients (0-1) that have no backend, or one that is down.",
+        lambda row: row.value.unanswered,
+        gauge("xenoovs_service_unanswered_ratio", "the flows, health checks"),
     )
     draining: int = column(
         "Blocks whose open connections stay with their old backends for now.",
@@ -585,11 +568,7 @@ class AnnouncementView:
     vip: str = column("The address.")
     is_announced: bool = column(
         "Whether the host has a route for it, from which the BGP speaker takes it.",
-        gauge(
-            "xenoovs_vip_announced",
-            "the routing table",
-            "1 while the host has a route for a VIP of `announce`, from which the BGP speaker takes it.",
-        ),
+        gauge("xenoovs_vip_announced", "the routing table"),
     )
     reason: str = column("Why it has none; empty: it has one.", default="")
     peers: int | None = column(
@@ -684,7 +663,7 @@ class Snapshot:
     services: tuple[ServiceView, ...] = column("In the order of the config.")
     is_paused: bool = column(
         "Whether reconciliation is paused.",
-        gauge("xenoovs_paused", "`xenoovs pause`", "1 while reconciliation is paused."),
+        gauge("xenoovs_paused", "`xenoovs pause`"),
         read=lambda a: a.state.runtime.is_paused,
         default=False,
     )
@@ -757,12 +736,7 @@ class Snapshot:
     )
     overrides: tuple[Override, ...] = column(
         "Weights and drains set at run time.",
-        gauge(
-            "xenoovs_overrides",
-            "`xenoovs drain`, `weight`",
-            "Weights and drains set at run time.",
-            lambda s: len(s.overrides),
-        ),
+        gauge("xenoovs_overrides", "`xenoovs drain`, `weight`", of=lambda s: len(s.overrides)),
         default=(),
     )
     events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
@@ -787,12 +761,7 @@ class Snapshot:
     )
     problems: tuple[str, ...] = column(
         "Parts of the config that are not on the bridge, while all else is.",
-        gauge(
-            "xenoovs_problems",
-            _ROUNDS,
-            "Parts of the config that cannot be installed now, while all others are.",
-            lambda s: len(s.problems),
-        ),
+        gauge("xenoovs_problems", _ROUNDS, of=lambda s: len(s.problems)),
         read=lambda a: tuple(problem.text for problem in a.report.problems),
         default=(),
     )
@@ -814,9 +783,7 @@ class Snapshot:
     )
     are_moves_paused: bool = column(
         "Whether blocks of remotes stay on their paths.",
-        gauge(
-            "xenoovs_path_moves_paused", "`xenoovs paths pause`", "1 while moves of blocks between paths are paused."
-        ),
+        gauge("xenoovs_path_moves_paused", "`xenoovs paths pause`"),
         read=lambda a: a.state.runtime.are_moves_paused,
         default=False,
     )

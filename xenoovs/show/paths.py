@@ -164,12 +164,7 @@ class RemoteView:
     excess_cell = Column(header="EXCESS", of=_largest_excess, cell=_time, is_number=True, keep=3)
     is_unknown: bool = column(
         "Whether no path answers, so that its blocks stay.",
-        gauge(
-            "xenoovs_remote_unknown",
-            _PROBES,
-            "1 while no path to the remote answers: its blocks stay.",
-            lambda v: v.is_unknown or bool(v.problem),
-        ),
+        gauge("xenoovs_remote_unknown", _PROBES, of=lambda v: v.is_unknown or bool(v.problem)),
         read=lambda r: r.remote.record.is_silent,
     )
     rounds: int = column(
@@ -206,9 +201,8 @@ class RemoteView:
         counter(
             "xenoovs_path_moves_total",
             "decisions about paths",
-            "Blocks that moved between the paths to a remote, by reason: failed, congested, restored, operator.",
-            lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
-            ("reason",),
+            of=lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
+            labels=("reason",),
         ),
         factory=dict,
         header="MOVES",
