@@ -292,7 +292,7 @@ FAULTS = (
         "ports that begin within a range before them do not clash",
         "for other, owner in held[max(index - 1, 0) : index + 1]:",
         "for other, owner in held[index : index + 1]:",
-        ("tests/unit/config", "tests/unit/cli", "tests/property/test_config*"),
+        ("tests/unit/model", "tests/unit/cli", "tests/property/test_config*"),
     ),
 )
 

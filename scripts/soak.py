@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs, udp_packet
 from xenoovs.compile.pipeline import Stage
-from xenoovs.config.load import load_config
+from xenoovs.model.load import load_config
 from xenoovs.switch.process import try_run
 
 _XENOOVS = str(Path(sys.executable).parent / "xenoovs")

@@ -24,9 +24,8 @@ from xenoovs.model.balancer import (
     Service,
     Uplinks,
 )
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import Direct, Unchanged
-from xenoovs.model.packet import Packet
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))

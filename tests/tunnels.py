@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import balancers
 from xenoovs.decision.decision import Blocks, block_at
+from xenoovs.model.address import PortRange
 from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks
-from xenoovs.model.ports import PortRange
 from xenoovs.model.tunnel import (
     MAX_TOS,
     Discover,

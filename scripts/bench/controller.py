@@ -19,7 +19,6 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import parse_config
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSettings, Server
@@ -29,6 +28,7 @@ from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import render_bundle
 from xenoovs.switch.endpoint import find_endpoint

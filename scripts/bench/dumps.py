@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripts.bench.measure import XENOOVS, Row, function, process
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import load_config
+from xenoovs.model.load import load_config
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 

@@ -14,10 +14,10 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from xenoovs.agent.offload import OffloadSampler, SamplePace
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.config.load import load_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.model.load import load_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 

@@ -12,8 +12,8 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import Row, function
 from xenoovs.compile.pipeline import DrainPriority, Stage, cookie_of, of_service
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import load_config
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import (
     ETH_IPV4,
     OURS,

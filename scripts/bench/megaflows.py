@@ -10,8 +10,8 @@ from pathlib import Path
 
 from scripts.bench.measure import Row
 from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
-from xenoovs.config.load import parse_config
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, DesignProgram, design_program
+from xenoovs.model.load import parse_config
 
 _CLIENTS = 2000
 _WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from scripts.bench.measure import XENOOVS, Row, process
 from tests.ovs.dummy import running_dummy_ovs, udp_packet
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.text import render_flow
 
 _CONFIG = """\

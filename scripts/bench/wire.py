@@ -15,7 +15,7 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from tests.openflow_replies import flows_reply
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Command, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.wire.flow import encode_flow_mods
 from xenoovs.openflow.wire.frame import HEADER

@@ -11,9 +11,9 @@ import yaml
 
 from tests.compiled import compiled
 from xenoovs.compile.program import Program
-from xenoovs.config.load import load_config
 from xenoovs.model.address import family_of
 from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.load import load_config
 from xenoovs.model.packet import Packet
 
 ROOT = Path(__file__).parents[2] / "flows"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.load import parse_config
 
 CASES = Path(__file__).parent / "config_errors"
 NAMES = sorted(path.stem for path in CASES.glob("*.yaml"))

@@ -14,12 +14,12 @@ import yaml
 
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.main import cli
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, shifts
 from xenoovs.display import percent
 from xenoovs.measure.bed_file import parse_bed_file
 from xenoovs.model.balancer import Churn
+from xenoovs.model.load import parse_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})

@@ -10,9 +10,9 @@ from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of,
 from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
-from xenoovs.config.load import load_config
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.intent import service_of
+from xenoovs.model.load import load_config
+from xenoovs.model.packet import service_of
 from xenoovs.openflow.flow import match_of
 from xenoovs.openflow.text import parse_flow, render_flow, render_match
 from xenoovs.simulate.headers import headers_of

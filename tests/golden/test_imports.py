@@ -10,9 +10,9 @@ import pytest
 from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
 from xenoovs.cli.import_ import Source
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
+from xenoovs.model.load import parse_config
 
 PAGES = sorted((Path(__file__).parents[2] / "docs/how-to").glob("from-*.md"))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -32,9 +32,9 @@ from xenoovs.agent.log import LOGGER
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.telemetry import Telemetry
-from xenoovs.config.load import parse_config
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow
 from xenoovs.store.client import CommitOutcome, StoreConnection
 from xenoovs.store.view import Changes, DpuStatus, FleetView

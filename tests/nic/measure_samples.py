@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from xenoovs.config.load import load_config
 from xenoovs.measure.bed import PKTGEN, Bed
 from xenoovs.measure.design_flows import Design
 from xenoovs.measure.designs import designs_experiment, designs_profile
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
+from xenoovs.model.load import load_config
 
 
 def ipvs(bed: Bed) -> dict[str, object]:

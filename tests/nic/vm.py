@@ -26,12 +26,12 @@ from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
-from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import Call
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
+from xenoovs.model.templates import read_template
 from xenoovs.switch.process import run
 
 LAB, DEMO, HARDWARE = "lab", "demo", "hardware"

@@ -17,11 +17,11 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.config.load import parse_config
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.probing import in_lab
 from xenoovs.model.balancer import Service
+from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 

@@ -14,10 +14,10 @@ from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.compile.read import read
-from xenoovs.config.load import load_config
 from xenoovs.decision.decision import Phase
 from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
+from xenoovs.model.load import load_config
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch

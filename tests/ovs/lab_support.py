@@ -10,13 +10,13 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import parse_config
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import MARK, Lab
 from xenoovs.lab.lifecycle import down, up
 from xenoovs.lab.traffic import ServiceTraffic
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
+from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.process import run

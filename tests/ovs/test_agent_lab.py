@@ -12,11 +12,11 @@ from tests.ovs.agents import running_agent
 from tests.ovs.lab_support import running_lab
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
-from xenoovs.config.load import load_config
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, fail, heal
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.load import load_config
 from xenoovs.show.conditions import headline
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch

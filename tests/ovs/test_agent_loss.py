@@ -10,8 +10,8 @@ from tests.ovs.agents import AtHome, running_agent
 from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
-from xenoovs.config.load import parse_config
 from xenoovs.lab.host import kill_and_wait, processes_in
+from xenoovs.model.load import parse_config
 
 pytestmark = pytest.mark.ovs
 

@@ -13,10 +13,10 @@ from tests.command_line import CommandLine, finish, start
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import BlockMove, Phase
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
+from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 

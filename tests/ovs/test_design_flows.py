@@ -9,9 +9,9 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import parse_config
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, blocks_of, design_program
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.load import parse_config
 
 pytestmark = pytest.mark.ovs
 

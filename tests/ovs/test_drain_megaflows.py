@@ -12,9 +12,9 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, packet_text, predicted_shape
 from tests.predicted import predict_megaflows
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import load_config
 from xenoovs.decision.advance import Progress
 from xenoovs.model.address import IPAddress, parse_mac
+from xenoovs.model.load import load_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_dump
 

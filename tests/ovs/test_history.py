@@ -19,10 +19,10 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.cli.history import MAX_ENTRIES, History
-from xenoovs.config.load import parse_config
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ListenError
+from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 

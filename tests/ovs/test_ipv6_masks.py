@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.ovs.dummy import DummyBridge
-from xenoovs.config.load import parse_config
 from xenoovs.errors import CommandFailed, ConfigError
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow, render_bundle, render_flow, render_flow_to_send
 

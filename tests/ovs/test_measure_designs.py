@@ -12,7 +12,6 @@ from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.test_design_flows import NINE
 from tests.patience import eventually
 from xenoovs.compile.program import compile_config
-from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.bed import Bed
@@ -23,6 +22,7 @@ from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.process import run
 

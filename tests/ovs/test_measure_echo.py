@@ -13,7 +13,6 @@ import pytest
 from tests.command_line import CommandLine
 from tests.ovs.lab_support import BACK, balancer, running_lab, service, set_flows
 from tests.patience import eventually
-from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
@@ -23,6 +22,7 @@ from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.samples import Point
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

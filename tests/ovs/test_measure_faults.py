@@ -16,7 +16,6 @@ from tests.ovs.lab_support import running_lab
 from tests.ovs.test_measure_load import BALANCER, flows, left_over
 from tests.patience import eventually
 from tests.processes import program_of
-from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
@@ -24,6 +23,7 @@ from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.place import Place
 from xenoovs.measure.samples import find_runs, read_recorded
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

@@ -12,7 +12,6 @@ import pytest
 from tests.command_line import CommandLine, start
 from tests.ovs.lab_support import backend, balancer, lab_name, running_lab, service
 from tests.patience import eventually
-from xenoovs.config.emit import render_config
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.commands import run as measure_run
@@ -22,6 +21,7 @@ from xenoovs.measure.load import load_bench
 from xenoovs.measure.samples import find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

@@ -16,8 +16,6 @@ from tests.command_line import CommandLine, start
 from tests.ovs import test_measure_places
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.patience import eventually
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import load_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
@@ -34,6 +32,8 @@ from xenoovs.measure.place import Place, machine_by_ssh
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

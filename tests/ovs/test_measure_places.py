@@ -19,12 +19,12 @@ from tests.command_line import CommandLine
 from tests.ovs.lab_support import balancer, running_lab, service
 from tests.ovs.sshd import new_keys
 from tests.patience import eventually
-from xenoovs.config.emit import render_config
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE
 from xenoovs.measure.place import Place, machine_by_ssh, this_machine
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

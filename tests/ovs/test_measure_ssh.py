@@ -14,13 +14,13 @@ from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.sshd import new_keys
 from tests.patience import eventually
-from xenoovs.config.emit import render_config
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.ovs

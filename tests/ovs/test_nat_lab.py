@@ -16,10 +16,10 @@ import pytest
 from tests.compiled import compiled
 from tests.ovs.lab_support import lab_name
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.config.load import parse_config
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Command, Flow, FlowMod
 from xenoovs.openflow.text import render_flow_mod
 from xenoovs.switch.process import run

@@ -12,12 +12,12 @@ from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Balancer, sought
+from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch

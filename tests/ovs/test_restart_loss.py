@@ -16,8 +16,8 @@ from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.lab_support import lab_name, running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch

@@ -13,9 +13,9 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, packet_text, predicted_shape
 from tests.predicted import predict_megaflows
 from xenoovs.compile.program import Program, compile_config, compile_onto
-from xenoovs.config.load import parse_config
 from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
+from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_dump

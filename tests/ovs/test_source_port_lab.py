@@ -8,10 +8,10 @@ import pytest
 
 from tests.compiled import compiled
 from tests.ovs.lab_support import running_lab, set_flows
-from xenoovs.config.load import parse_config
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Protocol
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.text import render_flow_to_send
 
 pytestmark = pytest.mark.ovs

@@ -18,9 +18,9 @@ from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.config.load import parse_config
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_flow
 from xenoovs.verify.check import check_dump

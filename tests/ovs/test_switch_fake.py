@@ -15,7 +15,7 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod, Match
 from xenoovs.switch.api import Switch
 

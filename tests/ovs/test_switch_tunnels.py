@@ -16,9 +16,9 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp_packet
 from tests.patience import eventually
-from xenoovs.config.load import parse_config
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
+from xenoovs.model.load import parse_config
 from xenoovs.terminal.reach import reach
 
 pytestmark = pytest.mark.ovs

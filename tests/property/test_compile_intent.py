@@ -18,8 +18,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import assert_never
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, OtherTraffic, Protocol, Service
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
-from xenoovs.model.packet import Packet
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, allowed_backends, service_of
 from xenoovs.simulate.headers import headers_of
 from xenoovs.simulate.megaflows import pipeline_of
 from xenoovs.simulate.walk import Outcome, tables_of

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_config_roundtrip import balancers
-from xenoovs.config.claims import Occupancy
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import compose, load_config
 from xenoovs.model.address import Family, IPAddress, family_of
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
+from xenoovs.model.claims import Occupancy
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import compose, load_config
 from xenoovs.model.values import Number
 
 Tree = dict[str, Any]

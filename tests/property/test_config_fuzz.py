@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from xenoovs.config.load import parse_config
-from xenoovs.config.templates import read_template, template_names
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.load import parse_config
+from xenoovs.model.templates import read_template, template_names
 
 TEMPLATES = tuple(map(read_template, template_names()))
 

@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.switch_tunnels import moved_behind_tunnels
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
-from xenoovs.config.templates import read_template, template_names
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import (
     AgentCheck,
@@ -36,7 +33,10 @@ from xenoovs.model.balancer import (
     Uplinks,
     usual_positions,
 )
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
+from xenoovs.model.templates import read_template, template_names
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])

@@ -14,8 +14,6 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY, committed
 from tests.strategies import balancers, edits
 from xenoovs.compile.program import compile_program
-from xenoovs.config.emit import render_config
-from xenoovs.config.fleet import NEUTRAL
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, FleetRefused, XenoovsError
@@ -25,6 +23,8 @@ from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ViewReader, decision_of, digest
 from xenoovs.fleet.waves import next_step
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.fleet import NEUTRAL
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState, StoredService
 
 

@@ -13,14 +13,14 @@ from tests import fleet_support
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed
 from tests.strategies import balancers
-from xenoovs.config.emit import render_config
-from xenoovs.config.fleet import parse_fleet, service_text
-from xenoovs.config.load import compose, compose_json
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused
 from xenoovs.fleet.change import next_change
 from xenoovs.fleet.restore import restoring
 from xenoovs.fleet.services import ConfigReader
 from xenoovs.model.balancer import Backend, Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.fleet import parse_fleet, service_text
+from xenoovs.model.load import compose, compose_json
 from xenoovs.model.next_hop import Direct, Tunneled
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import TunnelType

@@ -15,11 +15,11 @@ from tests.tunnels import as_unknown, placements, tunnelled, tunnelled_balancers
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import read, with_paths
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.model.remote import every_service, remotes_of, with_source_ports
 from xenoovs.model.tunnel import MAX_TOS, PathProbe

@@ -14,12 +14,12 @@ from tests.property.test_decision_laws import desired_states
 from tests.strategies import EGRESS, INGRESS, balancers, edits
 from xenoovs.cli.history import History
 from xenoovs.compile.pipeline import PROGRAM
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow
 
 _LONG_S = 1e6

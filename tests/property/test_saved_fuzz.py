@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.cli.saved import HistoryEntry, SavedPlan, entry_of, load, plan_of, save
-from xenoovs.config.load import parse_config
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SavedMalformed
+from xenoovs.model.load import parse_config
 
 _PIECES = [
     "",

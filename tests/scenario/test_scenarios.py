@@ -23,12 +23,12 @@ from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import Phase
 from xenoovs.decision.slow_start import Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow, Learn
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))

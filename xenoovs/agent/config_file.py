@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import parse_config
 from xenoovs.store.view import FleetView
 
 DIGEST_DIGITS = 12

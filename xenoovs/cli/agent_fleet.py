@@ -16,9 +16,9 @@ from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.tasks import LoopCall
-from xenoovs.config.fleet import join
-from xenoovs.config.include import ConfigSources
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
+from xenoovs.model.fleet import join
+from xenoovs.model.include import ConfigSources
 from xenoovs.store.client import DpuStatusClient, StoreClient
 from xenoovs.store.view import FleetView
 from xenoovs.terminal.options import certificates

@@ -12,10 +12,10 @@ from xenoovs.compile.offloadable.cost import check_clients
 from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Profile, render_version
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
-from xenoovs.config.templates import describe_templates, read_template, template_names
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
 from xenoovs.errors import counted, did_you_mean
+from xenoovs.model.templates import describe_templates, read_template, template_names
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
@@ -126,6 +126,6 @@ def schema_command() -> None:
     Example, the first line of a config for a YAML language server:
       # yaml-language-server: $schema=xenoovs.schema.json
     """
-    from xenoovs.config.schema import json_schema
+    from xenoovs.model.schema import json_schema
 
     print_json(json_schema())

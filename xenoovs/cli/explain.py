@@ -13,7 +13,7 @@ from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from xenoovs.config.explain import ConfigKey
+    from xenoovs.model.explain import ConfigKey
 
 
 @click.command("explain")
@@ -31,7 +31,7 @@ def explain_command(key: str, output: OutputFormat) -> None:
       xenoovs explain health.max_down
       xenoovs explain services.backends
     """
-    from xenoovs.config.explain import all_keys
+    from xenoovs.model.explain import all_keys
 
     keys = all_keys()
     if not key:

@@ -22,8 +22,8 @@ PRELOADED = (
     "xenoovs.lab.nic.guest.lab",
     "xenoovs.lab.traffic",
     "xenoovs.lab.lifecycle",
-    "xenoovs.config.load",
-    "xenoovs.config.emit",
+    "xenoovs.model.load",
+    "xenoovs.model.emit",
     "xenoovs.switch.management",
     "xenoovs.switch.port_counters",
     "xenoovs.cli.saved",
@@ -34,8 +34,8 @@ PRELOADED = (
 
 def read_first_config() -> None:
     """Import what configs need, and let pydantic build its validators; each command would do both again."""
-    from xenoovs.config.load import parse_config
-    from xenoovs.config.templates import read_template
+    from xenoovs.model.load import parse_config
+    from xenoovs.model.templates import read_template
 
     parse_config(read_template("quickstart").encode(), file="quickstart", for_lab=True)
 

@@ -18,8 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from xenoovs import __version__
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.cli.change_summary import headline, moved_text, summarise, summary_document
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.errors import (
@@ -33,6 +31,8 @@ from xenoovs.errors import (
 )
 from xenoovs.evidence.record import MAX_TEXT_BYTES, read_text
 from xenoovs.model.balancer import Balancer, service_ids
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod

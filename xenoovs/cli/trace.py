@@ -13,9 +13,8 @@ from xenoovs.compile.program import compile_onto
 from xenoovs.errors import SwitchError, did_you_mean, first_names
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
-from xenoovs.model.intent import service_of
 from xenoovs.model.next_hop import is_tunneled, written_and_port
-from xenoovs.model.packet import Packet
+from xenoovs.model.packet import Packet, service_of
 from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow

@@ -55,8 +55,8 @@ from xenoovs.decision.decision import (
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.model.remote import any_source_ports, every_service, remotes_of, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import (
     ETH_ARP,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from xenoovs.config.fleet import FleetServices, parse_fleet, service_text, unsupported
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
     BackendName,
@@ -37,6 +36,7 @@ from xenoovs.fleet.availability import Availability, FleetAvailability
 from xenoovs.fleet.memory import ConfigMemory, FleetMemory
 from xenoovs.fleet.services import ViewReader, decision_of
 from xenoovs.model.balancer import Balancer, Service, Uplinks, claim_text
+from xenoovs.model.fleet import FleetServices, parse_fleet, service_text, unsupported
 from xenoovs.store.view import (
     ACK_THIS,
     Action,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from xenoovs.config.fleet import FleetServices
 from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
 from xenoovs.fleet.change import configs_of, stored_shares
 from xenoovs.fleet.fitness import next_unfit
@@ -21,6 +20,7 @@ from xenoovs.fleet.votes import (
     next_watches,
     targets_of,
 )
+from xenoovs.model.fleet import FleetServices
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 _CHOOSE_S = 10.0

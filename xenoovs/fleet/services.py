@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from xenoovs.config.claims import Claimant, check_between
-from xenoovs.config.fleet import join, neutral_file, tunnel_names
-from xenoovs.config.include import ConfigSources
 from xenoovs.decision.decision import Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
 from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
+from xenoovs.model.claims import Claimant, check_between
+from xenoovs.model.fleet import join, neutral_file, tunnel_names
+from xenoovs.model.include import ConfigSources
 from xenoovs.model.values import MAX_SERVICES
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService
@@ -79,7 +79,7 @@ class ConfigReader:
 
         Args:
             texts: By the names of the services, in the order of the config.
-            local: The file of the DPU, its name and its sources, as of `config.fleet.join`; None: no DPU, with ports
+            local: The file of the DPU, its name and its sources, as of `model.fleet.join`; None: no DPU, with ports
                 and tunnels as the fleet names them.
         """
         if local is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from xenoovs.agent.log import warn
-from xenoovs.config.include import ConfigSources
 from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, open_lab, sole_owner
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.include import ConfigSources
 
 
 class FollowedConfig:
@@ -22,7 +22,7 @@ class FollowedConfig:
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
         """Return the config, as ConfigParser. Raises ConfigError, LabError."""
-        from xenoovs.config.load import parse_config
+        from xenoovs.model.load import parse_config
 
         written = parse_config(text, file=str(sources.main), sources=sources, for_lab=True)
         if written.announce is not None and not self._is_warned:
@@ -39,7 +39,7 @@ class FollowedConfig:
 
 def write_config(lab: Lab, balancer: Balancer) -> None:
     """Write the config of a lab atomically."""
-    from xenoovs.config.emit import render_config
+    from xenoovs.model.emit import render_config
 
     draft = lab.directory / f"{CONFIG}.new"
     draft.write_text(render_config(balancer))
@@ -56,6 +56,6 @@ def link_config(directory: Path, config: Path) -> None:
 
 def config_of(lab: Lab) -> Balancer:
     """Return the config of a lab. Raises ConfigError, ConfigUnreadable."""
-    from xenoovs.config.load import load_config
+    from xenoovs.model.load import load_config
 
     return in_lab(load_config(lab.directory / CONFIG, for_lab=True), lab.topology)

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
-from xenoovs.config.emit import render_config
 from xenoovs.errors import MeasureError, did_you_mean, first_names
 from xenoovs.measure.place import Place, RemoteCommand
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import Completed
 
 TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"

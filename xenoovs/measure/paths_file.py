@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xenoovs.config.load import load_form
 from xenoovs.errors import did_you_mean
 from xenoovs.model import values
+from xenoovs.model.load import load_form
 from xenoovs.model.values import Remark
 from xenoovs.paths.plan import (
     MAX_PATHS,

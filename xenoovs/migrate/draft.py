@@ -9,9 +9,9 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from itertools import groupby
 
-from xenoovs.config.emit import render_decimal, render_text
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
+from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
 

@@ -14,13 +14,13 @@ from typing import Annotated
 
 from xenoovs.model import values
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import PortRange as PortRange
+from xenoovs.model.address import merge_ports as merge_ports
 from xenoovs.model.block_key import LOW_SOURCE_BITS as LOW_SOURCE_BITS
 from xenoovs.model.block_key import MAX_KEY_BITS as MAX_KEY_BITS
 from xenoovs.model.block_key import BlockKey as BlockKey
 from xenoovs.model.block_key import KeyField as KeyField
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
-from xenoovs.model.ports import PortRange as PortRange
-from xenoovs.model.ports import merge_ports as merge_ports
 from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
 from xenoovs.model.values import Key, choice

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from hashlib import blake2s
 
-from xenoovs.model.address import Family
+from xenoovs.model.address import Family, PortRange
 from xenoovs.model.balancer import (
     Backend,
     Balancer,
@@ -19,7 +19,6 @@ from xenoovs.model.balancer import (
     Service,
 )
 from xenoovs.model.next_hop import NextHop, SourcePort, ToAddress, Unchanged
-from xenoovs.model.ports import PortRange
 from xenoovs.model.tunnel import DYNAMIC_PORTS, LINUX_SOURCE_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
 
 _EVEN = Fraction(1, 1 << 16)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address
 
-from xenoovs.model.address import Mac
-from xenoovs.model.ports import PortRange
+from xenoovs.model.address import Mac, PortRange
 
 
 class TunnelType(Enum):

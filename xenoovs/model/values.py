@@ -11,10 +11,9 @@ from fractions import Fraction
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
-from xenoovs.model.address import IPAddress, Mac, parse_mac
+from xenoovs.model.address import IPAddress, Mac, PortRange, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
-from xenoovs.model.ports import PortRange
 from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
 

@@ -14,7 +14,7 @@ from xenoovs.terminal.labs import labs
 from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
-    from xenoovs.config.include import ConfigSources
+    from xenoovs.model.include import ConfigSources
 
 _SHELLS = ("bash", "fish", "zsh")
 _MAX_CONFIG_BYTES = 1 << 20
@@ -70,7 +70,7 @@ def complete_lab(_context: click.Context) -> Iterable[str]:
 @offering
 def complete_template(_context: click.Context) -> Iterable[tuple[str, str]]:
     """Offer the templates."""
-    from xenoovs.config.templates import describe_templates
+    from xenoovs.model.templates import describe_templates
 
     return describe_templates().items()
 
@@ -134,7 +134,7 @@ def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
 
 def _config(context: click.Context) -> tuple[Path, ConfigSources]:
     """Return the config that the command would use."""
-    from xenoovs.config.include import ConfigSources
+    from xenoovs.model.include import ConfigSources
     from xenoovs.terminal.defaults import find_config
 
     # Where an option still lacks its value, click has read no arguments.
@@ -146,7 +146,7 @@ def _config(context: click.Context) -> tuple[Path, ConfigSources]:
 
 def _services(path: Path, sources: ConfigSources, seen: set[Path]) -> Iterator[dict[str, Any]]:
     """Yield the services of a file and of those that it includes, each file once."""
-    from xenoovs.config.include import included_paths
+    from xenoovs.model.include import included_paths
 
     if (real := path.resolve()) in seen:
         return
@@ -166,5 +166,5 @@ def _document(path: Path, sources: ConfigSources) -> dict[str, Any]:
     text = sources.read(path)
     if sources.size > _MAX_CONFIG_BYTES:
         return {}
-    # Not by config/load.py, which checks the whole config and takes longer.
+    # Not by model/load.py, which checks the whole config and takes longer.
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506

@@ -21,7 +21,7 @@ from xenoovs.terminal.output import collecting_json, echo, print_json
 from xenoovs.terminal.reach import address_commands, name_fleet
 
 if TYPE_CHECKING:
-    from xenoovs.config.include import ConfigSources
+    from xenoovs.model.include import ConfigSources
 
 _PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
 _START_BYTES = 64
@@ -47,8 +47,8 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
         ConfigError, ConfigUnreadable, LabError.
         click.UsageError: --bridge names another bridge than that of the config.
     """
-    from xenoovs.config.include import MAX_SIZE_BYTES, ConfigSources
-    from xenoovs.config.load import check_config, join_config, read_config
+    from xenoovs.model.include import MAX_SIZE_BYTES, ConfigSources
+    from xenoovs.model.load import check_config, join_config, read_config
 
     context = click.get_current_context(silent=True)
     given = {} if context is None else context.params
@@ -129,7 +129,7 @@ def refusal(file: str) -> click.UsageError:
 def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Balancer:
     """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
     from xenoovs.agent.fleet_cache import FleetCache
-    from xenoovs.config.fleet import join
+    from xenoovs.model.fleet import join
 
     alone = join(local, {}, file=file, sources=sources)
     label = alone.uplinks.label

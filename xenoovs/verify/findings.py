@@ -16,7 +16,7 @@ from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.display import percent
 from xenoovs.errors import ParseError
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.openflow.flow import ETH_ARP, Flow, Match
 from xenoovs.openflow.text import render_match
 from xenoovs.verify.expected import ExpectedBlock, ExpectedService

@@ -10,7 +10,7 @@ from xenoovs.agent.scheduler import ProbeScheduler
 from xenoovs.agent.state import AgentState, ConfigFollowed
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 
 CONFIG = """\
 version: 1

@@ -15,7 +15,6 @@ from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
 from xenoovs.agent import report
-from xenoovs.config.load import load_config
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import IpsecState, parse_policies
@@ -24,6 +23,7 @@ from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchUnreachable, WouldBeUnencrypted
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
+from xenoovs.model.load import load_config
 from xenoovs.model.switch_tunnel import Ipsec, TunnelPorts
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))

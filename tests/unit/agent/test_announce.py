@@ -24,11 +24,11 @@ from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.agent.state import Runtime
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.config.load import parse_config
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Announce, Balancer, Protocol
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import OURS, Cookies
 from xenoovs.show.agent import AnnouncementView, Snapshot
 from xenoovs.show.conditions import headline, is_as_desired, notices, troubles

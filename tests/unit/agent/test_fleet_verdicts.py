@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.compiled import compiled
 from xenoovs.agent.fleet_verdicts import VerdictReports, verdict_counts
 from xenoovs.agent.offload import OffloadSample
-from xenoovs.config.load import load_config
+from xenoovs.model.load import load_config
 from xenoovs.store.view import DpuStatus
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services

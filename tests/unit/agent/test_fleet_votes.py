@@ -10,9 +10,9 @@ from xenoovs.agent.fleet_checks import SELF_CHECK_MS, FleetWatches, fleet_checks
 from xenoovs.agent.fleet_votes import FleetVoter
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
-from xenoovs.config.load import parse_config
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
+from xenoovs.model.load import parse_config
 from xenoovs.store.view import FleetView, Watch
 
 TARGETS = ["192.0.2.1/tcp/80", "192.0.2.2/tcp/80"]

@@ -6,7 +6,7 @@ import pytest
 
 from xenoovs.agent.health import checks_of
 from xenoovs.agent.probe.target import IcmpTarget, TcpTarget
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 
 CONFIG = """\
 version: 1

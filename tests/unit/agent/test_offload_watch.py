@@ -13,9 +13,9 @@ from tests.fake_switch import FakeSwitch
 from xenoovs.agent.offload import MegaflowCounters, OffloadSample, OffloadSampler, SamplePace
 from xenoovs.agent.rule_use import RuleUse
 from xenoovs.compile.program import Program
-from xenoovs.config.load import load_config
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchUnreachable
+from xenoovs.model.load import load_config
 from xenoovs.show.agent import Traffic
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"

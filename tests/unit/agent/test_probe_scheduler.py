@@ -15,7 +15,7 @@ from xenoovs.agent.scheduler import Probe, ProbeScheduler, max_probes
 from xenoovs.agent.state import AgentState, ConfigFollowed
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
-from xenoovs.config.load import parse_config
+from xenoovs.model.load import parse_config
 
 BACKENDS = 20
 CONFIG = """\

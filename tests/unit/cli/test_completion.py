@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from tests.command_line import SMALL_CONFIG, CommandLine
 from xenoovs.cli.main import COMMANDS, cli
 
-HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.config.load", "xenoovs.engine.engine"}
+HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.model.load", "xenoovs.engine.engine"}
 
 
 def offered(*words: str, incomplete: str = "") -> list[str]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.command_line import CommandLine
-from xenoovs.config.explain import all_keys
+from xenoovs.model.explain import all_keys
 
 
 def test_a_key_has_its_value_default_and_meaning(xenoovs: CommandLine) -> None:

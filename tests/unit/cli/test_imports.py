@@ -76,6 +76,6 @@ def test_doctor_imports_nothing_that_only_fixes() -> None:
 
 def test_a_check_of_a_right_config_prepares_no_form_of_tunnels() -> None:
     """The schema that checks tunnels was built at import, so each command with a config waited for it."""
-    code = "import pydantic, xenoovs.config.build; print('pydantic.type_adapter' in __import__('sys').modules)"
+    code = "import pydantic, xenoovs.model.build; print('pydantic.type_adapter' in __import__('sys').modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

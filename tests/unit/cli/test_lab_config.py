@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import parse_config
 from xenoovs.lab import config as lab_config
 from xenoovs.lab.config import FollowedConfig
 from xenoovs.lab.topology import plan_topology
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import parse_config
 
 ANNOUNCING = SMALL_CONFIG.replace("services:", "announce: {bgp: frr}\nservices:")
 

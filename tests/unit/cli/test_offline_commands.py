@@ -16,8 +16,8 @@ from tests.command_line import CommandLine
 from tests.compiled import compiled
 from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS
-from xenoovs.config.load import load_config
-from xenoovs.config.templates import template_names
+from xenoovs.model.load import load_config
+from xenoovs.model.templates import template_names
 from xenoovs.openflow.text import parse_flow
 
 TEMPLATES = Path(__file__).parents[3] / "templates"

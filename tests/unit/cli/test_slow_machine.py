@@ -20,9 +20,9 @@ from xenoovs.cli import apply_rollback, shared_runtime, status
 from xenoovs.cli.apply_rollback import require_offload
 from xenoovs.cli.offload import DatapathCheck, check_recorded_dump
 from xenoovs.compile.read import is_block
-from xenoovs.config.load import load_config
 from xenoovs.controller.mastership import Mastership
 from xenoovs.errors import CommandTimeout
+from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch

@@ -13,12 +13,12 @@ from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit.verify.why_cases import host
 from xenoovs.cli import why
-from xenoovs.config.load import load_config
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
 from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
+from xenoovs.model.load import load_config
 from xenoovs.switch import vlog
 from xenoovs.switch.endpoint import Endpoint
 

@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 from xenoovs.compile.program import compile_config
 from xenoovs.compile.program import sorted_flows
-from xenoovs.config.load import load_config
+from xenoovs.model.load import load_config
 program = compile_config(load_config(Path(sys.argv[1])))
 print(sorted_flows(program.flows))
 print(program)

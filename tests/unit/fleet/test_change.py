@@ -12,7 +12,6 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.config.include import MAX_SIZE_BYTES
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.change import (
@@ -26,6 +25,7 @@ from xenoovs.fleet.change import (
 )
 from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.services import ViewReader
+from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Changes, FleetView, IntentState
 

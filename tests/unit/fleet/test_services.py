@@ -12,12 +12,12 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
 from xenoovs.agent.health import Checks
-from xenoovs.config.fleet import NEUTRAL, join
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.change import next_change
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.services import ViewReader
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.fleet import NEUTRAL, join
 from xenoovs.model.values import MAX_SERVICES
 from xenoovs.store.view import StoredService
 

@@ -10,13 +10,13 @@ from itertools import islice
 import pytest
 from pydantic import TypeAdapter
 
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError, LabError
 from xenoovs.lab.probing import in_lab, job_of
 from xenoovs.lab.topology import Topology, client_net, draw_clients, own_macs, parse_net, plan_topology, whole_space
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 
 BOTH = frozenset(Family)

@@ -13,7 +13,6 @@ from typing import cast
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from xenoovs.config.load import parse_config
 from xenoovs.errors import CommandTimeout, MeasureError
 from xenoovs.measure import pktgen_program
 from xenoovs.measure.frames import LoadProfile, _checksum, frame, load_profile, other_half, pcap_file, sources
@@ -21,6 +20,7 @@ from xenoovs.measure.generator import RunningLoad, _counted
 from xenoovs.measure.pktgen import pktgen_settings
 from xenoovs.measure.place import RemoteCommand
 from xenoovs.model.balancer import BlockKey, KeyField
+from xenoovs.model.load import parse_config
 from xenoovs.switch.process import Completed
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.balancer import backends, balancer, claim, service
 from xenoovs.model.address import Family, Mac, family_of, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, BlockKey, Claim, PortRange, Protocol, merge_ports, service_ids
-from xenoovs.model.intent import allowed_backends, claims, service_of
-from xenoovs.model.packet import Packet
+from xenoovs.model.packet import Packet, allowed_backends, claims, service_of
 from xenoovs.partition.block import MAX_WIDTH
 
 V4, V4B, V6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")

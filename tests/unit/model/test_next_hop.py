@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from xenoovs.decision.decision import Blocks
-from xenoovs.model.address import Mac
+from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks, service_ids
 from xenoovs.model.next_hop import (
     UNKNOWN_MAC,
@@ -23,7 +23,6 @@ from xenoovs.model.next_hop import (
     parse_next_hop,
     with_mac,
 )
-from xenoovs.model.ports import PortRange
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
 from xenoovs.partition.solve import partition

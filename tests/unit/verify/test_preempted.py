@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from xenoovs.compile.program import compile_config
-from xenoovs.config.load import load_config
 from xenoovs.datapath.tc import TcFilter, parse_tc_json
+from xenoovs.model.load import load_config
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.preempted import PreemptingRule, preempting_rules
 

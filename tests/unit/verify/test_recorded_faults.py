@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.compiled import compiled
-from xenoovs.config.load import load_config
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, sample_of
+from xenoovs.model.load import load_config
 from xenoovs.verify.check import check_dump
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import Conclusion, OffloadFindings

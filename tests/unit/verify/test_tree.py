@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.compiled import compiled
 from tests.judged import check_offload
-from xenoovs.config.load import load_config
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import Evidence
+from xenoovs.model.load import load_config
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.findings import OffloadFindings, carry_over, part_of
 from xenoovs.verify.offload_tree import offload_tree, tree_to_json

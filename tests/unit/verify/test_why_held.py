@@ -10,7 +10,6 @@ import pytest
 
 from tests.compiled import compiled
 from tests.unit.verify.why_cases import COOKIE, UFID, host, megaflow
-from xenoovs.config.load import load_config
 from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
@@ -19,6 +18,7 @@ from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
 from xenoovs.evidence.target import CommandTarget
+from xenoovs.model.load import load_config
 from xenoovs.verify.expected import expected_services
 from xenoovs.verify.why.diagnose import Diagnosis, MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.verify.why.reason import Cause, Likelihood

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.config.fleet import FleetServices
-from xenoovs.config.include import MAX_SIZE_BYTES
-from xenoovs.config.load import decode, read_config
 from xenoovs.display import decimal, duration, moment, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
 from xenoovs.fleet.change import (
@@ -32,6 +29,9 @@ from xenoovs.fleet.progress import SETTLE_S, FleetProgress
 from xenoovs.fleet.schedule import MAX_AHEAD_S, waiting_intent
 from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
+from xenoovs.model.fleet import FleetServices
+from xenoovs.model.include import MAX_SIZE_BYTES
+from xenoovs.model.load import decode, read_config
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, moment_ahead, output_option, parse_weight

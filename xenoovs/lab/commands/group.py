@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from xenoovs.compile.plan import ChangeKind
-from xenoovs.config.templates import read_template
 from xenoovs.display import percent, span
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
@@ -36,6 +35,7 @@ from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.topology import Machine, plan_topology, switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
+from xenoovs.model.templates import read_template
 from xenoovs.terminal.agent_client import Where, agent_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
 from xenoovs.terminal.completion import complete_lab_backend
@@ -523,7 +523,7 @@ def _balancer(config: Path | None) -> Balancer:
     """Return the config for a new lab: that of a file, else the template quickstart. Raises ConfigError."""
     if config is not None:
         return load(config, for_lab=True)
-    from xenoovs.config.load import parse_config
+    from xenoovs.model.load import parse_config
 
     return parse_config(read_template("quickstart"), file="quickstart")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from xenoovs.config.emit import render_config
 from xenoovs.errors import LabError
 from xenoovs.lab.host import Progress, check_root, no_progress, probe_host
 from xenoovs.lab.lab import Lab, machine_directory
@@ -15,6 +14,7 @@ from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, start_module, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.emit import render_config
 
 MAX_PORTS = 8
 """MAX_PORTS of eswitch/ports.c."""

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
 from tests.unit.lab.nic.machines import serving_machine
-from xenoovs.config.templates import read_template
 from xenoovs.errors import CommandTimeout, LabError
 from xenoovs.lab.nic.call import Call, conversation, run_inside
 from xenoovs.lab.nic.frames import (
@@ -36,6 +35,7 @@ from xenoovs.lab.nic.frames import (
     render_frame,
 )
 from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.model.templates import read_template
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import LabError
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import LabState, open_lab, write_state
@@ -20,6 +19,7 @@ from xenoovs.lab.nic import machine, up
 from xenoovs.lab.nic.machine import GuestKernel
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.load import parse_config
 
 CONFIG = """\
 version: 1

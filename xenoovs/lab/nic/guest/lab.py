@@ -9,8 +9,6 @@ import json
 import os
 import sys
 
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
 from xenoovs.lab.ipsec import MODULES, associations_of
@@ -20,6 +18,8 @@ from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
 from xenoovs.lab.topology import UNDERLAY, End, Link, plan_topology
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.switch.process import run
 
 

@@ -10,6 +10,6 @@ import pytest
 
 @pytest.mark.parametrize("module", ["load", "emit", "templates"])
 def test_importing_does_not_import_pydantic(module: str) -> None:
-    code = f"import sys, xenoovs.config.{module}; print('pydantic' in sys.modules)"
+    code = f"import sys, xenoovs.model.{module}; print('pydantic' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

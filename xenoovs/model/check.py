@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from xenoovs.config.build import (
+from xenoovs.display import decimal, percent_rounded_up
+from xenoovs.errors import counted, worded
+from xenoovs.model.address import family_of
+from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
+from xenoovs.model.build import (
     check_agent,
     check_health,
     check_notify,
@@ -14,15 +18,11 @@ from xenoovs.config.build import (
     key_of,
     switch_tunnels_of,
 )
-from xenoovs.config.claims import Claimant, answers_of, check_between, family_label
-from xenoovs.config.nat import check_nat, check_nat_ingress
-from xenoovs.config.schema import BackendConfig, FileConfig, ServiceConfig, SwitchConfig
-from xenoovs.config.switch_tunnels import check_remotes, check_tunnelled_backends
-from xenoovs.config.tunnels import check_tunnels
-from xenoovs.display import decimal, percent_rounded_up
-from xenoovs.errors import counted, worded
-from xenoovs.model.address import family_of
-from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
+from xenoovs.model.claims import Claimant, answers_of, check_between, family_label
+from xenoovs.model.nat import check_nat, check_nat_ingress
+from xenoovs.model.schema import BackendConfig, FileConfig, ServiceConfig, SwitchConfig
+from xenoovs.model.switch_tunnels import check_remotes, check_tunnelled_backends
+from xenoovs.model.tunnels import check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.include import MAX_FILES, MAX_NESTING, MAX_SIZE_BYTES
-from xenoovs.config.load import MAX_VALUES, load_config, parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
+from xenoovs.model.include import MAX_FILES, MAX_NESTING, MAX_SIZE_BYTES
+from xenoovs.model.load import MAX_VALUES, load_config, parse_config
 
 HEAD = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
 

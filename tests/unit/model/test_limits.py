@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.load import parse_config
 
 PREFIX = "version: 1\nswitch: {ingress: [p0], egress: p1}\nservices:\n"
 BACKEND = "{name: a, mac: 02:00:00:00:00:01, weight: 1}"

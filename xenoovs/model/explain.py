@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from xenoovs.config.schema import json_schema
+from xenoovs.model.schema import json_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.config.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.errors import counted
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import ServiceMode
+from xenoovs.model.schema import BackendConfig, ServiceConfig, SwitchConfig
 from xenoovs.model.values import KeyPath, Remark
 
 Numbered = tuple[int, ServiceConfig]

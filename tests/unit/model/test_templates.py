@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.load import parse_config
-from xenoovs.config.templates import read_template, template_names
+from xenoovs.model.load import parse_config
+from xenoovs.model.templates import read_template, template_names
 
 
 def test_names() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.load import load_config, parse_config
 from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import (
@@ -23,6 +22,7 @@ from xenoovs.model.balancer import (
     Service,
     Uplinks,
 )
+from xenoovs.model.load import load_config, parse_config
 from xenoovs.model.next_hop import Direct
 
 PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.config.load import MAX_DEPTH, compose
 from xenoovs.errors import ConfigError
+from xenoovs.model.load import MAX_DEPTH, compose
 from xenoovs.model.values import Position, Value
 
 

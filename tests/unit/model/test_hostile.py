@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.include import MAX_SIZE_BYTES
-from xenoovs.config.load import MAX_VALUES, load_config, parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.include import MAX_SIZE_BYTES
+from xenoovs.model.load import MAX_VALUES, load_config, parse_config
 
 MEGABYTE = 1_000_000
 PREFIX = "version: 1\nswitch: {ingress: [p0], egress: p1}\nservices:\n"

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import yaml
 
-from xenoovs.config.include import (
+from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.include import (
     MAX_FILES,
     MAX_NESTING,
     MAX_SIZE_BYTES,
@@ -23,8 +25,6 @@ from xenoovs.config.include import (
     services_of,
     with_defaults,
 )
-from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
-from xenoovs.model.balancer import Balancer
 from xenoovs.model.values import (
     OTHER,
     KeyPath,
@@ -344,8 +344,8 @@ def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None =
 def check_config(joined: JoinedConfig, *, for_lab: bool = False) -> Balancer:
     """Return the model of a config. `for_lab`, and raises, as parse_config."""
     # pydantic takes a quarter of a second to import, and only commands that read a config need it.
-    from xenoovs.config.build import build_balancer, check_included, check_structure
-    from xenoovs.config.check import check_parts
+    from xenoovs.model.build import build_balancer, check_included, check_structure
+    from xenoovs.model.check import check_parts
 
     config, remarks, omitted = check_structure(joined.root, joined.is_default)
     if config is not None:
@@ -372,7 +372,7 @@ def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] 
         FileUnusable: It cannot be read.
         ConfigError: With all findings.
     """
-    from xenoovs.config.build import check_form
+    from xenoovs.model.build import check_form
 
     try:
         data = ConfigSources(path).read(path)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
-from xenoovs.config.emit import settings_of
 from xenoovs.model import values
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import (
@@ -31,6 +30,7 @@ from xenoovs.model.balancer import (
     Returns,
     ServiceMode,
 )
+from xenoovs.model.emit import settings_of
 from xenoovs.model.switch_tunnel import IpsecOffload, TunnelPorts
 from xenoovs.model.tunnel import PROBE_TOS, Discover, PathProbe, PathSelector, Reflect, TunnelType
 from xenoovs.model.values import Key, MatchField
@@ -558,7 +558,7 @@ def json_schema() -> dict[str, Any]:
         for key, described in form["$defs"][f"{type(part).__name__}Config"]["properties"].items():
             if key in settings and "examples" not in described:
                 described["default"] = settings[key]
-    # Of an agent's file in a fleet; `config.fleet.join` reads it before a config is checked.
+    # Of an agent's file in a fleet; `model.fleet.join` reads it before a config is checked.
     form["$defs"]["SwitchConfig"]["properties"]["fleet_ports"] = {
         "description": "Only with `agent --fleet`: which port of this bridge a name in the fleet's config means.",
         "type": "object",
@@ -566,7 +566,7 @@ def json_schema() -> dict[str, Any]:
         "x-kind": "mapping of names to ports",
         "examples": [{"storage": "en3f0pf0sf0"}],
     }
-    # Of the config of a fleet; `config.fleet.parse_fleet` reads it before a config is checked.
+    # Of the config of a fleet; `model.fleet.parse_fleet` reads it before a config is checked.
     group = {"type": "string", "pattern": values.NAME_PATTERN}
     form["$defs"]["ServiceConfig"]["properties"]["groups"] = {
         "description": "Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu "

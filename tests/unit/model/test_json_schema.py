@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from xenoovs.config.fleet import join
-from xenoovs.config.load import compose, parse_config
-from xenoovs.config.schema import FileConfig, json_schema
-from xenoovs.config.templates import read_template, template_names
 from xenoovs.errors import ConfigError
+from xenoovs.model.fleet import join
+from xenoovs.model.load import compose, parse_config
+from xenoovs.model.schema import FileConfig, json_schema
+from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import Number
 
 CASES = Path(__file__).parents[2] / "golden" / "config_errors"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Uplinks
+from xenoovs.model.load import parse_config
 
 
 def _uplinks(datapath_id: str) -> Uplinks:

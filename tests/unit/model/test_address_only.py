@@ -6,11 +6,11 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer, Sought, sought, with_macs
+from xenoovs.model.emit import render_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
 
 CONFIG = """\

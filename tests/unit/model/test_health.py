@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import AllDown, Health, ProbeKind
+from xenoovs.model.load import parse_config
 
 CONFIG = """\
 version: 1

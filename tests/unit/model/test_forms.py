@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.load import parse_config
 from xenoovs.model.values import KeyPath
 
 GOOD: dict[str, Any] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from xenoovs.config.schema import BackendConfig, IpsecConfig, ServiceConfig, SwitchConfig, SwitchTunnelConfig
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Returns, ServiceMode
 from xenoovs.model.next_hop import NextHop, Tunneled, remote_of_port
+from xenoovs.model.schema import BackendConfig, IpsecConfig, ServiceConfig, SwitchConfig, SwitchTunnelConfig
 from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
 from xenoovs.model.values import OTHER, KeyPath, Remark

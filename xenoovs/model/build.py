@@ -8,22 +8,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from xenoovs.config.schema import (
-    TUNNEL_FORMS,
-    AgentCheckConfig,
-    BackendConfig,
-    FileConfig,
-    HealthConfig,
-    HostTunnelConfig,
-    IncludedConfig,
-    NotifyConfig,
-    ServiceConfig,
-    ServiceDefaults,
-    SwitchConfig,
-    SwitchTunnelConfig,
-)
-from xenoovs.config.switch_tunnels import Tunnels, switch_tunnel_of, tunneled
-from xenoovs.config.tunnels import tunnel_of
 from xenoovs.errors import did_you_mean
 from xenoovs.model.address import Family, Mac, family_of
 from xenoovs.model.balancer import (
@@ -45,6 +29,22 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
+from xenoovs.model.schema import (
+    TUNNEL_FORMS,
+    AgentCheckConfig,
+    BackendConfig,
+    FileConfig,
+    HealthConfig,
+    HostTunnelConfig,
+    IncludedConfig,
+    NotifyConfig,
+    ServiceConfig,
+    ServiceDefaults,
+    SwitchConfig,
+    SwitchTunnelConfig,
+)
+from xenoovs.model.switch_tunnels import Tunnels, switch_tunnel_of, tunneled
+from xenoovs.model.tunnels import tunnel_of
 from xenoovs.model.values import KeyPath, MatchField, Remark, Value, show
 
 # Checks a tree against the schema and words every mistake for people.

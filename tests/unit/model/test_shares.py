@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from xenoovs.config.load import parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.load import parse_config
 from xenoovs.partition.solve import partition
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import load_config, parse_config
 from xenoovs.errors import ConfigError
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import load_config, parse_config
 
 HEAD = """version: 1
 switch: {bridge: ovsbr1, ingress: p0, egress: p1}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.config.schema import HostTunnelConfig, SwitchConfig, SwitchTunnelConfig
-from xenoovs.config.switch_tunnels import check_switch_tunnels
 from xenoovs.errors import counted
+from xenoovs.model.schema import HostTunnelConfig, SwitchConfig, SwitchTunnelConfig
+from xenoovs.model.switch_tunnels import check_switch_tunnels
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Reflect, Remote
 from xenoovs.model.values import OTHER, KeyPath, Remark
 
