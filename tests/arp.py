@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from xenoovs.judge.simulate.headers import Headers
 from xenoovs.openflow.flow import ETH_ARP, Field
-from xenoovs.simulate.headers import Headers
 
 
 def arp_request(in_port: str, *, sender_mac: int, sender: int, target: int) -> Headers:

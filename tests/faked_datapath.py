@@ -10,9 +10,9 @@ from tests.fake_switch import FakeSwitch
 from xenoovs.compile.program import Program
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.expected import ExpectedBlock, expected_services
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.openflow.flow import Field, Match
-from xenoovs.verify.expected import ExpectedBlock, expected_services
 
 _RUNS = {
     Verdict.HW: "offloaded:yes, dp:tc",

@@ -10,11 +10,11 @@ from xenoovs.compile.offloadable.table import Profile, Version
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
+from xenoovs.judge.check import OffloadCheck
+from xenoovs.judge.expected import ExpectedService
+from xenoovs.judge.findings import OffloadFindings
+from xenoovs.judge.foreign import OwnMask
 from xenoovs.openflow.flow import Flow
-from xenoovs.verify.check import OffloadCheck
-from xenoovs.verify.expected import ExpectedService
-from xenoovs.verify.findings import OffloadFindings
-from xenoovs.verify.foreign import OwnMask
 
 
 def check_flow(

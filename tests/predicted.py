@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from xenoovs.judge.simulate.classifier import PREFIX_FIELDS_2_X
+from xenoovs.judge.simulate.headers import Headers
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
-from xenoovs.simulate.classifier import PREFIX_FIELDS_2_X
-from xenoovs.simulate.headers import Headers
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
 
 
 def predict_megaflows(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from scripts.bench.measure import XENOOVS, Row, function, process
 from xenoovs.compile.program import compile_config
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
 from xenoovs.model.load import load_config
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import expected_services
 
 _LINES = 100_000
 _SAMPLE = 5_000

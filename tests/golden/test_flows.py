@@ -10,14 +10,14 @@ from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of,
 from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
+from xenoovs.judge.simulate.headers import headers_of
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow
+from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import service_of
 from xenoovs.openflow.flow import match_of
 from xenoovs.openflow.text import parse_flow, render_flow, render_match
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.megaflows import PredictedMegaflow
-from xenoovs.simulate.walk import Outcome, tables_of
 
 
 def test_the_cases_are_those_of_the_table_of_contents() -> None:

@@ -19,11 +19,11 @@ from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
 from xenoovs import __version__
 from xenoovs.compile.program import compile_config
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.address import Mac
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.model.packet import Packet
-from xenoovs.simulate.walk import tables_of
 
 FOLDER = Path(__file__).parent / "trex"
 STUB = Path(__file__).parents[1] / "trex_stub"

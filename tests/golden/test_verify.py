@@ -10,7 +10,7 @@ import pytest
 from tests.command_line import CommandLine
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import parse_tc_json, with_known_counters
-from xenoovs.verify.findings import Conclusion
+from xenoovs.judge.findings import Conclusion
 
 HERE = Path(__file__).parent / "verify"
 CONFIG = HERE / "dns.yaml"

@@ -25,7 +25,7 @@ from tests.faked_datapath import FakedDatapath
 from tests.fleet_support import EMPTY, committed, settled
 from tests.patience import eventually
 from tests.snapshots import NOW_S
-from tests.unit.verify.doctor.facts import DATABASE, HOST
+from tests.unit.judge.doctor.facts import DATABASE, HOST
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER

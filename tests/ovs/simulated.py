@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tests.ovs.dummy import DummyBridge
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Command, Flow, FlowMod
 from xenoovs.openflow.text import render_flow_mod
-from xenoovs.simulate.megaflows import PredictedMegaflow
 
 _L4_KEY = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6"}
 

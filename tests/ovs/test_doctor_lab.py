@@ -14,6 +14,8 @@ from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.evidence.target import THIS_HOST
+from xenoovs.judge.doctor.check import CheckResult, CheckState
+from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.target import OpenedLab
@@ -24,8 +26,6 @@ from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
-from xenoovs.verify.doctor.check import CheckResult, CheckState
-from xenoovs.verify.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 
 pytestmark = pytest.mark.ovs
 

@@ -10,11 +10,11 @@ from tests.arp import arp_request
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape
 from tests.predicted import predict_megaflows
+from xenoovs.judge.simulate.headers import Headers
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.address import Mac
 from xenoovs.openflow.flow import Field
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.headers import Headers
-from xenoovs.simulate.walk import tables_of
 
 pytestmark = pytest.mark.ovs
 

@@ -11,10 +11,10 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send, trace_text
 from tests.predicted import predict_megaflows
 from tests.property.programs import random_packets, random_program
+from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
-from xenoovs.simulate.megaflows import pipeline_of
-from xenoovs.simulate.walk import tables_of
 
 pytestmark = pytest.mark.ovs
 

@@ -15,11 +15,11 @@ from tests.predicted import predict_megaflows
 from xenoovs.compile.program import Program, compile_config, compile_onto
 from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_dump
-from xenoovs.simulate.walk import tables_of
 
 pytestmark = pytest.mark.ovs
 

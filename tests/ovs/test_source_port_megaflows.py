@@ -19,14 +19,14 @@ from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Conclusion
+from xenoovs.judge.foreign import attribute
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion
-from xenoovs.verify.foreign import attribute
 
 pytestmark = pytest.mark.ovs
 

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 import pytest
 
 from tests.ovs.dummy import DummyBridge
+from xenoovs.judge.trace import parse_trace, render_packet
 from xenoovs.model.packet import Packet
-from xenoovs.verify.trace import parse_trace, render_packet
 
 pytestmark = pytest.mark.ovs
 

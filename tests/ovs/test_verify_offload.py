@@ -10,12 +10,12 @@ from tests.judged import check_offload
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import install, observed_shapes, predicted_shape, send
 from tests.predicted import predict_megaflows
-from tests.unit.verify.programs import two_services
+from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Conclusion
 from xenoovs.model.packet import Packet
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Conclusion
 
 pytestmark = pytest.mark.ovs
 

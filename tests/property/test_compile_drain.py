@@ -16,11 +16,11 @@ from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_learned, read
 from xenoovs.decision.advance import SETTLE_S, BlockId, Progress
+from xenoovs.judge.simulate.headers import Headers
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow, ObservedFlow, Output
-from xenoovs.simulate.headers import Headers
-from xenoovs.simulate.walk import tables_of
 
 NUMBERS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
 NAMES = {str(number): port for port, number in NUMBERS.items()}

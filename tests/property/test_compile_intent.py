@@ -16,12 +16,12 @@ from xenoovs.compile.encoding import arrives, key_match, port_masks
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import assert_never
+from xenoovs.judge.simulate.headers import headers_of
+from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, OtherTraffic, Protocol, Service
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, allowed_backends, service_of
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.megaflows import pipeline_of
-from xenoovs.simulate.walk import Outcome, tables_of
 
 
 @given(st.data(), balancers())

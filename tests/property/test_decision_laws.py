@@ -22,11 +22,11 @@ from xenoovs.decision.decision import Decision, DesiredState, Stored, Transition
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.engine.change import fresh
 from xenoovs.errors import DecisionMalformed
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.simulate.walk import tables_of
 
 
 def observed(program: Program) -> list[ObservedFlow]:

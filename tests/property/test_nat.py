@@ -15,6 +15,9 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
+from xenoovs.judge.simulate.headers import headers_of
+from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import (
     Backend,
@@ -33,9 +36,6 @@ from xenoovs.model.next_hop import Translated
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
 from xenoovs.openflow.text import parse_flow, render_flow
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.megaflows import pipeline_of
-from xenoovs.simulate.walk import tables_of
 
 CLIENTS = (IPv4Network("10.9.0.0/16"), IPv4Network("10.12.0.0/14"))
 SERVERS = [IPv4Address(f"10.3.20.{number}") for number in range(11, 15)]

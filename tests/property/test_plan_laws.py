@@ -12,11 +12,11 @@ from tests.compiled import compiled
 from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, uplinks
 from tests.switch_model import apply_bundle, apply_mod, table_of
 from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.judge.simulate.walk import Copy, tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Command, Flow
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.walk import Copy, tables_of
 
 FOREIGN = (
     parse_flow("cookie=0x2a, priority=700,udp,nw_dst=10.3.10.45,tp_dst=53 actions=drop"),

@@ -17,6 +17,8 @@ from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import read, with_paths
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
+from xenoovs.judge.simulate.headers import headers_of
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
@@ -26,8 +28,6 @@ from xenoovs.model.tunnel import MAX_TOS, PathProbe
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.openflow.wire.message import decode_flows
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.walk import tables_of
 
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

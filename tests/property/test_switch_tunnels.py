@@ -12,14 +12,14 @@ from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
 from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config, compile_onto
 from xenoovs.engine.change import Ends, texts_of
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.foreign import minimum_mask
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.next_hop import parse_next_hop
 from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
 from xenoovs.openflow.flow import Match, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.foreign import minimum_mask
 
 TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
 

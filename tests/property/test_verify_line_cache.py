@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.judged import check_offload
-from tests.unit.verify.programs import two_services
+from tests.unit.judge.programs import two_services
 from xenoovs.datapath import parse
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
+from xenoovs.judge import check
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.openflow.flow import Field, Masked
-from xenoovs.verify import check
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import ExpectedService, expected_services
 
 SERVICES = expected_services(two_services())
 

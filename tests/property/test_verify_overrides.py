@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judged import check_offload
-from tests.unit.verify.programs import two_services
+from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import Key, MaskedValue, Megaflow
+from xenoovs.judge import expected
+from xenoovs.judge.expected import ExpectedBlock, OverlapIndex, ServiceEntry, expected_services, index_blocks
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Masked
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.simulate.walk import Outcome, tables_of
-from xenoovs.verify import overlap
-from xenoovs.verify.expected import ExpectedBlock, ServiceEntry, expected_services, index_blocks
-from xenoovs.verify.overlap import OverlapIndex
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -113,7 +112,7 @@ def test_the_index_finds_what_a_search_by_address_finds(
     max_indexed: int, sources: list[MaskedValue], matches: list[MaskedValue]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap, "_MAX_INDEXED", max_indexed)
+        patch.setattr(expected, "_MAX_INDEXED", max_indexed)
         index, entry = _indexed(tuple(map(_block, sources)))
         for match in matches:
             found = index.blocks(entry.blocks, match)

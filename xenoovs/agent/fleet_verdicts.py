@@ -10,8 +10,8 @@ from fractions import Fraction
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.hardware import TOLERANCE, hw_share
+from xenoovs.judge.findings import OffloadFindings
 from xenoovs.store.view import DpuStatus
-from xenoovs.verify.findings import OffloadFindings
 
 
 def verdict_counts(findings: OffloadFindings) -> dict[str, int]:

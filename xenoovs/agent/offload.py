@@ -16,13 +16,13 @@ from xenoovs.agent.store import Clock
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import NotInOpenFlow, SwitchError
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import ExpectedService, expected_services
+from xenoovs.judge.findings import OffloadFindings
+from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.show.agent import Counted, Rate, Traffic
 from xenoovs.switch.api import Switch
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import ExpectedService, expected_services
-from xenoovs.verify.findings import OffloadFindings
-from xenoovs.verify.traffic import traffic_report
 
 _BITS = 8
 

@@ -19,6 +19,7 @@ from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import Ramps
+from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.show.agent import (
@@ -31,7 +32,6 @@ from xenoovs.show.agent import (
     Snapshot,
 )
 from xenoovs.show.column import build
-from xenoovs.verify.findings import BlockOffload, OffloadFindings
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

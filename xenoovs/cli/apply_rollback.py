@@ -24,12 +24,12 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
 from xenoovs.evidence.collector import Collector
+from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
 from xenoovs.terminal.agent_client import refuse_beside_agent
 from xenoovs.terminal.output import echo
-from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
 
 _SAMPLE_INTERVAL_S = 1.0
 _REQUEST_TIMEOUT_S = 2.0

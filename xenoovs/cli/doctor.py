@@ -13,6 +13,16 @@ from xenoovs.cli.doctor_case import Question
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import FileUnusable, SwitchError
 from xenoovs.evidence.target import CommandTarget
+from xenoovs.judge.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
+from xenoovs.judge.doctor.examine import (
+    BACKEND_CHECKS,
+    HOST_CHECKS,
+    examine,
+    has_wrong,
+    is_running,
+    safe_fixes,
+    to_json,
+)
 from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.netns import Netns, run_changes
@@ -29,16 +39,6 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import connect, where_of
-from xenoovs.verify.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
-from xenoovs.verify.doctor.examine import (
-    BACKEND_CHECKS,
-    HOST_CHECKS,
-    examine,
-    has_wrong,
-    is_running,
-    safe_fixes,
-    to_json,
-)
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 

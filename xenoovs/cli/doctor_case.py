@@ -20,20 +20,7 @@ from xenoovs.errors import ParseError, SimulateError, SwitchError, XenoovsError
 from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import CommandTarget
-from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Balancer, Service
-from xenoovs.model.next_hop import mac_and_port
-from xenoovs.model.packet import Packet
-from xenoovs.model.tunnel import PathSelector
-from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
-from xenoovs.openflow.text import render_flow
-from xenoovs.simulate.megaflows import pipeline_of
-from xenoovs.switch.devices import read_backend
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.frr import read_bgp
-from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.netns import Netns
-from xenoovs.verify.doctor.check import (
+from xenoovs.judge.doctor.check import (
     DoctorCase,
     ForeignCost,
     ForeignFlows,
@@ -43,9 +30,22 @@ from xenoovs.verify.doctor.check import (
     RequiredTunnel,
     Requirements,
 )
-from xenoovs.verify.doctor.nic import TC_MODULES
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.preempted import preempting_rules
+from xenoovs.judge.doctor.nic import TC_MODULES
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.foreign import preempting_rules
+from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.packet import Packet
+from xenoovs.model.tunnel import PathSelector
+from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
+from xenoovs.openflow.text import render_flow
+from xenoovs.switch.devices import read_backend
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.frr import read_bgp
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.netns import Netns
 
 if TYPE_CHECKING:
     from xenoovs.terminal.labs import LabTarget

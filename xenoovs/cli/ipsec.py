@@ -8,11 +8,11 @@ from pathlib import Path
 from xenoovs.compile.tunnel_ports import IPSEC_OPTIONS
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError
+from xenoovs.judge.doctor.check import RequiredKey
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import Ipsec
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.interface_options import has_options, write_options
-from xenoovs.verify.doctor.check import RequiredKey
 
 
 def key_options(ipsec: Ipsec) -> dict[str, str]:

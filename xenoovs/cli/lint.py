@@ -33,6 +33,7 @@ from xenoovs.compile.offloadable.table import (
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.errors import FileUnusable, counted
 from xenoovs.evidence.record import read_text
+from xenoovs.judge.doctor.check import ForeignCost
 from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
@@ -48,7 +49,6 @@ from xenoovs.terminal.options import (
     version_of_option,
 )
 from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.verify.doctor.check import ForeignCost
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
 _NO_FLOW = re.compile(

@@ -31,19 +31,19 @@ from xenoovs.evidence.collector import (
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.record import open_dump
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Anomaly, OffloadFindings
+from xenoovs.judge.foreign import OwnMask, attribute
+from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import Anomaly, OffloadFindings
-from xenoovs.verify.foreign import OwnMask, attribute
-from xenoovs.verify.traffic import missing_flows
 
 if TYPE_CHECKING:
-    from xenoovs.simulate.megaflows import Pipeline
-    from xenoovs.verify.bridge import BridgeFindings
-    from xenoovs.verify.why.diagnose import Selection
+    from xenoovs.judge.bridge import BridgeFindings
+    from xenoovs.judge.simulate.megaflows import Pipeline
+    from xenoovs.judge.why.diagnose import Selection
 
 _TRACED = (Anomaly.MISDELIVERED, Anomaly.DROPPED, Anomaly.UNWILDCARDED)
 
@@ -89,7 +89,7 @@ class BlockChecker:
             lines = hints.watch(evidence.lines)
             findings = check_dump(services, lines, evidence, own_mask=own_mask, is_listing=is_listing)
         if any(rule.foreign is not None for _, rule in evidence.rules):
-            from xenoovs.verify.preempted import preempting_rules
+            from xenoovs.judge.foreign import preempting_rules
 
             findings = replace(findings, preempting=preempting_rules(services, evidence.rules))
         if findings.unwildcardings or findings.overrides:
@@ -116,7 +116,7 @@ class BlockChecker:
         ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
         if not ufids:
             return {}
-        from xenoovs.verify.trace import parse_detrace
+        from xenoovs.judge.trace import parse_detrace
 
         texts = self.collector.makers(ufids, cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in texts.items()}
@@ -174,8 +174,8 @@ def check_live_bridge(
         is_listing: Whether the findings list every megaflow.
         is_naming_flows: Whether they name the flows behind the listed megaflows, also in OVN's database.
     """
-    from xenoovs.verify.bridge import check_bridge
-    from xenoovs.verify.why.log import refuses_chains
+    from xenoovs.judge.bridge import check_bridge
+    from xenoovs.judge.why.log import refuses_chains
 
     state, hints = collector.switch.describe(bridge), Hints()
     evidence = collector.chains(collector.megaflows(state.name), is_of_kernel=state.datapath_type == "system")
@@ -202,8 +202,8 @@ def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collect
 
     At most 100 links and 20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError.
     """
+    from xenoovs.judge.trace import parse_visited
     from xenoovs.switch.southbound import read_logical_flows
-    from xenoovs.verify.trace import parse_visited
 
     links, remarks = list(findings.links), list(findings.remarks)
     judged = [number for number, link in enumerate(links) if link.is_judged]
@@ -277,7 +277,7 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
         dump: The output of `dpctl/dump-flows -m`, `-` for standard input.
         is_listing: Whether the findings list every megaflow.
     """
-    from xenoovs.verify.bridge import check_bridge
+    from xenoovs.judge.bridge import check_bridge
 
     hints, inferred = Hints(), NamedBridges()
     bridges: Set[str] = inferred if bridge is None else frozenset((bridge,))
@@ -301,8 +301,8 @@ def own_mask_of(program: Program) -> OwnMask:
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
         # Imported here: only megaflows that are narrower than planned need it.
-        from xenoovs.simulate.headers import Headers, slot_of
-        from xenoovs.simulate.megaflows import pipeline_of
+        from xenoovs.judge.simulate.headers import Headers, slot_of
+        from xenoovs.judge.simulate.megaflows import pipeline_of
 
         if not built:
             built.append(pipeline_of(program.flows))

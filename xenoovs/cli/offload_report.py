@@ -13,19 +13,9 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.text import render_bits, render_flow, render_match
-from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.verify.findings import (
-    Anomaly,
-    Conclusion,
-    OffloadFindings,
-    OutsideKind,
-    OverriddenBlocks,
-    Unwildcarding,
-    part_of,
-)
-from xenoovs.verify.report import (
+from xenoovs.judge.expected import OutsideKind
+from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, OverriddenBlocks, Unwildcarding, part_of
+from xenoovs.judge.report import (
     OffloadRow,
     OutsideRow,
     backend_rows,
@@ -34,11 +24,14 @@ from xenoovs.verify.report import (
     outside_rows,
     total_row,
 )
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.text import render_bits, render_flow, render_match
+from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:
-    from xenoovs.verify.bridge import BridgeFindings
-    from xenoovs.verify.preempted import PreemptingRule
-    from xenoovs.verify.tree import Node
+    from xenoovs.judge.bridge import BridgeFindings
+    from xenoovs.judge.foreign import PreemptingRule
+    from xenoovs.judge.tree import Node
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -221,13 +214,13 @@ def _sentence(findings: OffloadFindings) -> str:
 
 
 def _show_tree(findings: OffloadFindings) -> None:
-    from xenoovs.verify.offload_tree import offload_tree
+    from xenoovs.judge.tree import offload_tree
 
     _print_tree(offload_tree(findings))
 
 
 def _print_tree(nodes: Sequence[Node]) -> None:
-    from xenoovs.verify.tree import tree_lines
+    from xenoovs.judge.tree import tree_lines
 
     for before, verdict, behind in tree_lines(nodes):
         word = "" if verdict is None else f"  {click.style(verdict.value, fg=_COLOUR[verdict])}"
@@ -316,7 +309,7 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
         echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
         return
     if shown.tree:
-        from xenoovs.verify.links import link_tree
+        from xenoovs.judge.links import link_tree
 
         _print_tree(link_tree(findings.links_of(shown.verdicts), findings.link_names))
     if findings.recirculating and findings.has_tc_chains is False:

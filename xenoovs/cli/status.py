@@ -29,9 +29,9 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
+    from xenoovs.judge.traffic import BackendTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
-    from xenoovs.verify.traffic import BackendTraffic, TrafficReport
 
 
 # From the agent.
@@ -255,7 +255,7 @@ def _reports(
 ) -> Iterator[tuple[TrafficReport, TrafficReport | None, float]]:
     """Yield a report, the one before it, and the seconds between them: more than the interval on a slow machine."""
     from xenoovs.compile.program import compile_onto
-    from xenoovs.verify.traffic import traffic_report
+    from xenoovs.judge.traffic import traffic_report
 
     bridge = balancer.uplinks.bridge
     observed = switch.dump_flows(bridge)

@@ -11,6 +11,9 @@ import click
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.errors import SwitchError, did_you_mean, first_names
+from xenoovs.judge.simulate.headers import Headers, headers_of
+from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
+from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
 from xenoovs.model.next_hop import is_tunneled, written_and_port
@@ -20,15 +23,12 @@ from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
-from xenoovs.simulate.headers import Headers, headers_of
-from xenoovs.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import OutputFormat, address, bridge_command
 from xenoovs.terminal.output import echo, print_json
 from xenoovs.terminal.reach import reach
-from xenoovs.verify.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
 """Documentation addresses (RFC 5737, RFC 3849), for services that accept any destination, and for no service."""

@@ -22,6 +22,8 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
 from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.target import THIS_HOST
+from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
+from xenoovs.judge.report import bridge_to_json, to_json
 from xenoovs.terminal.completion import complete_bridge, complete_service
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import check_service, load, recorded, resolved
@@ -39,11 +41,9 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import echo, print_json, repeat
 from xenoovs.terminal.reach import address_commands, reach, where_of
-from xenoovs.verify.findings import Conclusion, OffloadFindings, carry_over
-from xenoovs.verify.report import bridge_to_json, to_json
 
 if TYPE_CHECKING:
-    from xenoovs.verify.bridge import BridgeFindings
+    from xenoovs.judge.bridge import BridgeFindings
 
 
 @click.command("verify-offload")
@@ -220,7 +220,7 @@ def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
     selection = {"services": list(shown.services), "verdicts": [verdict.value for verdict in shown.verdicts]}
     document["selection"] = selection if any(selection.values()) else None
     if shown.tree:
-        from xenoovs.verify.offload_tree import tree_to_json
+        from xenoovs.judge.tree import tree_to_json
 
         document["tree"] = tree_to_json(judged if part is None else part)
     return document
@@ -230,7 +230,7 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
     if output is OutputFormat.JSON:
         document = bridge_to_json(findings, required=shown.required, verdicts=shown.verdicts or None)
         if shown.tree:
-            from xenoovs.verify.links import links_to_json
+            from xenoovs.judge.links import links_to_json
 
             document["links"] = links_to_json(findings.links_of(shown.verdicts), findings.link_names)
         print_json(document)

@@ -23,6 +23,23 @@ from xenoovs.errors import ParseError, counted, first_names, worded
 from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers, read_flows, recorded_evidence
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.record import open_dump
+from xenoovs.judge.check import UnparsedLines
+from xenoovs.judge.expected import ExpectedService, expected_services
+from xenoovs.judge.why.diagnose import (
+    Attribution,
+    Candidate,
+    Diagnosis,
+    DiagnosisGroup,
+    MegaflowFilter,
+    Selection,
+    describe,
+    diagnose,
+    group,
+    select_candidates,
+    to_json,
+)
+from xenoovs.judge.why.flows import version_or_default
+from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import is_foreign, is_ours
@@ -47,23 +64,6 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import echo, print_text
 from xenoovs.terminal.reach import reach, where_of
-from xenoovs.verify.check import UnparsedLines
-from xenoovs.verify.expected import ExpectedService, expected_services
-from xenoovs.verify.why.diagnose import (
-    Attribution,
-    Candidate,
-    Diagnosis,
-    DiagnosisGroup,
-    MegaflowFilter,
-    Selection,
-    describe,
-    diagnose,
-    group,
-    select_candidates,
-    to_json,
-)
-from xenoovs.verify.why.flows import version_or_default
-from xenoovs.verify.why.reason import Likelihood, Reason
 
 _WHERE = {
     Verdict.PARTIAL: "the NIC matches, the CPU forwards",

@@ -143,8 +143,8 @@ class Collector:
 
     def ipsec(self, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
         """Return what the kernel must encrypt, and who encrypts it."""
+        from xenoovs.switch.tunnel_facts import read_ipsec
         from xenoovs.switch.vswitchd import netns_of
-        from xenoovs.switch.xfrm import read_ipsec
 
         place = netns_of(self.endpoint)
         return place if isinstance(place, Unknown) else read_ipsec(place, outers)
@@ -166,7 +166,7 @@ class Collector:
 
         As the kernel was built; if that is unknown, the log may show it.
         """
-        from xenoovs.switch.kernel_config import read_tc_chains
+        from xenoovs.switch.devices import read_tc_chains
         from xenoovs.switch.vswitchd import find_process, read_log, read_version
 
         evidence = replace(evidence, given_version=read_version(self.endpoint))

@@ -208,8 +208,8 @@ class ManagementSwitch:
 
     def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
         # Imported here: few configs have tunnels.
+        from xenoovs.switch.tunnel_facts import read_ipsec
         from xenoovs.switch.vswitchd import netns_of
-        from xenoovs.switch.xfrm import read_ipsec
 
         place = netns_of(self.endpoint)
         return place if isinstance(place, Unknown) else read_ipsec(place, outers)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 
 from xenoovs.datapath.fact import Fact, Unknown
-from xenoovs.datapath.logical_flow import LogicalFlow, parse_logical_flows
+from xenoovs.datapath.ovn import LogicalFlow, parse_logical_flows
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout
 from xenoovs.switch.process import run
 

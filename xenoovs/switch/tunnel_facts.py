@@ -12,14 +12,23 @@ from typing import Any
 
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.ike_log import READ_LOG, IkeFailure, parse_ike_log
+from xenoovs.datapath.ipsec import (
+    POLICIES,
+    STATES,
+    IpsecState,
+    RouteTo,
+    address_text,
+    parse_associations,
+    parse_policies,
+)
+from xenoovs.datapath.megaflow import parse_value
+from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
 from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SwitchError, SystemFailure
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import try_run
-from xenoovs.switch.routes import read_route
-from xenoovs.switch.xfrm import read_ipsec
 
 _MAX_ENDS = 256
 """Remotes that are checked, some milliseconds each."""
@@ -130,3 +139,57 @@ def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
         names = {Path(word.decode(errors="replace")).name for word in words[:3] if word}
         found |= {name for name in (_MONITOR, *_DAEMONS) if name in names}
     return frozenset(found)
+
+
+def read_route(place: Netns, address: str) -> Fact[RouteTo]:
+    """Return the route to an address; Unknown where there is none."""
+    return place.read(("ip", "-j", "route", "get", address), parse_route)
+
+
+def parse_route(text: str) -> Fact[RouteTo]:
+    """Parse the answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c). Raises ParseError."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(text)
+        row = next((row for row in rows if "dst" in row), None)
+        if row is None or row.get("type") in ("unreachable", "blackhole", "prohibit"):
+            return Unknown("there is no route to it")
+        source = row.get("prefsrc")
+        metrics: list[dict[str, Any]] = row.get("metrics", [])
+        return RouteTo(
+            device=str(row["dev"]),
+            source=None if source is None else parse_value(source, 128 if ":" in source else 32),
+            gateway=row.get("gateway") or row.get("via", {}).get("host"),
+            mtu=next((int(metric["mtu"]) for metric in metrics if "mtu" in metric), None),
+            is_local=row.get("type") == "local",
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise ParseError(text=text, offset=offset, expected="JSON as `ip -j route get` prints it") from None
+
+
+# IPsec of the kernel by ip-xfrm(8): what must leave encrypted, and who encrypts it.
+
+
+_MAX_ROUTES = 256
+"""Remotes whose route is asked for, some milliseconds each."""
+
+
+def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
+    """Return policies, SAs and the routes to remotes; without a policy that needs IPsec, neither SAs nor routes.
+
+    Args:
+        place: where the devices are.
+        outers: tunnels; routes of the first 256 remotes are read.
+    """
+    policies = place.read(POLICIES, parse_policies)
+    if isinstance(policies, Unknown):
+        return policies
+    if not any(policy.direction == "out" and policy.requires for policy in policies):
+        return IpsecState(policies)
+    associations = place.read(STATES, parse_associations)
+    if isinstance(associations, Unknown):
+        return associations
+    remotes = dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers)
+    routes = {remote: read_route(place, remote) for remote in list(remotes)[:_MAX_ROUTES]}
+    known = {remote: route for remote, route in routes.items() if not isinstance(route, Unknown)}
+    return IpsecState(policies, associations, known)

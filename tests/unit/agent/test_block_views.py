@@ -9,9 +9,9 @@ import pytest
 from tests.unit import balancer as small
 from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import BlockOffload
 from xenoovs.model.balancer import BlockKey, KeyField, Protocol
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import BlockOffload
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 from tests.compiled import compiled
 from xenoovs.agent.fleet_verdicts import VerdictReports, verdict_counts
 from xenoovs.agent.offload import OffloadSample
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.load import load_config
 from xenoovs.store.view import DpuStatus
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import OffloadFindings
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 SERVICES = expected_services(compiled(load_config(VERIFY / "dns.yaml")))

@@ -10,9 +10,9 @@ from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
 from xenoovs.datapath.fact import NOT_READ, Unknown
+from xenoovs.judge.doctor.check import ForeignCost, ForeignFlows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.doctor.check import ForeignCost, ForeignFlows
 
 NINE = balancer(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1))
 VIP = balancer(service(claim(ip_address("10.3.10.45")), 1, 1))

@@ -40,11 +40,11 @@ OF_OTHERS = (
     "xenoovs.controller",
     "xenoovs.engine",
     "xenoovs.lab",
-    "xenoovs.simulate",
+    "xenoovs.judge.simulate",
     "asyncio",
     "rich",
 )
-OF_WHY = ("xenoovs.verify.why", "xenoovs.verify.bridge")
+OF_WHY = ("xenoovs.judge.why", "xenoovs.judge.bridge")
 RUN = """
 import sys
 from contextlib import redirect_stdout
@@ -64,13 +64,13 @@ def modules_of(*arguments: str) -> set[str]:
 def test_a_check_imports_nothing_that_only_explains() -> None:
     """Half of the time of `verify-offload` was the import of modules; those of `why` were among them."""
     modules = modules_of("verify-offload", str(ROOT / "templates" / "minimal.yaml"), "--from-dump", "-")
-    assert "xenoovs.verify.check" in modules
+    assert "xenoovs.judge.check" in modules
     assert not modules & {*OF_OTHERS, *OF_WHY}
 
 
 def test_doctor_imports_nothing_that_only_fixes() -> None:
     modules = modules_of("doctor", "--help")
-    assert "xenoovs.verify.doctor.examine" in modules
+    assert "xenoovs.judge.doctor.examine" in modules
     assert not modules & {"xenoovs.lab.lab", "xenoovs.switch.planned_restart", *OF_WHY}
 
 

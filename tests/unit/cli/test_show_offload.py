@@ -6,10 +6,10 @@ import pytest
 
 from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.bridge import BridgeFindings, BridgeRow
+from xenoovs.judge.findings import OverriddenBlocks
 from xenoovs.openflow.flow import Match
 from xenoovs.openflow.text import parse_flow
-from xenoovs.verify.bridge import BridgeFindings, BridgeRow
-from xenoovs.verify.findings import OverriddenBlocks
 
 _PREFIX = "priority=2900,udp,nw_src=198.18.1.0/24 actions=drop"
 _DSCP = "priority=3000,udp,nw_tos=32 actions=drop"

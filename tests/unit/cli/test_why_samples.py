@@ -11,7 +11,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.unit.verify.why_cases import host
+from tests.unit.judge.why_cases import host
 from xenoovs.cli import why
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters

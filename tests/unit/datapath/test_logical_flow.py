@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.logical_flow import LogicalFlow, parse_logical_flows
+from xenoovs.datapath.ovn import LogicalFlow, parse_logical_flows
 from xenoovs.switch.southbound import read_logical_flows
 
 LFLOW_LIST = """\

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.datapath.fact import Unknown
-from xenoovs.switch.devices import device_pci, read_kernel
-from xenoovs.switch.kernel_config import read_tc_chains
+from xenoovs.switch.devices import device_pci, read_kernel, read_tc_chains
 
 RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")

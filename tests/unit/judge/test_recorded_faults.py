@@ -1,0 +1,72 @@
+"""Dumps of a NIC that does not use its rules, recorded on the emulated NIC with Open vSwitch 3.1 and iproute2 6.1."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.compiled import compiled
+from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import DatapathSample, sample_of
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Conclusion, OffloadFindings
+from xenoovs.model.load import load_config
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+HERE = GOLDEN / "faulty"
+BLOCKS = 7
+
+
+def _read(name: str) -> tuple[tuple[Megaflow, ...], dict[str, TcFilter]]:
+    filters = with_known_counters(parse_tc_json((HERE / f"{name}.tc.json").read_text()))
+    megaflows = tuple(parse_dump((HERE / f"{name}.dump").read_text()))
+    return megaflows, {found.cookie or "": found for found in filters}
+
+
+def _findings(phase: str, *, samples: int) -> OffloadFindings:
+    services = expected_services(compiled(load_config(GOLDEN / "dns.yaml")))
+    _, filters = _read(f"{phase}.end")
+    before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
+    lines = (HERE / f"{phase}.end.dump").read_text().splitlines()
+    return check_dump(services, lines, evidence=Evidence(filters=filters, before=before))
+
+
+def _verdicts(findings: OffloadFindings) -> dict[Verdict, int]:
+    return dict(Counter(block.verdict for block in findings.blocks))
+
+
+@pytest.mark.parametrize(
+    ("phase", "verdict", "conclusion"),
+    [
+        ("no_fault", Verdict.HW, Conclusion.IN_HARDWARE),
+        ("never_used", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("reset", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("each_third_packet", Verdict.TC_SW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("beyond_32_bits", Verdict.HW, Conclusion.IN_HARDWARE),
+    ],
+)
+def test_two_samples_show_what_the_nic_does(phase: str, verdict: Verdict, conclusion: Conclusion) -> None:
+    """All of these are `in_hw` in traffic control, and `offloaded:yes` in the dump."""
+    findings = _findings(phase, samples=2)
+    assert _verdicts(findings) == {verdict: BLOCKS}
+    assert findings.conclusion_for(None) is conclusion
+    assert findings.conclusion_for(0.95) is conclusion
+
+
+def test_one_sample_shows_rules_that_were_never_used() -> None:
+    findings = _findings("never_used", samples=1)
+    assert _verdicts(findings) == {Verdict.IDLE_HW: BLOCKS}
+    assert findings.hw_share == 0
+
+
+def test_hardware_packets_beyond_32_bits_are_no_quarter() -> None:
+    """`packets 5760767254, hw_packets 1465799958` was shown as 25 % in hardware."""
+    findings = _findings("beyond_32_bits", samples=1)
+    assert findings.hw_share == 1
+    assert all(block.hw_packets == block.packets > 5_760_767_000 for block in findings.blocks)

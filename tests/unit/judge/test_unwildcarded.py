@@ -1,0 +1,108 @@
+"""Which foreign flows are named for bits that none of our flows matches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.judged import check_offload
+from tests.unit.judge.programs import blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import match_of
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Anomaly, Unwildcarding
+from xenoovs.judge.foreign import attribute, extra_bits, unwildcarding_flows
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.text import parse_flow
+
+SERVICES = expected_services(two_services())
+DNS = SERVICES[0]
+PREFIX = (("nw_src", 0xFFFFFF00),)
+
+
+def _flow(text: str) -> Flow:
+    return parse_flow(f"{text} actions=drop")
+
+
+def _named(*texts: str, extra: tuple[tuple[str, int], ...] = PREFIX) -> list[str]:
+    flows = [_flow(text) for text in texts]
+    found = unwildcarding_flows(extra, flows, service=DNS, in_port="p0")
+    return [text for text, flow in zip(texts, flows, strict=True) if flow in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "priority=3000,ip,nw_src=203.0.113.0/24",
+        "priority=3000,ip,in_port=p0,nw_src=203.0.113.7",
+        "table=1, priority=3000,ip,nw_src=203.0.113.0/24",
+    ],
+)
+def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
+    below, elsewhere = "priority=1,ip,nw_src=10.0.0.0/8", "priority=3000,ip,in_port=p1,nw_src=10.0.0.0/9"
+    assert _named(below, text, "priority=4000,ip,nw_dst=10.0.0.1", elsewhere) == [text]
+
+
+def test_a_flow_below_ours_counts_in_a_subtable_with_one_above() -> None:
+    flows = ("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24")
+    assert _named(*flows) == list(flows)
+
+
+def test_without_a_certain_flow_all_candidates_are_named() -> None:
+    flows = ("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1")
+    assert _named(*flows) == [flows[0]]
+
+
+def test_unknown_fields_are_compared_by_name() -> None:
+    flow = "priority=3000,ip,nw_ttl=64"
+    assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
+
+
+def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
+    fields = parse_megaflow(
+        "eth_type(0x0800),ipv4(dst=1.2.3.4,tos=0/0xfc), packets:0, bytes:0, used:never, actions:drop"
+    )
+    extra = extra_bits(match_of(fields), {"nw_dst": 0xFFFFFFFF, "dl_type": 0xFFFF})
+    assert extra == (("nw_tos", 0xFC),)
+    flow = "priority=3000,ip,nw_tos=184"
+    assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
+
+
+def test_bits_within_the_known_mask_are_no_surprise() -> None:
+    fields = parse_megaflow(
+        "eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.7,dst=1.2.3.4), packets:0, bytes:0, used:never, actions:drop"
+    )
+    assert extra_bits(match_of(fields), {"nw_src": 3, "dl_type": 0xFFFF}) == (("nw_dst", 0xFFFFFFFF), ("nw_src", 4))
+
+
+def test_megaflows_that_are_narrower_are_counted_by_service_and_fields() -> None:
+    keys = "recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800)"
+    lines = [
+        f"{keys},ipv4(src={source},dst=10.3.10.46,frag=no), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:tc, "
+        "actions:set(eth(dst=02:00:00:00:00:01)),p1"
+        for source in ("192.0.0.0/248.0.0.1", "64.0.0.0/224.0.0.1", "0.0.0.0/0.0.0.1")
+    ]
+    findings = check_offload(SERVICES, map(parse_megaflow, lines))
+    named = attribute(findings, [_flow("priority=3000,ip,nw_src=203.0.113.9")])
+    assert [(found.service, found.fields, found.megaflows, len(found.flows)) for found in named.unwildcardings] == [
+        ("web", (("nw_src", 0xF8000000),), 2, 1)
+    ]
+    assert sum(found.count(Anomaly.UNWILDCARDED) for found in findings.blocks) == 2
+
+
+def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
+    line = (
+        "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.1,dst=10.3.10.46,proto=6), "
+        "packets:1, bytes:1, used:0.1s, dp:tc, actions:set(eth(dst=02:00:00:00:00:01)),p1"
+    )
+    megaflow = parse_megaflow(line)
+    blamed = check_offload(SERVICES, [megaflow])
+    assert blamed.unwildcardings == (Unwildcarding("web", (("nw_proto", 0xFF),), 1, "p0"),)
+    own = {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, **_L2}
+    assert check_offload(SERVICES, [megaflow], own_mask=lambda _: own).unwildcardings == ()
+
+
+_L2 = {"dl_dst": 0xFFFFFFFFFFFF, "dl_type": 0xFFFF}
+
+
+def test_no_block_is_narrower_than_itself() -> None:
+    assert check_offload(SERVICES, map(megaflow_of, blocks(two_services()))).unwildcardings == ()

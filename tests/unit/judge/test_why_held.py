@@ -1,0 +1,176 @@
+"""Reasons for rules that the NIC holds and does not use; dumps recorded on the emulated NIC with Open vSwitch 3.1."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.compiled import compiled
+from tests.unit.judge.why_cases import COOKIE, UFID, host, megaflow
+from xenoovs.datapath.ipsec import RouteTo
+from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
+from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
+from xenoovs.evidence.target import CommandTarget
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.why.diagnose import Diagnosis, MegaflowFilter, Selection, diagnose, select_candidates
+from xenoovs.judge.why.reason import Cause, Likelihood
+from xenoovs.model.load import load_config
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+SERVICES = expected_services(compiled(load_config(GOLDEN / "dns.yaml")))
+BLOCKS = 7
+CONTRADICTED = PortFinding("p0", received=5000, explained=3, tolerance=60, source="rx_packets")
+
+
+def _read(name: str) -> tuple[tuple[Megaflow, ...], dict[str, TcFilter]]:
+    filters = with_known_counters(parse_tc_json((GOLDEN / "faulty" / f"{name}.tc.json").read_text()))
+    megaflows = tuple(parse_dump((GOLDEN / "faulty" / f"{name}.dump").read_text()))
+    return megaflows, {found.cookie or "": found for found in filters}
+
+
+def _selection(phase: str, *ports: PortFinding, samples: int = 2) -> Selection:
+    megaflows, filters = _read(f"{phase}.end")
+    before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
+    evidence = Evidence(filters=filters, before=before, port_checks=ports)
+    return select_candidates(megaflows, SERVICES, MegaflowFilter().selects, evidence)
+
+
+def _diagnoses(selection: Selection) -> tuple[Diagnosis, ...]:
+    return diagnose(selection, Evidence(host(), target=CommandTarget(config="my.yaml")))
+
+
+def test_a_rule_that_the_nic_uses_is_in_hardware() -> None:
+    selection = _selection("no_fault")
+    assert (selection.candidates, selection.in_hardware, selection.unconfirmed) == ((), BLOCKS, 0)
+    assert selection.growth.packets == selection.growth.hw_packets > 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "verdict", "cause"),
+    [
+        ("never_used", Verdict.IDLE_HW, Cause.RULE_UNUSED),
+        ("reset", Verdict.IDLE_HW, Cause.RULE_UNUSED),
+        ("each_third_packet", Verdict.TC_SW, Cause.RULE_PARTLY_USED),
+    ],
+)
+def test_a_rule_that_the_nic_does_not_use_is_no_refused_rule(phase: str, verdict: Verdict, cause: Cause) -> None:
+    """All of these were reported as in hardware, because the dump has `offloaded:yes`."""
+    selection = _selection(phase)
+    found = _diagnoses(selection)
+    assert Counter(each.verdict for each in found) == {verdict: BLOCKS}
+    assert selection.in_hardware == 0
+    for each in found:
+        (reason,) = each.reasons
+        assert (reason.cause, reason.likelihood) == (cause, Likelihood.CONFIRMED)
+        assert reason.fix[-1] == "xenoovs why my.yaml --reinstall"
+
+
+def test_the_evidence_has_the_packets_that_came_and_those_in_hardware() -> None:
+    selection = _selection("reset")
+    for candidate, found in zip(selection.candidates, _diagnoses(selection), strict=True):
+        assert candidate.held is not None
+        growth, rule = candidate.held.state.growth, candidate.held.filter
+        assert growth is not None
+        assert rule is not None
+        came, filter_line = found.reasons[0].evidence
+        assert (growth.packets > 0, growth.hw_packets) == (True, 0)
+        assert came == f"{growth.packets} packets came between two samples, 0 of them in hardware"
+        assert filter_line.startswith(f"tc filter of p0, pref {rule.pref} handle {rule.handle:#x}: in_hw, ")
+
+
+def test_one_sample_counts_since_the_rule_was_installed() -> None:
+    for found in _diagnoses(_selection("never_used", samples=1)):
+        assert found.verdict is Verdict.IDLE_HW
+        assert found.reasons[0].evidence[0].endswith("packets since the rule was installed, 0 of them in hardware")
+
+
+def test_a_port_that_contradicts_the_nic_is_evidence_with_both_numbers() -> None:
+    found = _diagnoses(_selection("no_fault", CONTRADICTED))
+    assert Counter(each.verdict for each in found) == {Verdict.CONTRADICTED: BLOCKS}
+    (reason,) = found[0].reasons
+    assert (reason.cause, reason.likelihood) == (Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY)
+    assert "p0 gave 5000 packets to the CPU" in reason.evidence[0]
+    assert "explain 3 of them" in reason.evidence[0]
+    assert "packets came between two samples" in reason.evidence[1]
+    assert "tc -s filter show dev p0 ingress" in reason.fix
+
+
+def test_a_contradicted_port_counts_without_a_megaflow() -> None:
+    selection = _selection("never_used", CONTRADICTED)
+    assert selection.contradicted == (CONTRADICTED,)
+    assert _selection("never_used", replace(CONTRADICTED, silence="no counter")).contradicted == ()
+
+
+def test_a_rule_without_a_counter_is_unconfirmed() -> None:
+    megaflows, filters = _read("no_fault.end")
+    unknown = {
+        cookie: replace(rule, counters=rule.counters and replace(rule.counters, hw_packets=None))
+        for cookie, rule in filters.items()
+    }
+    selection = select_candidates(
+        megaflows,
+        SERVICES,
+        MegaflowFilter().selects,
+        Evidence(filters=unknown),
+    )
+    assert (selection.candidates, selection.in_hardware) == ((), 0)
+    assert selection.unconfirmed == selection.uncounted == BLOCKS
+
+
+@pytest.mark.parametrize("remote", ["dst=192.0.2.7", "ipv6_dst=2001:db8::7"])
+def test_an_unused_rule_of_an_encapsulation_may_wait_for_the_next_hop(remote: str) -> None:
+    actions = f"set(tunnel(tun_id=0x1,src=192.0.2.1,{remote},ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
+    held = megaflow("offloaded:yes, dp:tc", actions)
+    rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=True, counters=TcCounters(9, 900, 0))
+    selection = select_candidates(
+        [held],
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={rule.cookie or "": replace(rule, active_s=30)}),
+    )
+    (found,) = _diagnoses(selection)
+    assert [reason.cause for reason in found.reasons] == [Cause.RULE_UNUSED, Cause.NEIGHBOUR_UNRESOLVED]
+    assert f"ping -c 1 {remote.partition('=')[2]}" in found.reasons[1].fix
+
+
+@pytest.mark.parametrize(
+    ("entry", "causes"),
+    [
+        (NeighbourEntry(None, "FAILED"), [(Cause.NEIGHBOUR_UNRESOLVED, Likelihood.CERTAIN)]),
+        (NeighbourEntry("02:00:00:00:00:07", "REACHABLE"), [(Cause.RULE_UNUSED, Likelihood.CONFIRMED)]),
+    ],
+)
+def test_a_next_hop_that_does_not_answer_is_the_reason_and_one_that_does_is_none(
+    entry: NeighbourEntry, causes: list[tuple[Cause, Likelihood]]
+) -> None:
+    """The reset of the NIC came first, whatever the neighbour table said."""
+    actions = "set(tunnel(tun_id=0x1,src=192.0.2.1,dst=192.0.2.7,ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
+    rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=True, counters=TcCounters(9, 900, 0), active_s=30)
+    selection = select_candidates(
+        [megaflow("offloaded:yes, dp:tc", actions)],
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={COOKIE: rule}),
+    )
+    facts = TunnelFacts((), {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}, neighbours={"192.0.2.254": entry})
+    (found,) = diagnose(selection, Evidence(replace(host(), tunnels=facts)))
+    assert [(reason.cause, reason.likelihood) for reason in found.reasons] == causes
+
+
+def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:
+    rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=False, counters=TcCounters(9, 900, 0))
+    selection = select_candidates(
+        [megaflow("offloaded:yes, dp:tc")],
+        (),
+        MegaflowFilter(ufid=UFID).selects,
+        Evidence(filters={rule.cookie or "": rule}),
+    )
+    (candidate,) = selection.candidates
+    assert (candidate.verdict, candidate.held) == (Verdict.TC_SW, None)

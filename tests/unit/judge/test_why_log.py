@@ -1,0 +1,157 @@
+"""Lines of ovs-vswitchd's log to refusals, and which megaflows they are about. Texts as OVS 3.1 to 3.7 write them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.unit.judge.why_cases import case, host, megaflow
+from xenoovs.compile.offloadable.table import SOURCES
+from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.judge.why.flows import action_reasons
+from xenoovs.judge.why.log import LOG_PATTERNS, parse_refusals, refuses_chains
+from xenoovs.judge.why.reason import Cause
+
+_numbers = count(1)
+
+
+def _line(message: str, *, thread: str = "handler2", module: str = "netdev_offload_tc") -> str:
+    return f"2026-11-21T04:33:58.590Z|{next(_numbers):05}|{module}({thread})|DBG|{message}\n"
+
+
+def _failed(port: str = "p0", error: str = "Operation not supported", *, thread: str = "handler2") -> str:
+    return _line(f"failed to offload flow: {error}: {port}", thread=thread, module="dpif_netlink")
+
+
+def test_the_port_comes_with_the_failure_that_follows_in_the_same_thread() -> None:
+    text = (
+        _line("unsupported put action type: 13")
+        + _line("offloading attribute dp_hash isn't supported", thread="handler3")
+        + _failed("p0")
+        + _failed("p1", thread="handler3")
+    )
+    assert [(found.cause, found.message, found.port) for found in parse_refusals(text)] == [
+        (Cause.UNSUPPORTED_ACTION, "unsupported put action type: 13", "p0"),
+        (Cause.UNSUPPORTED_MATCH, "offloading attribute dp_hash isn't supported", "p1"),
+    ]
+
+
+def test_a_refusal_comes_once_with_its_last_line() -> None:
+    first, second = (_line("unsupported put action type: 8") for _ in range(2))
+    (refusal,) = parse_refusals(first + _failed() + second + _failed())
+    assert refusal.line == second.strip()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("Invalid argument", Cause.REFUSED_BY_KERNEL),
+        ("No such file or directory", Cause.NO_INGRESS_QDISC),
+        ("No space left on device", Cause.TABLE_FULL),
+        ("Operation not supported", Cause.REFUSED_BY_OVS),
+    ],
+)
+def test_a_failure_without_a_reason_before_it_is_of_any_megaflow_of_the_port(error: str, cause: Cause) -> None:
+    (refusal,) = parse_refusals(_failed("p0", error))
+    assert (refusal.cause, refusal.port, refusal.is_specific) == (cause, "p0", False)
+    assert refusal.fits(megaflow("dp:ovs"))
+
+
+def test_a_refusal_of_another_port_does_not_fit() -> None:
+    (refusal,) = parse_refusals(_failed("p1"))
+    assert not refusal.fits(megaflow("dp:ovs"))
+
+
+@pytest.mark.parametrize(
+    ("message", "actions"),
+    [
+        ("unsupported put action type: 2", "userspace(pid=4294967295,slow_path(controller))"),
+        ("unsupported put action type: 6", "sample(sample=50.0%,actions(userspace(pid=1,ipfix))),p1"),
+        ("unsupported put action type: 8", "hash(l4(0)),recirc(0x3)"),
+        ("unsupported put action type: 13", "trunc(100),p1"),
+        ("unsupported set action type: 17", "set(sctp(dst=80)),p1"),
+        ("Can only support 16 actions", "push_vlan(vid=5,pcp=0),p1"),
+        ("flow_put: recirc_id sharing not supported", "ct,recirc(0x1)"),
+        ("Output to port 'p1' cannot be offloaded.", "p1"),
+    ],
+)
+def test_a_text_about_an_action_fits_only_megaflows_with_it(message: str, actions: str) -> None:
+    (refusal,) = parse_refusals(_line(message) + _failed())
+    assert refusal.is_specific
+    assert refusal.fits(megaflow("dp:ovs", actions))
+    assert not refusal.fits(megaflow("dp:ovs", "p2"))
+
+
+@pytest.mark.parametrize(("attribute", "key"), [("dp_hash", "dp_hash(0xb/0xf)"), ("pkt_mark", "skb_mark(0x1/0x1)")])
+def test_a_text_about_a_key_fits_only_megaflows_that_match_it(attribute: str, key: str) -> None:
+    (refusal,) = parse_refusals(_line(f"offloading attribute {attribute} isn't supported") + _failed())
+    assert refusal.fits(megaflow("dp:ovs", keys=key))
+    assert not refusal.fits(megaflow("dp:ovs", keys="dp_hash(0/0),skb_mark(0/0)"))
+
+
+@pytest.mark.parametrize(
+    ("message", "fitting", "other"),
+    [
+        ("offloading multiple mpls_lses isn't supported", "mpls(lse0=0x1,lse1=0x101)", "mpls(lse0=0x101)"),
+        ("offloading isn't supported, unknown attribute", "eth()", None),
+    ],
+)
+def test_further_texts_of_what_is_matched(message: str, fitting: str, other: str | None) -> None:
+    (refusal,) = parse_refusals(_line(message) + _failed())
+    assert (refusal.cause, refusal.fits(megaflow("dp:ovs", keys=fitting))) == (Cause.UNSUPPORTED_MATCH, True)
+    assert other is None or not refusal.fits(megaflow("dp:ovs", keys=other))
+
+
+def test_a_text_about_packets_without_a_frame_fits_no_ethernet_megaflow() -> None:
+    (refusal,) = parse_refusals(_line("offloading of non-ethernet packets isn't supported") + _failed())
+    assert not refusal.fits(megaflow("dp:ovs"))
+    tail = "packets:1, bytes:60, used:0.1s, dp:ovs, actions:p1"
+    assert refusal.fits(parse_megaflow(f"recirc_id(0),in_port(p0),packet_type(ns=1,id=0x800),eth_type(0x0800), {tail}"))
+
+
+def test_each_kind_of_line_has_a_source_in_open_vswitch() -> None:
+    assert {SOURCES[note.source].partition("/")[0] for note in LOG_PATTERNS} == {"lib"}
+    assert all("()" in SOURCES[note.source] for note in LOG_PATTERNS)
+    (bare,) = parse_refusals(_failed())
+    assert bare.source == "lib/dpif-netlink.c, parse_flow_put() (3.7: lib/dpif-offload-tc.c, tc_parse_flow_put())"
+
+
+def test_a_reason_from_the_log_has_the_source_of_the_line() -> None:
+    log = _line("Flow API provider mismatch between ingress (p0) and egress (p1) ports") + _failed()
+    found = case(megaflow("dp:ovs"), evidence=Evidence(host(), logs=(log,)))
+    (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch logged"))
+    assert reason.source is not None
+    assert reason.source.endswith("netdev_tc_parse_nl_actions()")
+
+
+def test_lines_of_the_main_thread_and_of_other_forms_are_read_over() -> None:
+    text = "skb_priority(0),in_port(1)\n\n2026-11-21T04:33:58.567Z|00046|tc|INFO|tc: Using policy 'none'\nnot a line"
+    assert parse_refusals(text) == ()
+
+
+def test_the_message_of_the_driver_counts_where_the_failure_follows_at_once() -> None:
+    words = _line("received NAK error=95 - eswitch: unsupported match key", module="netlink_socket")
+    (refusal,) = parse_refusals(words + _failed())
+    assert (refusal.cause, refusal.port) == (Cause.REFUSED_BY_DRIVER, "p0")
+    other = _line("added flow", module="dpif_netlink")
+    assert [found.message for found in parse_refusals(words + other + _failed())] == [
+        "failed to offload flow: Operation not supported: p0"
+    ]
+
+
+def test_what_an_earlier_process_refused_does_not_count() -> None:
+    start = "2026-11-21T05:00:00.000Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+    assert parse_refusals(_failed() + start) == ()
+    assert len(parse_refusals(start + _failed())) == 1
+    thread = "2026-11-21T05:00:00.000Z|00001|dpif_netlink(handler5)|DBG|added flow\n"
+    assert len(parse_refusals(_failed() + thread)) == 1
+
+
+def test_the_log_shows_a_kernel_without_chains_until_the_next_start() -> None:
+    refused = _line("flow_put: recirc_id sharing not supported") + _failed()
+    start = "2026-11-21T04:40:00.000Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+    assert refuses_chains(refused)
+    assert not refuses_chains(refused + start)
+    assert not refuses_chains(_failed())

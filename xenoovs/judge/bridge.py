@@ -1,0 +1,393 @@
+"""Chains of megaflows of any bridge by port, verdict and reason, without a config. It works for OVN's br-int too.
+
+A chain begins with a megaflow of packets from a port, and has the megaflows to which it recirculates them. Its packets
+are those of its first megaflow. A megaflow that does not recirculate is a chain of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
+from xenoovs.compile.offloadable.table import Profile, TopicKind
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
+from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
+from xenoovs.datapath.ovn import LogicalFlow
+from xenoovs.errors import ParseError
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
+from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
+from xenoovs.judge.check import (
+    MegaflowJudge,
+    MegaflowState,
+    TunnelCounter,
+    UnparsedLines,
+    hop_of,
+    reason_of,
+)
+from xenoovs.judge.expected import OutsideKind, outside_kind_of
+from xenoovs.judge.findings import Conclusion, conclude
+from xenoovs.judge.links import LinkNames, MegaflowLink
+from xenoovs.judge.why.case import MINIFLOW
+from xenoovs.judge.why.flows import explains, version_or_default
+
+_MAX_ROWS = 5_000
+_OTHERS = "(others)"
+"""Stands for the ports of further rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeRow:
+    """Chains from one port that share verdict and reason.
+
+    Attributes:
+        verdict: the worst one of the judged megaflows of a chain.
+        reason: why they are not in hardware, by the first megaflow of a chain that is not; empty if nothing shows it.
+        is_judged: False for what belongs in software (ARP, drops, first packets of connections ...).
+        megaflows: of these chains; one that several chains share counts once.
+        packets: of their first megaflows.
+        hw_packets: packets that the NIC forwarded in all megaflows of a chain.
+        growth: packets that came between two samples; none if there is one sample.
+        chains: number of chains.
+        exits: ports by which packets leave, sorted.
+    """
+
+    in_port: str
+    verdict: Verdict
+    reason: str
+    is_judged: bool
+    megaflows: int
+    packets: int
+    bytes: int
+    hw_packets: int = 0
+    growth: Growth = NO_GROWTH
+    chains: int = 0
+    exits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeFindings:
+    """Findings about a bridge.
+
+    Attributes:
+        rows: by port, then from best verdict to worst, then by reason.
+        unparsed: lines that could not be read, the first ones.
+        read: number of megaflows in the dump, of all bridges.
+        unjudged: number of megaflows of a dump made without `-m`.
+        is_filtered: the dump may lack megaflows in software, as all of it is offloaded.
+        remarks: what the dump says beside its megaflows.
+        unparsed_more: number of unreadable lines beyond those in `unparsed`.
+        uncounted: number of megaflows whose tc filter has no counter of hardware.
+        ports: packets that ports gave to the CPU between two samples; empty if there is one.
+        has_growth: whether there are two samples.
+        recirculating: number of megaflows that are part of longer chains.
+        has_tc_chains: whether the kernel can offload such chains; None: unknown.
+        logical_ports: port -> its name in OVN or Neutron.
+        tunnels: tunnels by which packets leave past the kernel's IPsec.
+        cleartext: those of them that a policy says should be encrypted.
+        links: every megaflow, if the check lists them.
+        logical_flows: cookie -> logical flow of OVN, of the flows behind the links.
+    """
+
+    rows: tuple[BridgeRow, ...]
+    unparsed: tuple[ParseError, ...]
+    read: int
+    unjudged: int
+    is_filtered: bool = False
+    remarks: tuple[str, ...] = ()
+    unparsed_more: int = 0
+    uncounted: int = 0
+    ports: tuple[PortFinding, ...] = ()
+    has_growth: bool = False
+    recirculating: int = 0
+    has_tc_chains: bool | None = None
+    logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tunnels: tuple[EncapsulationUse, ...] = ()
+    cleartext: tuple[Cleartext, ...] = ()
+    links: tuple[MegaflowLink, ...] = ()
+    logical_flows: Mapping[int, LogicalFlow] = field(default_factory=dict, hash=False)
+
+    def links_of(self, verdicts: Container[Verdict]) -> tuple[MegaflowLink, ...]:
+        """Return the links of chains with one of these verdicts; without verdicts, all."""
+        return tuple(link for link in self.links if not verdicts or link.chain in verdicts)
+
+    @property
+    def link_names(self) -> LinkNames:
+        """Names of ports and flows outside of Open vSwitch."""
+        return LinkNames(self.logical_ports, self.logical_flows)
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of packets of judged chains that the NIC forwarded (0-1); None before the first packet."""
+        judged = [row for row in self.rows if row.is_judged]
+        packets = sum(row.packets for row in judged)
+        return sum(row.hw_packets for row in judged) / packets if packets else None
+
+    @property
+    def growth(self) -> Growth:
+        """Packets of judged megaflows that came between two samples."""
+        return sum((row.growth for row in self.rows if row.is_judged), NO_GROWTH)
+
+    @property
+    def judged_share(self) -> float | None:
+        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
+        growth = self.growth
+        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether a port gave the CPU more packets than megaflows explain."""
+        return any(port.is_contradicted for port in self.ports)
+
+    @property
+    def is_unparsed(self) -> bool:
+        """Whether the dump has lines, but no megaflow among them."""
+        return bool(self.unparsed) and not self.read
+
+    def conclusion_for(self, required: float | None) -> Conclusion:
+        """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
+        if self.cleartext:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        judged = [row for row in self.rows if row.is_judged]
+        is_software = any(row.verdict.is_software for row in judged)
+        # Also without `-m` a dump shows the slow path.
+        if self.is_unparsed or (self.unjudged and not (is_software and required is None)):
+            return Conclusion.CHECK_FAILED
+        if self.is_contradicted:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        share = self.judged_share
+        # Without a packet to prove it, offloaded:yes is no success.
+        if not judged or self.is_filtered or (share is None and (required is not None or not is_software)):
+            return Conclusion.NOTHING_SEEN
+        if required is None or share is None:
+            is_unconfirmed = not is_software and any(row.verdict is Verdict.UNCONFIRMED for row in judged)
+            return Conclusion.NOTHING_SEEN if is_unconfirmed else conclude(not is_software)
+        return Conclusion.NOTHING_SEEN if share >= required and self.uncounted else conclude(share >= required)
+
+
+def check_bridge(
+    megaflows: Iterable[Megaflow | ParseError], evidence: Evidence | None = None, *, is_listing: bool = False
+) -> BridgeFindings:
+    """Count the megaflows of a dump, as `datapath.parse.scan_dump` reads it. Never raises.
+
+    Args:
+        megaflows: megaflows of the dump, errors in the place of unreadable lines.
+        evidence: what is known beside the dump; None: nothing.
+        is_listing: whether the findings list every megaflow.
+    """
+    evidence = evidence or Evidence()
+    counter, judge, tunnels = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), TunnelCounter()
+    unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
+    for megaflow in megaflows:
+        if isinstance(megaflow, ParseError):
+            unparsed.add(megaflow)
+            continue
+        read += 1
+        state = judge.state_of(megaflow)
+        if state is None:
+            unjudged += 1
+        elif evidence.ports is None or evidence.ports.has(megaflow):
+            uncounted += not state.is_counted
+            tunnels.add(megaflow, state)
+            if not judge.keep_hop(megaflow, state):
+                counter.add(megaflow, state)
+    hops = judge.hops()
+    counter.add_hops(hops)
+    return BridgeFindings(
+        counter.rows(),
+        tuple(unparsed.listed),
+        read,
+        unjudged,
+        unparsed_more=unparsed.more,
+        uncounted=uncounted,
+        ports=evidence.port_checks,
+        has_growth=evidence.before is not None,
+        recirculating=len(hops),
+        has_tc_chains=evidence.has_tc_chains,
+        tunnels=tunnels.result(),
+        links=tuple(counter.links),
+    )
+
+
+def _software_kind(kind: OutsideKind) -> str:
+    """Return why a link is not judged. One that would be judged by itself follows a new connection."""
+    return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
+
+
+_Key = tuple[str, Verdict, str, bool]
+"""Port, verdict, reason, and whether it is judged."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    chains: int = 0
+    megaflows: int = 0
+    packets: int = 0
+    bytes: int = 0
+    hw_packets: int = 0
+    growth: Growth = NO_GROWTH
+    exits: set[str] = field(default_factory=set)
+
+
+class _RowCounter:
+    """Sums up chains by port, verdict and reason, and lists their links if the context says so."""
+
+    def __init__(self, evidence: Evidence, *, is_listing: bool) -> None:
+        self.internal_ports, self.filters = evidence.internal_ports, evidence.filters
+        self.links, self._is_listing = list[MegaflowLink](), is_listing
+        self._reasons = ReasonFinder(evidence)
+        self.sums: dict[_Key, _Sums] = {}
+
+    def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
+        """Count a megaflow that is a chain of its own."""
+        kind = outside_kind_of(megaflow, self.internal_ports)
+        is_judged = state.verdict is Verdict.HW or kind.is_judged
+        reason = self._reason(megaflow, state) if is_judged else kind.value
+        self._count(self._key(megaflow, state.verdict, reason, is_judged=is_judged), state, output_ports(megaflow))
+        if self._is_listing:
+            self._list(megaflow, state, state.verdict, reason, is_judged=is_judged)
+
+    def _list(self, megaflow: Megaflow, state: MegaflowState, chain: Verdict, reason: str, *, is_judged: bool) -> None:
+        counts = state.packets, state.hw_packets
+        tc = filter_of(megaflow, self.filters)
+        self.links.append(MegaflowLink(megaflow, state.verdict, chain, *counts, is_judged, reason, tc))
+
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
+        """Count megaflows that recirculate packets, as chains."""
+        kinds = [outside_kind_of(megaflow, self.internal_ports) for megaflow, _ in found]
+        hops = [hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True)]
+        links = link_chains(hops)
+        judged = judge_chains(replace(hop, is_judged=link.is_judged) for hop, link in zip(hops, links, strict=True))
+        keys = dict[int, _Key]()
+        for number in sorted(range(len(found)), key=lambda each: links[each].root != each):
+            megaflow, state = found[number]
+            link, kind, in_chain = links[number], kinds[number], state.in_chain(judged[number])
+            if not link.is_judged:
+                # The packets of what is behind it are the same.
+                reason = _software_kind(kind)
+                key = self._key(megaflow, state.verdict, reason, is_judged=False)
+                self._count(key, state if link.is_after_judged else None, link.exits)
+            elif link.root == number:
+                reason = self._chain_reason(found, link)
+                keys[number] = key = self._key(megaflow, in_chain.verdict, reason, is_judged=True)
+                self._count(key, in_chain, link.exits)
+            else:
+                self._count(keys[link.root], None, link.exits)
+            if self._is_listing:
+                reason = self._reason(megaflow, state) if link.is_judged else _software_kind(kind)
+                self._list(megaflow, state, in_chain.verdict, reason, is_judged=link.is_judged)
+
+    def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: ChainLink) -> str:
+        if link.failing is None:
+            return ""
+        reason = self._reason(*found[link.failing])
+        return f"link {link.depth + 1}: {reason or 'no reason shown'}" if link.depth else reason
+
+    def _reason(self, megaflow: Megaflow, state: MegaflowState) -> str:
+        if state.verdict is Verdict.HW:
+            return ""
+        return state.reason or self._reasons.find(megaflow, state.verdict)
+
+    def _key(self, megaflow: Megaflow, verdict: Verdict, reason: str, *, is_judged: bool) -> _Key:
+        key = megaflow.in_port or "", verdict, reason, is_judged
+        return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, verdict, "", is_judged)
+
+    def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
+        """Count a megaflow. `state`: that of the chain which begins with it; None: it is a further one of a chain."""
+        sums = self.sums.setdefault(key, _Sums())
+        sums.megaflows += 1
+        sums.exits.update(exits)
+        if state is not None:
+            sums.chains += 1
+            sums.packets += state.packets
+            sums.bytes += state.bytes
+            sums.hw_packets += state.hw_packets
+            sums.growth += state.growth or NO_GROWTH
+
+    def rows(self) -> tuple[BridgeRow, ...]:
+        """Return the sums in the order of a report."""
+        ordered = sorted(self.sums, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
+        return tuple(_row(key, self.sums[key]) for key in ordered)
+
+
+def _row(key: _Key, sums: _Sums) -> BridgeRow:
+    counts = sums.megaflows, sums.packets, sums.bytes, sums.hw_packets
+    return BridgeRow(*key, *counts, sums.growth, sums.chains, tuple(sorted(sums.exits)))
+
+
+# Why a megaflow is not in hardware, in some words.
+
+
+WITHOUT_CHAINS = "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT"
+_USERSPACE = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
+
+_MAX_SHAPES = 4096
+_EXPLAINED = (Verdict.SW, Verdict.TC_SW, Verdict.PARTIAL)
+
+
+class ReasonFinder:
+    """Finds the best of the reasons that the dump shows, those of similar megaflows once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._version = evidence, version_or_default(evidence.version or "")
+        self._known = dict[object, str]()
+
+    def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
+        """Return the reason for this verdict; empty if nothing shows one.
+
+        The order: the reason of the datapath, the slow path, the kind of datapath, the kernel, the offload table.
+        """
+        reason = reason_of(megaflow)
+        if reason:
+            return reason
+        if verdict is Verdict.SW and any(name == MINIFLOW for name, _ in megaflow.extra):
+            return _USERSPACE
+        if verdict not in _EXPLAINED:
+            return ""
+        if self._evidence.has_tc_chains is False and is_hop(megaflow):
+            return WITHOUT_CHAINS
+        shape = _shape_of(megaflow), verdict
+        if shape not in self._known:
+            # A dump whose megaflows all differ must not take minutes.
+            if len(self._known) >= _MAX_SHAPES:
+                return ""
+            self._known[shape] = self._by_table(megaflow, verdict)
+        return self._known[shape]
+
+    def _by_table(self, megaflow: Megaflow, verdict: Verdict) -> str:
+        ports = {port for port in (megaflow.in_port or "", *megaflow.actions) if port in self._evidence.internal_ports}
+        is_userspace = any(name == MINIFLOW for name, _ in megaflow.extra)
+        profile = Profile.DPDK if is_userspace else Profile.TC
+        found = check_megaflow(megaflow, profile, self._version, internal_ports=ports)
+        found = tuple(one for one in found if explains(one, verdict))
+        certain = next((one for one in found if one.offload.is_software), None)
+        if certain is not None:
+            return _words(certain)
+        # The actions of a megaflow are stronger evidence than its match.
+        likely = sorted(found, key=lambda one: one.topic.kind is TopicKind.MATCH)
+        return f"perhaps {_words(likely[0])}" if likely else ""
+
+
+def _words(found: Offloadability) -> str:
+    what = found.topic.what
+    return what[0].lower() + what[1:] if what[1:2].islower() else what
+
+
+def _shape_of(megaflow: Megaflow) -> object:
+    """Return what of a megaflow decides about its rows of the table, without values that differ from flow to flow."""
+    keys = tuple(
+        (key.name, key.inner if key.name in ("ct_state", "eth_type") else _shown(key.inner)) for key in megaflow.keys
+    )
+    actions = tuple(action.partition("=")[0].partition("(0x")[0] for action in megaflow.actions)
+    return keys, actions
+
+
+@lru_cache(maxsize=8192)
+def _shown(inner: str) -> tuple[tuple[str, str], ...]:
+    """Return the names of attributes with their masks, and with values that are words."""
+    return tuple(
+        (name, value.rpartition("/")[2] if "/" in value else "" if value[:1].isalnum() and value != "later" else value)
+        for name, value in attributes_of(inner).items()
+    )

@@ -1,0 +1,173 @@
+"""Checks of the certificates by which the ends of a tunnel with IPsec authenticate each other.
+
+The monitor and the IKE daemon report most mistakes in their logs only, and the tunnel has no SA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from xenoovs.datapath.certificate import AUTHORITIES, Certificate, CertificateFiles
+from xenoovs.datapath.database import PortState
+from xenoovs.datapath.fact import Unknown
+from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
+
+_CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
+_DAY_S = 86400.0
+_SOON_DAYS = 14
+"""A certificate that ends sooner is wrong: the next SAs need a new one."""
+_LIBRESWAN = "pluto"
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What all ports share. `is_strongswan`: also if it is not known, as Debian's monitor tries it first."""
+
+    files: CertificateFiles
+    certificate: str | None
+    private_key: str | None
+    authority: str | None
+    is_strongswan: bool
+
+
+def check_certificates(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check what ports with remote_cert or remote_name need; a host without such ports has no row."""
+    facts, database = case.host.tunnels, case.database
+    if facts is None or database is None:
+        return
+    certificate, key, authority = (database.config.get(name) for name in ("certificate", "private_key", "ca_cert"))
+    host = _Host(facts.files, certificate, key, authority, is_strongswan=_LIBRESWAN not in facts.programs)
+    states = (case.interface(name) for name in dict.fromkeys(end.port for end in facts.ends if end.is_encrypted))
+    ports = [state for state in states if state is not None]
+    by_certificate = [port for port in ports if "psk" not in port.options and _remote(port)]
+    yield from _check_shared_keys(host, ports)
+    if not by_certificate:
+        return
+    if not host.certificate or not host.private_key:
+        named_files = ("certificate=/etc/keys/HOST-cert.pem", "private_key=/etc/keys/HOST-privkey.pem")
+        fix = Fix(tuple(set_config(*each.split("=")) for each in named_files))
+        seen = f"other_config has no certificate and private_key, so {_names(by_certificate)} gets no policy"
+        yield _CERTIFICATE.wrong(seen, fix=fix)
+        return
+    needs_authority = [port for port in by_certificate if "remote_cert" not in port.options]
+    yield _own(host, host.certificate, by_authority=bool(needs_authority))
+    yield _key(host, host.certificate, host.private_key)
+    if needs_authority:
+        yield _authority(host, needs_authority)
+    yield from _check_remotes(host, by_certificate)
+
+
+def _remote(port: PortState) -> str | None:
+    return port.options.get("remote_cert") or port.options.get("remote_name")
+
+
+def _names(ports: list[PortState]) -> str:
+    return ", ".join(port.name for port in ports)
+
+
+def _check_shared_keys(host: _Host, ports: list[PortState]) -> Iterator[CheckResult]:
+    """Check that ports with a pre-shared key are not refused (_is_valid_tunnel_conf() of ovs-monitor-ipsec.in)."""
+    if host.certificate or host.private_key or host.authority:
+        for port in ports:
+            if "psk" in port.options:
+                seen = "ovs-monitor-ipsec takes no pre-shared key while other_config has a certificate"
+                yield _CERTIFICATE.wrong(seen, port.name)
+
+
+def _problem(host: _Host, path: str) -> str | None:
+    """Return what is wrong with a certificate by itself; None: nothing."""
+    found = host.files.certificates.get(path, Unknown("not read"))
+    if isinstance(found, Unknown):
+        return found.reason
+    days = (found.ends - host.files.read_at) / _DAY_S
+    if host.files.read_at < found.begins:
+        return f"not valid before {_date(found.begins)}: is the clock of this host right?"
+    if days < 0:
+        return f"ended on {_date(found.ends)}"
+    if days < _SOON_DAYS:
+        return f"ends in {int(days)} days, on {_date(found.ends)}"
+    return None
+
+
+def _without_name(found: Certificate) -> str | None:
+    if found.name is None:
+        return (
+            f"ovs-monitor-ipsec finds no common name in {found.subject}: the subject needs another attribute before "
+            "it, such as /O=example/CN=dpu1"
+        )
+    return None
+
+
+def _date(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).date().isoformat()
+
+
+def _judged(host: _Host, path: str, problem: str | None) -> CheckResult:
+    found = host.files.certificates.get(path)
+    if problem is not None or not isinstance(found, Certificate):
+        return _CERTIFICATE.wrong(problem or "not read", path)
+    return _CERTIFICATE.ok(f"{found.name or found.subject}, until {_date(found.ends)}", path)
+
+
+def _own(host: _Host, path: str, *, by_authority: bool) -> CheckResult:
+    problem, found = _problem(host, path), host.files.certificates.get(path)
+    if problem is None and isinstance(found, Certificate):
+        problem = _without_name(found)
+        if problem is None and by_authority:
+            problem = _unlike_authority(host, found)
+    return _judged(host, path, problem)
+
+
+def _unlike_authority(host: _Host, found: Certificate) -> str | None:
+    if host.files.is_signed is False:
+        return f"{host.authority} did not sign it"
+    if found.name not in found.names:
+        # strongSwan identifies itself by its whole subject then ("not confirmed by certificate"); Libreswan refuses it
+        # ("contains no subjectAltName extension to match ID_FQDN").
+        return f"has no subjectAltName DNS:{found.name}, so the other end does not accept that name"
+    return None
+
+
+def _key(host: _Host, certificate: str, path: str) -> CheckResult:
+    key, found = host.files.private_key, host.files.certificates.get(certificate)
+    if key is None or isinstance(key, Unknown):
+        return _CERTIFICATE.wrong("not read" if key is None else key.reason, path)
+    if isinstance(found, Certificate) and found.public_key != key.public_key:
+        return _CERTIFICATE.wrong(f"is not the key of {certificate}", path)
+    if host.is_strongswan and not key.is_rsa:
+        # config_tunnel() of its StrongSwanHelper writes `: RSA FILE`.
+        return _CERTIFICATE.wrong("is no RSA key, and ovs-monitor-ipsec gives strongSwan no other ones", path)
+    if key.is_readable_by_all:
+        fix = Fix((("chmod", "600", path),), is_safe=True)
+        return _CERTIFICATE.wrong("other users of this host can read it", path, fix)
+    return _CERTIFICATE.ok(f"the key of {certificate}", path)
+
+
+def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
+    path = host.authority
+    if not path:
+        seen = f"other_config has no ca_cert, so {_names(ports)} gets no policy"
+        return _CERTIFICATE.wrong(seen, fix=Fix((set_config("ca_cert", "/etc/keys/cacert.pem"),)))
+    problem, found = _problem(host, path), host.files.certificates.get(path)
+    is_trusted = isinstance(found, Certificate) and found.public_key in host.files.authorities
+    if problem is None and host.is_strongswan and not is_trusted:
+        # Its section `ca` has no `auto=add`, and the default is `ignore` (ipsec.conf(5)).
+        copy = ("install", "-m", "644", path, f"{AUTHORITIES}/ovs-cacert.pem")
+        fix = Fix((copy, ("ipsec", "rereadcacerts")))
+        seen = f"is not in {AUTHORITIES}, and strongSwan ignores the entry of ovs-monitor-ipsec"
+        return _CERTIFICATE.wrong(seen, path, fix)
+    return _judged(host, path, problem)
+
+
+def _check_remotes(host: _Host, ports: list[PortState]) -> Iterator[CheckResult]:
+    own = host.files.certificates.get(host.certificate or "")
+    own_name = own.name if isinstance(own, Certificate) else None
+    for path in dict.fromkeys(port.options["remote_cert"] for port in ports if "remote_cert" in port.options):
+        problem, found = _problem(host, path), host.files.certificates.get(path)
+        yield _judged(host, path, problem or (_without_name(found) if isinstance(found, Certificate) else None))
+    for port in ports:
+        if "remote_cert" not in port.options and own_name is not None and port.options.get("remote_name") == own_name:
+            seen = f"remote_name {own_name} is the name of this host: write that of the remote's certificate"
+            yield _CERTIFICATE.wrong(seen, port.name)

@@ -1,0 +1,345 @@
+"""The input of the checks of a host, and the row that each check returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from xenoovs.compile.tunnel_ports import WantedPort
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
+from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.judge.foreign import PreemptingRule
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCost:
+    """The cost of foreign flows, by simulation of packets of many clients.
+
+    Attributes:
+        packets: number of simulated packets.
+        entries: hardware entries with our flows alone.
+        entries_with_foreign: hardware entries with foreign flows too.
+        overridden: packets that foreign flows send elsewhere.
+    """
+
+    packets: int
+    entries: int
+    entries_with_foreign: int
+    overridden: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFlows:
+    """Foreign flows on the bridge.
+
+    Attributes:
+        passed: flows that our packets pass, as text.
+        others: number of other foreign flows.
+        cost: cost of the flows that our packets pass.
+        varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
+        taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
+    """
+
+    passed: tuple[str, ...] = ()
+    others: int = 0
+    cost: Fact[ForeignCost] = NOT_READ
+    varying: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswers:
+    """The state of a remote from the agent's probes.
+
+    Attributes:
+        name: of the tunnel and the remote.
+        problem: why it is not probed, or does not answer; empty: it answers.
+        tos: type of service of the last answer; None: there was none.
+        tos_sent: type of service of the probes.
+        returned: packets of the host that the reflector took for probes.
+    """
+
+    name: str
+    problem: str
+    tos: int | None
+    tos_sent: int
+    returned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredTunnel:
+    """One tunnel of the config.
+
+    Attributes:
+        remotes: those that are probed.
+        has_source_ports: whether the config says which ports the host uses; None: they cost no megaflows.
+        probe_port: the port that the agent sends probes by; None: nothing is probed.
+    """
+
+    name: str
+    remotes: Fact[tuple[RemoteAnswers, ...]] = NOT_READ
+    has_source_ports: bool | None = None
+    probe_port: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredKey:
+    """What a tunnel port with IPsec needs to know its remote.
+
+    Attributes:
+        psk_file: file of the pre-shared key; None: the remote has a certificate.
+        has_key: whether Open vSwitch has it.
+        is_readable_by_all: whether other users may read the file.
+    """
+
+    port: str
+    psk_file: str | None
+    has_key: Fact[bool]
+    is_readable_by_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a config requires of the host.
+
+    Attributes:
+        entries: hardware entries once all clients send.
+        tunnel_ports: ports of tunnels of Open vSwitch.
+        preempting: rules of other programs that packets of blocks meet before Open vSwitch.
+    """
+
+    bridge: str
+    ingress: tuple[str, ...]
+    egress: tuple[str, ...]
+    entries: int
+    foreign: Fact[ForeignFlows] = NOT_READ
+    backends: tuple[RequiredBackend, ...] = ()
+    preempting: tuple[PreemptingRule, ...] = ()
+    tunnels: tuple[RequiredTunnel, ...] = ()
+    keys: tuple[RequiredKey, ...] = ()
+    tunnel_ports: tuple[WantedPort, ...] = ()
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """All ports, each once."""
+        return tuple(dict.fromkeys((*self.ingress, *self.egress)))
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredBackend:
+    """One backend of the config.
+
+    Attributes:
+        services: names of its services.
+        vips: VIPs of these services.
+        facts: facts from the backend itself, if it can be reached.
+    """
+
+    name: str
+    mac: str
+    egress: str
+    services: tuple[str, ...]
+    vips: tuple[str, ...]
+    facts: Fact[BackendFacts] = NOT_READ
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCase:
+    """The input of all checks. `required` None: no config; every bridge with all its ports is checked."""
+
+    evidence: Evidence
+    required: Requirements | None = None
+
+    @property
+    def host(self) -> HostFacts:
+        return self.evidence.host
+
+    @property
+    def database(self) -> Database | None:
+        return self.evidence.database
+
+    @property
+    def daemon(self) -> Daemon | None:
+        return None if isinstance(self.host.daemon, Unknown) else self.host.daemon
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether port states in the database stem from an ovs-vswitchd that no longer answers."""
+        return self.host.is_local and self.database is not None and self.daemon is None
+
+    @property
+    def bridges(self) -> tuple[BridgeState, ...]:
+        """The bridge of the config if it exists; without a config all bridges."""
+        if self.database is None:
+            return ()
+        if self.required is None:
+            return self.database.bridges
+        found = self.database.bridge(self.required.bridge)
+        return () if found is None else (found,)
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports of the config; without one all ports but those of type internal and patch."""
+        if self.required is not None:
+            return self.required.ports
+        return tuple(
+            interface.name
+            for bridge in self.bridges
+            for interface in bridge.ports
+            if interface.type not in ("internal", "patch")
+        )
+
+    @property
+    def kernel_ports(self) -> tuple[str, ...]:
+        """Those of `ports` that are kernel devices on bridges of the kernel's datapath; TC offload concerns them."""
+        if self.database is None:
+            return ()
+        return tuple(
+            port
+            for port in self.ports
+            if (home := self.database.bridge_of(port)) is not None
+            and home.datapath_type == "system"
+            and (interface := home.port(port)) is not None
+            and interface.type == "system"
+        )
+
+    def interface(self, port: str) -> PortState | None:
+        """Return the interface of a port on any bridge."""
+        home = None if self.database is None else self.database.bridge_of(port)
+        return None if home is None else home.port(port)
+
+    def device(self, name: str) -> Fact[Device]:
+        """Return the kernel device of a port."""
+        devices = self.host.devices
+        if isinstance(devices, Unknown):
+            return devices
+        return devices.get(name, Unknown(f"the kernel has no device {name}"))
+
+    @property
+    def known_devices(self) -> tuple[Device, ...]:
+        """The known devices of `ports`, in their order."""
+        found = (self.device(port) for port in self.ports)
+        return tuple(device for device in found if not isinstance(device, Unknown))
+
+
+class CheckState(Enum):
+    """The result of a check. UNKNOWN: a fact could not be read; the row has the reason."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Commands that fix one thing, in order.
+
+    Attributes:
+        commands: the commands; none if a restart alone fixes it.
+        is_safe: it disrupts no traffic and changes nothing of other programs: `--fix` may run it.
+        needs_restart: it takes effect when ovs-vswitchd starts again.
+        is_remote: to be typed on another machine, such as a backend.
+    """
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    is_safe: bool = False
+    needs_restart: bool = False
+    is_remote: bool = False
+
+    def __str__(self) -> str:
+        return self.text(THIS_HOST)
+
+    def command(self, target: CommandTarget) -> str:
+        """Return the commands as one shell line for a target."""
+        local = THIS_HOST if self.is_remote else target
+        return " && ".join(local.shell(command) for command in self.commands)
+
+    def text(self, target: CommandTarget) -> str:
+        """Return the commands and the restart as one shell line for a target."""
+        file = ("FILE",) if target.config else ()
+        restart = [target.shell(("xenoovs", "doctor", *file, "--fix", "--restart-ovs"))] * self.needs_restart
+        return " && ".join([*filter(None, [self.command(target)]), *restart])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One row of the report.
+
+    Attributes:
+        seen: what was found.
+        why: why it matters, one sentence.
+        subject: the port, device, bridge or backend; None: the host.
+        fix: how to fix it.
+    """
+
+    name: str
+    state: CheckState
+    seen: str
+    why: str
+    subject: str | None = None
+    fix: Fix | None = None
+
+    @property
+    def has_safe_fix(self) -> bool:
+        """Whether `--fix` may fix it."""
+        return self.state is CheckState.WRONG and self.fix is not None and self.fix.is_safe and bool(self.fix.commands)
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether it is wrong until ovs-vswitchd starts again."""
+        return self.state is CheckState.WRONG and self.fix is not None and self.fix.needs_restart
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One check of a host, which makes its rows. `why`: why the result matters, one sentence."""
+
+    name: str
+    why: str
+
+    def row(self, state: CheckState, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        """Return a row with this state."""
+        return CheckResult(self.name, state, seen, self.why, subject, fix)
+
+    def judge(self, is_right: bool, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:  # noqa: FBT001
+        """Return a row that is OK or WRONG."""
+        return self.row(CheckState.OK if is_right else CheckState.WRONG, seen, subject, fix)
+
+    def ok(self, seen: str, subject: str | None = None) -> CheckResult:
+        return self.row(CheckState.OK, seen, subject)
+
+    def wrong(self, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        return self.row(CheckState.WRONG, seen, subject, fix)
+
+    def unknown(self, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
+        return self.row(CheckState.UNKNOWN, seen, subject, fix)
+
+
+PURGE = ("ovs-appctl", "revalidator/purge")
+"""Deletes all megaflows, so that each is offered to the NIC again; Open vSwitch never does that by itself.
+It costs one packet in software for each megaflow (ovs-vswitchd(8))."""
+
+
+WRITE_KEYS = ("xenoovs", "doctor", "FILE", "--fix")
+"""Gives Open vSwitch keys of IPsec: no command of its own takes them without showing them to all users."""
+
+UNDO_LEFTOVERS = ("xenoovs", "doctor", "--fix")
+"""Reverts what killed runs left behind."""
+
+
+def vsctl(*arguments: str) -> tuple[str, ...]:
+    """Return a command of ovs-vsctl(8)."""
+    return ("ovs-vsctl", *arguments)
+
+
+def set_config(key: str, value: str) -> tuple[str, ...]:
+    """Return the command that sets a key of other_config in table Open_vSwitch."""
+    return vsctl("set", "Open_vSwitch", ".", f"other_config:{key}={value}")
+
+
+def unset_config(key: str) -> tuple[str, ...]:
+    """Return the command that resets a key of other_config in table Open_vSwitch to its default."""
+    return vsctl("remove", "Open_vSwitch", ".", "other_config", key)

@@ -1,0 +1,449 @@
+"""Checks of ovs-vswitchd, of its settings, and of the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from xenoovs.datapath.database import BridgeState, Mirror
+from xenoovs.datapath.fact import Unknown, Unresponsive
+from xenoovs.datapath.host import Daemon
+from xenoovs.datapath.ovn import OvnChassis
+from xenoovs.errors import counted, first_names, worded
+from xenoovs.judge.doctor.check import (
+    PURGE,
+    UNDO_LEFTOVERS,
+    CheckResult,
+    CheckState,
+    DoctorCase,
+    Fix,
+    ForeignCost,
+    ForeignFlows,
+    HostCheck,
+    set_config,
+    unset_config,
+    vsctl,
+)
+
+# Keys and defaults of settings: ovs-vswitchd.conf.db(5), table Open_vSwitch.
+
+
+DEFAULT_MAX_IDLE_MS = 10_000
+DEFAULT_MAX_REVALIDATOR_MS = 500
+DEFAULT_FLOW_LIMIT = 200_000
+DEFAULT_STATS_DELAY_MS = 2_000
+"""other_config:offloaded-stats-delay (since 3.2; before, hardware counters had about the same delay)."""
+
+RUNS = "Open vSwitch runs"
+"""Name of the row on which all others depend."""
+
+_UNANSWERED = "ovs-vswitchd does not answer"
+_NO_TC = "skip_hw"
+_RESTART = Fix(needs_restart=True)
+
+
+def check_running(case: DoctorCase) -> Iterator[CheckResult]:
+    check = HostCheck(RUNS, "without it no flow forwards packets")
+    host = case.host
+    silent = [one for one in (host.daemon, host.database) if isinstance(one, Unresponsive)]
+    start = Fix((("systemctl", "start", "openvswitch-switch"),))
+    if silent:
+        check = HostCheck(
+            RUNS,
+            "megaflows of the kernel and the NIC go on, a userspace datapath stops, and no new connection is forwarded",
+        )
+        commands = tuple(dict.fromkeys(command for one in silent for command in one.fix))
+        yield check.wrong("; ".join(one.reason for one in silent), fix=Fix(commands))
+    elif isinstance(host.database, Unknown):
+        yield check.wrong(host.database.reason, fix=start)
+    elif not isinstance(host.daemon, Unknown):
+        yield check.ok(f"version {host.daemon.version or 'unknown'}")
+    elif host.is_local:
+        yield check.wrong(host.daemon.reason, fix=start)
+    else:
+        yield check.unknown(host.daemon.reason)
+
+
+def check_settings(case: DoctorCase) -> Iterator[CheckResult]:
+    """Report that settings could not be read, if the database does not answer."""
+    if isinstance(case.host.database, Unresponsive):
+        check = HostCheck("database", "it has the bridges, ports and settings")
+        yield check.unknown("not read, as ovsdb-server does not answer")
+
+
+def check_leftovers(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check for temporary changes that killed runs left behind; each run records them before it makes them."""
+    check = HostCheck("leftovers", "they cost CPU or an entry of the NIC, or are half of a change")
+    if not case.host.is_local or case.database is None:
+        return
+    fix = Fix((UNDO_LEFTOVERS,), is_safe=True)
+    for leftover in case.host.leftovers:
+        yield check.wrong(leftover, fix=fix)
+    if not case.host.leftovers:
+        yield check.ok("none of earlier runs of xenoovs")
+
+
+def check_restore_wait(case: DoctorCase) -> Iterator[CheckResult]:
+    """Report flow-restore-wait if it is set: a planned restart sets it for a second."""
+    check = HostCheck(
+        "flow-restore-wait", "an ovs-vswitchd that starts with it forwards no new connections until it is removed"
+    )
+    if case.database is None or case.database.config.get("flow-restore-wait") != "true":
+        return
+    yield check.wrong(
+        "true, as a planned restart sets it until the flows are restored", fix=Fix((unset_config("flow-restore-wait"),))
+    )
+
+
+def check_fork(case: DoctorCase) -> Iterator[CheckResult]:
+    """Report the build of Open vSwitch: versions of NVIDIA's fork are not those of upstream."""
+    check = HostCheck("build", "OVS-DOCA offloads other flows, with other settings, than upstream of the same version")
+    database = case.database
+    if database is None:
+        return
+    if not database.has_doca:
+        if isinstance(case.host.daemon, Unresponsive):
+            yield check.unknown("without DOCA; ovs-vswitchd does not answer which build it is")
+            return
+        version = case.daemon.version if case.daemon is not None else None
+        fork = "NVIDIA's build of Open vSwitch" if "+nvidia" in (version or "") else "upstream Open vSwitch"
+        yield check.ok(f"{fork}, without DOCA")
+        return
+    is_requested = database.config.get("doca-init") == "true"
+    if is_requested and not database.doca_initialized:
+        yield check.wrong("doca-init is set, but DOCA is not initialised", fix=_RESTART)
+    elif database.doca_initialized:
+        yield check.ok(f"OVS-DOCA {database.doca_version or ''}".strip() + ", initialised")
+    else:
+        yield check.ok("OVS-DOCA, DOCA not in use (doca-init is not set)")
+
+
+def check_hw_offload(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check hw-offload in the database."""
+    check = HostCheck("hw-offload", "without it Open vSwitch offers no flow to the NIC")
+    database = case.database
+    if database is None:
+        return
+    value = database.config.get("hw-offload")
+    yield check.judge(
+        value == "true",
+        "not set, which means false" if value is None else value,
+        fix=Fix((set_config("hw-offload", "true"), PURGE), is_safe=True),
+    )
+
+
+def check_offload_in_effect(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the running daemon uses the settings of the database: it does not always read hw-offload again."""
+    check = HostCheck(
+        "hw-offload in effect", "a setting that changed after the start of ovs-vswitchd may need a restart"
+    )
+    database, daemon = case.database, case.daemon
+    if isinstance(case.host.daemon, Unresponsive):
+        yield check.unknown(_UNANSWERED)
+    if database is None or daemon is None:
+        return
+    state, is_set = daemon.offload, database.config.get("hw-offload") == "true"
+    if isinstance(state, Unknown):
+        yield check.unknown(state.reason)
+    elif is_set and state.is_on and not isinstance(daemon.history, Unknown) and daemon.history.had_ports_before:
+        seen = "on, but turned on while ports existed: older megaflows stay in software until they are idle"
+        yield check.unknown(seen, fix=Fix((PURGE,)))
+    elif state.is_on == is_set:
+        yield check.ok(f"{'on' if state.is_on else 'off, as set'}: {state.evidence}")
+    elif is_set:
+        yield check.wrong(f"set, but the running daemon does not offload: {state.evidence}", fix=_RESTART)
+    else:
+        yield check.wrong(f"on until the next restart, then off: {state.evidence}")
+
+
+def check_tc_policy(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check tc-policy, which is read once, when offload begins (netdev_set_flow_api_enabled, lib/netdev-offload.c)."""
+    check = HostCheck(
+        "tc-policy",
+        "skip_hw keeps every rule out of the NIC; none lets the driver decide; skip_sw makes refusals visible",
+    )
+    database = case.database
+    if database is None or not any(bridge.datapath_type == "system" for bridge in case.bridges):
+        return
+    value = database.config.get("tc-policy", "none")
+    state, seen, needs_restart = _tc_policy(value, case.daemon)
+    yield check.row(
+        state,
+        seen,
+        fix=Fix((unset_config("tc-policy"),) if value == _NO_TC else (), is_safe=True, needs_restart=needs_restart),
+    )
+
+
+def _tc_policy(value: str, daemon: Daemon | None) -> tuple[CheckState, str, bool]:
+    """Return the state, what was found, and whether the setting needs a restart."""
+    history = Unknown("") if daemon is None else daemon.history
+    used = None if isinstance(history, Unknown) else history.tc_policy
+    is_off = daemon is not None and not isinstance(daemon.offload, Unknown) and not daemon.offload.is_on
+    if used is not None and used != value:
+        state = CheckState.WRONG if _NO_TC in (used, value) else CheckState.OK
+        return state, f"{value}, but the daemon started with {used}", True
+    if value == _NO_TC:
+        return CheckState.WRONG, value, not is_off
+    if used is None and not is_off:
+        return CheckState.UNKNOWN, f"{value}; the log does not show which one the daemon started with", False
+    return CheckState.OK, value, False
+
+
+def check_max_idle(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check max-idle: hardware counters are delayed, so with a shorter max-idle used megaflows expire."""
+    check = HostCheck(
+        "max-idle", "a megaflow idle for this long leaves the NIC, and its next packet is forwarded in software"
+    )
+    database = case.database
+    if database is None:
+        return
+    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    delay = _number(database.config, "offloaded-stats-delay", DEFAULT_STATS_DELAY_MS)
+    late = delay + _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    yield check.judge(
+        idle > late,
+        f"{idle} ms; counters of the NIC are up to {late} ms old",
+        fix=Fix((unset_config("max-idle"),), is_safe=True),
+    )
+
+
+def check_max_revalidator(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that max-revalidator is shorter than max-idle."""
+    check = HostCheck("max-revalidator", "counters of flows are updated, and idle megaflows removed, at this interval")
+    database = case.database
+    if database is None:
+        return
+    value = _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    yield check.judge(value < idle, f"{value} ms", fix=Fix((unset_config("max-revalidator"),), is_safe=True))
+
+
+def check_flow_limit(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check flow-limit. The limit starts at 10,000, grows with the flows and falls if revalidators are slow."""
+    check = HostCheck("flow-limit", "above it Open vSwitch installs no megaflow and forwards in software")
+    database, daemon = case.database, case.daemon
+    if database is None or case.required is None:
+        return
+    limit, entries = _number(database.config, "flow-limit", DEFAULT_FLOW_LIMIT), case.required.entries
+    now = daemon.flow_limit if daemon is not None else Unknown("")
+    current = "" if isinstance(now, Unknown) else f" ({now} now)"
+    yield check.judge(
+        entries < limit,
+        f"{counted(limit, 'megaflow')}{current}; the config needs {entries}",
+        fix=Fix((set_config("flow-limit", str(max(DEFAULT_FLOW_LIMIT, 4 * entries))),)),
+    )
+
+
+def _number(config: Mapping[str, str], key: str, default: int) -> int:
+    """Return a number; an unreadable one counts as not set, as in Open vSwitch (smap_get_int, lib/smap.c)."""
+    text = config.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() else default
+
+
+_SHOWN = 3
+
+
+def check_bridge(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the bridge of the config exists."""
+    check = HostCheck("bridge", "flows are installed on a bridge")
+    database = case.database
+    if database is None or case.required is None:
+        return
+    name = case.required.bridge
+    if database.bridge(name) is not None:
+        yield check.ok("exists", name)
+        return
+    present = ", ".join(bridge.name for bridge in database.bridges) or "none"
+    fix = Fix((vsctl("add-br", name),))
+    yield check.wrong(f"does not exist; existing bridges: {present}", name, fix=fix)
+
+
+def check_datapath_type(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the datapath of each bridge can offload."""
+    check = HostCheck(
+        "datapath",
+        "the kernel's datapath offloads by TC, the userspace one by ports of DPDK or DOCA, others not at all",
+    )
+    for bridge in case.bridges:
+        state, seen = _datapath(bridge, frozenset(case.ports))
+        yield check.row(state, seen, bridge.name)
+
+
+def _datapath(bridge: BridgeState, ports: frozenset[str]) -> tuple[CheckState, str]:
+    kind = bridge.datapath_type
+    if kind == "system":
+        return CheckState.OK, "system: the kernel's, offload by TC"
+    if kind not in ("netdev", "doca"):
+        return CheckState.WRONG, f"{kind}: no offload to a NIC"
+    fast = ("dpdk", "doca", "dpdkvhostuserclient")
+    slow = sorted(i.name for i in bridge.ports if i.name in ports and i.type not in fast)
+    if slow:
+        names = ", ".join(slow)
+        what = f"{names} is no DPDK or DOCA port" if len(slow) == 1 else f"{names} are no DPDK or DOCA ports"
+        return CheckState.WRONG, f"{kind}: userspace, but {what}; software forwards all packets"
+    return CheckState.OK, f"{kind}: userspace, ports of DPDK or DOCA"
+
+
+def check_controllers(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that at most one controller may write flows."""
+    check = HostCheck(
+        "controllers", "two controllers that write flows revert each other's changes, and those of xenoovs"
+    )
+    for bridge in case.bridges:
+        targets = ", ".join(controller.target for controller in bridge.controllers)
+        writers = [c for c in bridge.controllers if c.is_connected and c.role not in ("slave", "secondary")]
+        count = len(bridge.controllers)
+        if len(writers) > 1:
+            state, seen = CheckState.WRONG, f"{len(writers)} are connected and may write: {targets}"
+        elif count > 1:
+            state, seen = CheckState.UNKNOWN, f"{count} are set, {len(writers)} may write now: {targets}"
+        elif bridge.controllers:
+            state, seen = CheckState.OK, f"one: {targets}; it may change the flows of xenoovs"
+        elif bridge.ovn is not None and bridge.ovn.is_owner:
+            state, seen = CheckState.OK, f"none in the database; ovn-controller writes by {bridge.name}.mgmt"
+        else:
+            state, seen = CheckState.OK, "none"
+        if bridge.controllers and case.is_stale:
+            state, seen = CheckState.UNKNOWN, f"{seen}, as ovs-vswitchd last reported"
+        yield check.row(state, seen, bridge.name)
+
+
+_EXPORTERS = {
+    "sflow": "sFlow: every megaflow samples packets, which no NIC does by TC, so all are in software",
+    "ipfix": "IPFIX: every megaflow samples packets, which no NIC does by TC, so all are in software",
+    "netflow": "NetFlow: every connection has a megaflow of its own, with its DSCP, instead of one for each block",
+}
+"""Column of table Bridge -> what it does to megaflows (compose_sflow_action() and compose_ipfix_action() of
+ofproto/ofproto-dpif-xlate.c; netflow_mask_wc() of ofproto/netflow.c)."""
+
+
+def check_exporters(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that no bridge exports flows. A bridge without sFlow, IPFIX and NetFlow has no row."""
+    check = HostCheck(
+        "flow export", "sFlow and IPFIX keep all megaflows of a bridge out of the NIC, NetFlow multiplies them"
+    )
+    for bridge in case.bridges:
+        for column in bridge.exporters:
+            # Another program needs it: the command is only shown.
+            fix = Fix((vsctl("clear", "Bridge", bridge.name, column), PURGE))
+            yield check.wrong(_EXPORTERS[column], bridge.name, fix)
+
+
+def check_mirrors(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that copies for mirrors can be made by the NIC. A bridge without mirrors has no row."""
+    check = HostCheck(
+        "mirrors", "a mirror adds an output to megaflows; where the NIC cannot make the copy, software forwards all"
+    )
+    for bridge in case.bridges:
+        for mirror in bridge.mirrors:
+            state, seen = _mirror(case, mirror)
+            get = ("--", "--id=@m", "get", "Mirror", mirror.name)
+            fix = Fix((vsctl(*get, "--", "remove", "Bridge", bridge.name, "mirrors", "@m"), PURGE))
+            yield check.row(state, f"{mirror.name}: {seen}", bridge.name, fix)
+
+
+def _mirror(case: DoctorCase, mirror: Mirror) -> tuple[CheckState, str]:
+    if mirror.snaplen is not None:
+        return CheckState.WRONG, f"copies are shortened to {mirror.snaplen} bytes, which traffic control cannot"
+    if mirror.output is None:
+        seen = f"copies go to VLAN {mirror.output_vlan}; many drivers cannot add a tag to copies alone"
+        return CheckState.UNKNOWN, seen
+    device = case.device(mirror.output)
+    switches = {one.switch_id for one in case.known_devices if one.switch_id is not None}
+    if isinstance(device, Unknown):
+        return CheckState.UNKNOWN, f"copies leave by {mirror.output}: {device.reason}"
+    if device.switch_id is None or device.switch_id not in switches:
+        return CheckState.WRONG, f"copies leave by {mirror.output}, a second output, which is not on the eSwitch"
+    return CheckState.OK, f"copies leave by {mirror.output}, which is on the eSwitch; each takes bandwidth of the NIC"
+
+
+def check_fail_mode(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check fail_mode (ovs-vswitchd.conf.db(5)): with standalone a learning switch replaces silent controllers."""
+    check = HostCheck(
+        "fail-mode",
+        "it decides over packets while no controller answers, and after a restart before flows are installed",
+    )
+    for bridge in case.bridges:
+        if bridge.fail_mode == "secure":
+            yield check.ok("secure: without flows nothing is forwarded", bridge.name)
+        elif bridge.controllers:
+            seen = "standalone, with a controller: if it is silent, a learning switch bypasses the flows of xenoovs"
+            fix = Fix((vsctl("set-fail-mode", bridge.name, "secure"),))
+            yield check.wrong(seen, bridge.name, fix=fix)
+        else:
+            seen = "standalone, no controller: a learning switch after a restart, until flows are applied"
+            yield check.ok(seen, bridge.name)
+
+
+def check_foreign_flows(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check the cost of foreign flows that our packets pass."""
+    check = HostCheck(
+        "foreign flows", "those that packets of services meet first un-wildcard bits of megaflows, or override blocks"
+    )
+    if case.required is None or not case.bridges:
+        return
+    foreign = case.required.foreign
+    if isinstance(foreign, Unknown):
+        yield check.unknown(foreign.reason, case.required.bridge)
+        return
+    state, seen = _foreign(foreign)
+    # Their owner decides about them: the command only shows them.
+    fix = Fix((("ovs-ofctl", "--names", "dump-flows", case.required.bridge),)) if foreign.passed else None
+    yield check.row(state, seen, case.required.bridge, fix)
+
+
+def _foreign(foreign: ForeignFlows) -> tuple[CheckState, str]:
+    if not foreign.passed:
+        return CheckState.OK, f"packets of services meet none; {foreign.others} elsewhere"
+    shown = "; ".join(foreign.passed[:_SHOWN]) + ("; ..." if len(foreign.passed) > _SHOWN else "")
+    passed = f"packets of services meet {len(foreign.passed)}: {shown}"
+    if foreign.varying:
+        fields = ", ".join(foreign.varying)
+        return CheckState.WRONG, f"{passed}; each value of {fields} that clients send takes hardware entries of its own"
+    if foreign.taken:
+        services = first_names(foreign.taken, most=_SHOWN)
+        return CheckState.WRONG, f"{passed}; they take every packet of {services} before the flows of xenoovs"
+    if isinstance(foreign.cost, Unknown):
+        return CheckState.UNKNOWN, f"{passed}; their cost is unknown: {foreign.cost.reason}"
+    is_harmless = foreign.cost.entries_with_foreign <= foreign.cost.entries and not foreign.cost.overridden
+    return (CheckState.OK if is_harmless else CheckState.WRONG), f"{passed}; {_cost(foreign.cost)}"
+
+
+def _cost(cost: ForeignCost) -> str:
+    text = counted(cost.entries_with_foreign, "hardware entry", "hardware entries")
+    text += f" instead of {cost.entries}" if cost.entries_with_foreign != cost.entries else ", no additional ones"
+    if cost.overridden:
+        are = worded(cost.overridden, "is", "are")
+        text += f"; {cost.overridden} of {counted(cost.packets, 'packet')} {are} sent elsewhere"
+    return text
+
+
+# OVN on the same Open vSwitch.
+
+
+def check_ovn(case: DoctorCase) -> Iterator[CheckResult]:
+    """Report the bridges of OVN; one of them in the config is wrong. A host without OVN has no row."""
+    check = HostCheck("OVN here", "ovn-controller deletes flows of other programs from its bridge")
+    if case.database is None:
+        return
+    wanted = None if case.required is None else case.required.bridge
+    for bridge in case.database.bridges:
+        if bridge.ovn is None:
+            continue
+        if not bridge.ovn.is_owner:
+            seen = f"shared with OVN: {bridge.ovn.evidence}; give no service an address of its networks"
+            yield check.row(CheckState.UNKNOWN if bridge.name == wanted else CheckState.OK, seen, bridge.name)
+        elif bridge.name == wanted:
+            yield check.wrong(
+                f"the config names it, but {_owner(bridge, bridge.ovn.evidence, case.database.chassis)}", bridge.name
+            )
+        else:
+            yield check.ok(f"{_owner(bridge, bridge.ovn.evidence, case.database.chassis)}; not touched", bridge.name)
+
+
+def _owner(bridge: BridgeState, evidence: str, chassis: tuple[OvnChassis, ...]) -> str:
+    """Return whose bridge it is, a clause."""
+    owner = next((each for each in chassis if each.bridge == bridge.name), None)
+    if owner is None:
+        return f"it belongs to OVN ({evidence})"
+    name = owner.name or "without system-id"
+    return f"it belongs to OVN ({', '.join((f'chassis {name}', *owner.encap))})"

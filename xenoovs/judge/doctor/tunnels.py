@@ -1,0 +1,462 @@
+"""Checks of tunnels: remotes, ports in OVSDB, and what packets need to leave by the NIC and encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xenoovs.compile.tunnel_ports import WantedPort
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.ike_log import IkeFailure
+from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
+from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
+from xenoovs.errors import counted
+from xenoovs.judge.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
+from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
+
+_ANSWERS = HostCheck("reflector answers", "without answers nothing is known of the paths, and no block moves")
+_PROBE_PORT = HostCheck("probe port", "the agent sends probes and receives answers by it")
+_HOST_TOS = HostCheck("TOS of host", "the reflector sends packets with the TOS of probes back, so the remote gets none")
+_TOS = HostCheck("TOS kept", "a fabric with classes would queue probes elsewhere than data")
+_PORTS = HostCheck("source ports of host", "a path by source port costs one megaflow for each port that the host uses")
+
+
+def check_probe_ports(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the agent's internal port is on the bridge and up."""
+    required = case.required
+    if required is None or case.database is None:
+        return
+    for port in dict.fromkeys(tunnel.probe_port for tunnel in required.tunnels if tunnel.probe_port is not None):
+        up = ("ip", "link", "set", "dev", port, "up")
+        found, home = case.interface(port), case.database.bridge_of(port)
+        if found is None or home is None or home.name != required.bridge:
+            where = "on no bridge" if home is None else f"on bridge {home.name}"
+            add = vsctl("add-port", required.bridge, port, "--", "set", "interface", port, "type=internal")
+            yield _PROBE_PORT.wrong(where, port, Fix((add, up), is_safe=True) if home is None else None)
+        elif found.ofport is None:
+            yield _PROBE_PORT.wrong(f"does not work: {found.error or 'it has no number'}", port)
+        elif found.type != "internal":
+            yield _PROBE_PORT.wrong(f"of type {found.type}, not internal", port)
+        elif isinstance(device := case.device(port), Unknown):
+            yield _PROBE_PORT.unknown(device.reason, port)
+        else:
+            yield _PROBE_PORT.judge(device.is_up, "up" if device.is_up else "down", port, Fix((up,), is_safe=True))
+
+
+def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check by the agent's probes that each remote answers, and with which TOS."""
+    for tunnel in () if case.required is None else case.required.tunnels:
+        if isinstance(tunnel.remotes, Unknown):
+            yield _ANSWERS.unknown(tunnel.remotes.reason, tunnel.name)
+            continue
+        for remote in tunnel.remotes:
+            if remote.problem:
+                yield _ANSWERS.wrong(remote.problem, remote.name)
+                continue
+            if remote.tos is None:
+                yield _ANSWERS.unknown("there was no answer yet", remote.name)
+                continue
+            yield _ANSWERS.ok("by some path at least", remote.name)
+            seen = f"{remote.tos:#04x} came back"
+            sent = "as it was sent" if remote.tos == remote.tos_sent else f"{remote.tos_sent:#04x} was sent"
+            yield _TOS.judge(remote.tos == remote.tos_sent, f"{seen}, {sent}", remote.name)
+            if remote.returned:
+                came = f"{counted(remote.returned, 'packet')} of the host came back; choose another `tos` at both ends"
+                yield _HOST_TOS.wrong(came, remote.name)
+            else:
+                yield _HOST_TOS.ok("no packet of the host came back", remote.name)
+
+
+def check_source_ports(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that the config says which source ports the host uses, where they cost megaflows."""
+    for tunnel in () if case.required is None else case.required.tunnels:
+        if tunnel.has_source_ports:
+            yield _PORTS.ok("bounded by `source_ports` in the config", tunnel.name)
+        elif tunnel.has_source_ports is not None:
+            count = LINUX_SOURCE_PORTS.last - LINUX_SOURCE_PORTS.first + 1
+            why = f"`source_ports` is not in the config: up to {count} megaflows a remote"
+            yield _PORTS.unknown(f"{why}; make the host's device with `srcport MIN MAX` (ip-link(8))", tunnel.name)
+
+
+# Ports in OVSDB: missing, wrong, left over.
+
+
+_PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")
+_INHERIT = HostCheck("tunnel port megaflows", "each value of a copied field is a megaflow of its own, in every block")
+_COPIED = ("tos", "ttl")
+"""Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
+What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
+_UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
+_LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
+
+_FLOW = "flow"
+"""The value of remote_ip with which flows choose it (ovs-vswitchd.conf.db(5), table Interface)."""
+
+
+def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
+    """Compare the ports of tunnels with those of the config; a config without tunnels has no row."""
+    if case.required is None or case.database is None:
+        return
+    bridge = case.database.bridge(case.required.bridge)
+    if bridge is None:
+        return
+    wanted = {port.name: port for port in case.required.tunnel_ports}
+    for port in wanted.values():
+        home = case.database.bridge_of(port.name)
+        if home is not None and home.name != bridge.name:
+            yield _PORT.wrong(f"is on bridge {home.name}; give the tunnel another name", port.name)
+        else:
+            state = bridge.port(port.name)
+            yield _check_port(bridge, port, state)
+            if state is not None:
+                yield from _check_copied(state)
+    for state in bridge.ports:
+        if state.mark is not None and state.name not in {*wanted, *case.required.egress}:
+            fix = Fix((vsctl("del-port", bridge.name, state.name),))
+            remote, shared = state.options.get("remote_ip"), _shared_beside(state, wanted.values())
+            if shared is None:
+                yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
+            else:
+                seen = f"Open vSwitch gives it the packets from {remote} instead of {shared.name}; no flow takes them"
+                yield _LOSING.wrong(seen, state.name, fix)
+
+
+def _shared_beside(state: PortState, wanted: Iterable[WantedPort]) -> WantedPort | None:
+    """Return the port to all remotes that loses the packets of one remote to this port; None: there is none.
+
+    Open vSwitch asks ports with a remote of their own first (tnl_find() of ofproto/tunnel.c).
+    """
+    if state.options.get("remote_ip") in (None, _FLOW):
+        return None
+    same = ("local_ip", "dst_port")
+    return next(
+        (
+            port
+            for port in wanted
+            if port.type == state.type
+            and (options := dict(port.options)).get("remote_ip") == _FLOW
+            and all(options.get(key) == state.options.get(key) for key in same)
+        ),
+        None,
+    )
+
+
+def _check_copied(state: PortState) -> Iterator[CheckResult]:
+    copied = [option for option in _COPIED if state.options.get(option) == "inherit"]
+    if copied:
+        words = " and ".join(f"options:{option}=inherit" for option in copied)
+        fix = Fix(tuple(vsctl("remove", "interface", state.name, "options", option) for option in copied))
+        text = f"{words}: every value that clients send makes another megaflow of each block"
+        yield _INHERIT.unknown(text, state.name, fix)
+
+
+def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
+    """Return what making a port breaks until the flows for it are there: a port to all remotes has its answers now."""
+    options = dict(wanted.options)
+    remote, ends = options["remote_ip"], ("local_ip", "dst_port")
+    loses = any(
+        port.type == wanted.type
+        and port.options.get("remote_ip") == _FLOW
+        and all(port.options.get(key) == options.get(key) for key in ends)
+        for port in bridge.ports
+    )
+    if remote == _FLOW or not loses:
+        return ""
+    return f"; once it is made, answers from {remote} are lost until `xenoovs apply`: run both without a pause"
+
+
+def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None) -> CheckResult:
+    if state is None:
+        seen = f"does not exist{_interrupts(bridge, wanted)}"
+        return _PORT.wrong(seen, wanted.name, Fix((wanted.command(bridge.name),), is_safe=True))
+    differs = [
+        f"{key}={state.options.get(key, '-')} instead of {value}"
+        for key, value in wanted.options
+        if state.options.get(key) != value
+    ]
+    surplus = wanted.surplus(state.options)
+    differs += [f"{key}={state.options[key]}, which the config has not" for key in surplus]
+    if state.type != wanted.type:
+        differs.insert(0, f"type {state.type} instead of {wanted.type}")
+    if differs:
+        # Other options stay: without its key a port would send unencrypted for a moment.
+        removed = (vsctl("remove", "interface", wanted.name, *(word for key in surplus for word in ("options", key))),)
+        # A port that another program made is its own.
+        fix = Fix((*(removed if surplus else ()), wanted.command(bridge.name)), is_safe=state.mark is not None)
+        return _PORT.wrong(", ".join(differs), wanted.name, fix)
+    if state.ofport is None:
+        return _PORT.wrong(f"Open vSwitch could not make it: {state.error or 'no reason in OVSDB'}", wanted.name)
+    return _PORT.ok(f"{wanted.type}, remote_ip={state.options['remote_ip']}, OpenFlow port {state.ofport}", wanted.name)
+
+
+# Ends: what packets need to leave by the NIC, and to leave encrypted.
+
+
+_ROUTE = HostCheck("tunnel route", "the NIC encapsulates only what leaves by a port of its own, outside of all bridges")
+_LOCAL = HostCheck("tunnel local", "packets to an address that this host does not have enter no tunnel")
+_MTU = HostCheck("tunnel MTU", "hardware drops what does not fit without a message: connections hang")
+_NEIGHBOUR = HostCheck("tunnel neighbour", "without the MAC of the next hop the NIC cannot encapsulate: the CPU does")
+_QDISC = HostCheck("tunnel qdisc", "Open vSwitch attaches rules for received tunnel packets to it")
+_CHECKSUM = HostCheck("tunnel checksum", "not every NIC makes the outer UDP checksum that the CPU makes")
+_POLICY = HostCheck("IPsec policy", "without it packets of the tunnel leave unencrypted")
+_KEYS = HostCheck("IPsec SA", "without one each way no packet of the tunnel passes")
+_OFFLOAD = HostCheck("IPsec offload", "the NIC encrypts what it encapsulates by an SA with `offload packet` alone")
+_PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policies, an IKE daemon makes the keys")
+
+_CLIENT_MTU = 1500
+_OVN_OPTIONS = 8
+"""Bytes of OVN's option of Geneve: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
+_KEY = HostCheck("IPsec key", "ovs-monitor-ipsec(8) begins with the port that has the key of its remote")
+_IKE = ("charon", "charon-systemd", "pluto")
+_MONITOR = "ovs-monitor-ipsec"
+
+
+def check_tunnel_ends(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check every remote of every tunnel; a host without tunnels has no row."""
+    facts = case.host.tunnels
+    if facts is None:
+        return
+    yield from _check_programs(facts)
+    for end in facts.ends:
+        subject = f"{end.port} {end.remote}"
+        route = facts.routes.get(end.remote, Unknown("not read"))
+        if isinstance(route, Unknown):
+            yield _ROUTE.wrong(f"none: {route.reason}", subject)
+        else:
+            yield _check_route(case, end, route, subject)
+            yield _check_mtu(case, facts, end, route, subject)
+            yield from _check_neighbour(facts, end, route, subject)
+        if end.local is not None:
+            yield _check_local(facts, end, subject)
+        yield from _check_ipsec(case, facts, end, None if isinstance(route, Unknown) else route, subject)
+    yield from _check_devices(case, facts)
+
+
+def check_keys(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check that Open vSwitch has the keys of the config, and that other users cannot read their files."""
+    for key in () if case.required is None else case.required.keys:
+        if isinstance(key.has_key, Unknown):
+            yield _KEY.wrong(key.has_key.reason, key.port)
+        elif not key.has_key:
+            what = "the options of the certificate" if key.psk_file is None else f"the key of {key.psk_file}"
+            yield _KEY.wrong(f"Open vSwitch does not have {what}", key.port, Fix((WRITE_KEYS,), is_safe=True))
+        elif key.is_readable_by_all and key.psk_file is not None:
+            fix = Fix((("chmod", "600", key.psk_file),), is_safe=True)
+            yield _KEY.wrong(f"other users of this host can read {key.psk_file}", key.port, fix)
+        else:
+            yield _KEY.ok("Open vSwitch has it", key.port)
+
+
+def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:
+    home = case.database.bridge_of(route.device) if case.database is not None else None
+    if route.is_local:
+        return _ROUTE.wrong("it is an address of this host", subject)
+    if end.is_userspace:
+        if home is None:
+            seen = f"by {route.device}, which is no port of a bridge: a userspace datapath sends by its bridges alone"
+            return _ROUTE.wrong(seen, subject)
+        port = case.interface(route.device)
+        if port is not None and port.type != "internal" and route.device != home.name:
+            # Answers to such an address do not enter the tunnel (Open vSwitch, "Userspace Tunneling").
+            needed = f"a userspace datapath needs the address on {home.name} itself"
+            seen = f"by {route.device}, a port of bridge {home.name}: {needed}"
+            return _ROUTE.wrong(seen, subject)
+        return _ROUTE.ok(f"by {route.device} of bridge {home.name}", subject)
+    if home is not None:
+        seen = (
+            f"by {route.device} of bridge {home.name}: the CPU encapsulates. Give the address to a port of the NIC "
+            "that is in no bridge"
+        )
+        return _ROUTE.wrong(seen, subject)
+    device = case.device(route.device)
+    mine = None if isinstance(device, Unknown) else device.switch_id
+    ingress = () if case.required is None else case.required.ingress
+    known = (found for found in map(case.device, ingress) if not isinstance(found, Unknown))
+    switches = {found.switch_id for found in known if found.switch_id is not None}
+    if switches and mine not in switches:
+        return _ROUTE.wrong(f"by {route.device}, which is not on the eSwitch of {', '.join(ingress)}", subject)
+    on = f", on the eSwitch of {', '.join(ingress)}" if switches else ""
+    return _ROUTE.ok(f"by {route.device}{on}", subject)
+
+
+def _check_local(facts: TunnelFacts, end: TunnelEnd, subject: str) -> CheckResult:
+    holders = [device for device, addresses in facts.addresses.items() if end.local in addresses]
+    if not facts.addresses:
+        return _LOCAL.unknown("the addresses of this host could not be read", subject)
+    return _LOCAL.judge(bool(holders), f"{end.local} {f'on {holders[0]}' if holders else 'is on no device'}", subject)
+
+
+def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:
+    device = case.device(route.device)
+    mtu = route.mtu or (None if isinstance(device, Unknown) else device.mtu)
+    if mtu is None:
+        return _MTU.unknown(f"that of {route.device} is not known", subject)
+    need, needs = _needed_mtu(case, facts, end, route)
+    if mtu >= need:
+        return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
+    # Commands of several rows must not undo each other.
+    most = max(_needed_mtu(case, facts, other, way)[0] for other, way in _by_device(facts, route.device))
+    fix = Fix((("ip", "link", "set", "dev", route.device, "mtu", str(most)),))
+    return _MTU.wrong(f"{mtu} of {route.device} is below {need} ({needs}); or lower that of the clients", subject, fix)
+
+
+def _by_device(facts: TunnelFacts, device: str) -> Iterator[tuple[TunnelEnd, RouteTo]]:
+    """Yield the tunnels whose packets leave by a device, with their routes."""
+    for end in facts.ends:
+        route = facts.routes.get(end.remote)
+        if isinstance(route, RouteTo) and route.device == device:
+            yield end, route
+
+
+def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[int, str]:
+    """Return the least MTU for packets of the clients in a tunnel, and what it is made of."""
+    ingress = () if case.required is None else case.required.ingress
+    sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
+    inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
+    need = inner + end.overhead
+    if end.kind == "geneve" and _is_of_ovn(case, end):
+        need += _OVN_OPTIONS
+        parts.append(f"{_OVN_OPTIONS} of OVN's option")
+    if end.is_encrypted or _is_covered(facts, end, route):
+        need += ESP_OVERHEAD
+        parts.append(f"{ESP_OVERHEAD} of ESP")
+    return need, f"{inner} of the clients + {' + '.join(parts)}"
+
+
+def _is_of_ovn(case: DoctorCase, end: TunnelEnd) -> bool:
+    home = case.database.bridge_of(end.port) if case.database is not None else None
+    return home is not None and home.ovn is not None and home.ovn.is_owner
+
+
+def _check_neighbour(facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject: str) -> Iterator[CheckResult]:
+    hop = route.gateway or end.remote
+    found, ping = facts.neighbours.get(hop), Fix((("ping", "-c", "1", hop),))
+    if end.is_userspace and hop in facts.cached:
+        cached = facts.cached[hop]
+        if found is not None and found.is_valid and found.mac != cached:
+            # Open vSwitch overwrites its own entry only by a packet of the neighbour that passes its bridge.
+            fix = Fix((("ovs-appctl", "tnl/neigh/flush"),), is_safe=True)
+            seen = f"{hop} has {found.mac}, but ovs-vswitchd remembers {cached} and sends there"
+            yield _NEIGHBOUR.wrong(seen, subject, fix)
+        else:
+            yield _NEIGHBOUR.ok(f"{hop} has {cached}", subject)
+    elif end.is_userspace:
+        yield _NEIGHBOUR.unknown(f"{hop}: ovs-vswitchd has no MAC yet and loses the first packet", subject)
+    elif found is None or found.state in ("INCOMPLETE", "NONE"):
+        yield _NEIGHBOUR.unknown(f"{hop}: not known yet; the first packets go by the CPU", subject, ping)
+    else:
+        yield _NEIGHBOUR.judge(found.is_valid, f"{hop}: {found.mac or 'no answer'} ({found.state})", subject, ping)
+
+
+def _check_devices(case: DoctorCase, facts: TunnelFacts) -> Iterator[CheckResult]:
+    """Check what tunnels of one type share: the device, and whether checksums are asked for."""
+    daemon = case.daemon
+    is_on = daemon is not None and not isinstance(daemon.offload, Unknown) and daemon.offload.is_on
+    for name in dict.fromkeys(end.device for end in facts.ends if not end.is_userspace):
+        device = case.device(name)
+        if isinstance(device, Unknown):
+            yield _QDISC.unknown(device.reason, name)
+        elif isinstance(device.ingress, Unknown):
+            yield _QDISC.unknown(device.ingress.reason, name)
+        elif device.ingress:
+            yield _QDISC.ok("present", name)
+        elif not is_on:
+            yield _QDISC.unknown("missing; Open vSwitch creates it when offload begins", name)
+        else:
+            fix = Fix((("tc", "qdisc", "add", "dev", name, "ingress"),))
+            yield _QDISC.wrong("missing: another program removed it", name, fix)
+    for port in dict.fromkeys(end.port for end in facts.ends if end.has_checksum and end.dst_port is not None):
+        seen = "option csum=true: compare packets that the NIC sent with `tcpdump -v` at the remote"
+        yield _CHECKSUM.unknown(seen, port)
+
+
+# IPsec.
+
+
+def _covering(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[IpsecState, int] | None:
+    """Return the state of IPsec and the local address; None: one of them is not known."""
+    local = end.outer.local if end.local is not None else route.source
+    return None if isinstance(facts.ipsec, Unknown) or local is None else (facts.ipsec, local)
+
+
+def _is_covered(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> bool:
+    known = _covering(facts, end, route)
+    return known is not None and known[0].policy("out", end.outer, known[1], route.device) is not None
+
+
+def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
+    if not any(end.is_encrypted for end in facts.ends):
+        return
+    ike = next((name for name in _IKE if name in facts.programs), None)
+    if _MONITOR in facts.programs and ike is not None:
+        yield _PROGRAMS.ok(f"{_MONITOR} and {ike} run")
+        return
+    missing = [name for name, runs in ((_MONITOR, _MONITOR in facts.programs), ("an IKE daemon", ike)) if not runs]
+    fix = Fix((("systemctl", "restart", "openvswitch-ipsec"),))
+    yield _PROGRAMS.wrong(f"{' and '.join(missing)} not running on this host", fix=fix)
+
+
+def _check_ipsec(
+    case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo | None, subject: str
+) -> Iterator[CheckResult]:
+    """Check policy, SAs and offload of a tunnel that is encrypted, or that a policy covers."""
+    if isinstance(facts.ipsec, Unknown):
+        if end.is_encrypted:
+            yield _POLICY.unknown(facts.ipsec.reason, subject)
+        return
+    known = None if route is None else _covering(facts, end, route)
+    if route is None or known is None:
+        if end.is_encrypted:
+            yield _POLICY.unknown("packets to this remote have no route or no local address", subject)
+        return
+    state, local = known
+    policy = state.policy("out", end.outer, local, route.device)
+    if policy is None:
+        if end.is_encrypted:
+            seen = "none covers packets to this remote, so they leave unencrypted"
+            failure = facts.ike_failure(end)
+            yield _POLICY.wrong(seen if failure is None else f"{seen}; the last SA failed: {failure}", subject)
+        return
+    yield _POLICY.ok(policy.text, subject)
+    if end.is_userspace:
+        yield _OFFLOAD.wrong("a userspace datapath bypasses the kernel's IPsec: unencrypted", subject)
+        return
+    yield _check_associations(state, end, local, subject, facts.ike_failure(end))
+    yield _check_offload(case, state, end, route, local, subject)
+
+
+def _check_associations(
+    state: IpsecState, end: TunnelEnd, local: int, subject: str, failure: IkeFailure | None
+) -> CheckResult:
+    outgoing = state.outgoing(end.outer, local)
+    incoming = [each for each in state.associations if (each.source, each.destination) == (end.outer.remote, local)]
+    here = address_text(local, is_ipv6=end.is_ipv6)
+    if not outgoing or not incoming:
+        way = f"from {here}" if not outgoing else f"to {here}"
+        if failure is not None:
+            return _KEYS.wrong(f"none {way}: {failure}", subject)
+        fix = Fix((("ovs-appctl", "-t", _MONITOR, "tunnels/show"),))
+        return _KEYS.wrong(
+            f"none {way}; the IKE daemon makes it with the first packet that the CPU sends", subject, fix
+        )
+    counts = [sum(each.packets or 0 for each in way) for way in (outgoing, incoming)]
+    return _KEYS.row(
+        CheckState.OK if all(counts) else CheckState.UNKNOWN,
+        f"{counts[0]} packets out, {counts[1]} in" + ("" if all(counts) else ": no ESP each way yet"),
+        subject,
+    )
+
+
+def _check_offload(
+    case: DoctorCase, state: IpsecState, end: TunnelEnd, route: RouteTo, local: int, subject: str
+) -> CheckResult:
+    on_device = [each for each in state.outgoing(end.outer, local) if each.device == route.device]
+    modes = sorted({each.offload or "unknown" for each in on_device})
+    if PACKET in modes:
+        return _OFFLOAD.ok(f"packet, on {route.device}", subject)
+    seen = f"{', '.join(modes)} on {route.device}" if modes else "none"
+    daemon = case.daemon
+    if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
+        return _OFFLOAD.ok(f"{seen}: the CPU encapsulates and encrypts", subject)
+    text = f"{seen}, and Open vSwitch offloads: right only while the CPU encapsulates; see `xenoovs verify-offload`"
+    return _OFFLOAD.unknown(text, subject)

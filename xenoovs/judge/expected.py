@@ -1,0 +1,591 @@
+"""What the hardware is expected to hold, and what a megaflow is: of which block, of answers, or of another kind."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache, reduce
+from operator import or_
+
+from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
+from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked
+from xenoovs.datapath.outer import encapsulations, parse_outer
+from xenoovs.model.balancer import Backend, Returns, Service
+from xenoovs.model.next_hop import NextHop, is_tunneled
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
+from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
+from xenoovs.openflow.flow import ETH_ARP, Field, Flow, Masked, Match
+from xenoovs.openflow.flow import match_of as match_of_conditions
+from xenoovs.openflow.text import parse_value
+
+Fields = Mapping[str, MaskedValue]
+"""The match of a megaflow: field names of ovs-fields(7) to values and masks."""
+
+ANY = MaskedValue(0, 0)
+FIELD_BY_NAME: Mapping[str, Field] = {field.ovs_name: field for field in Field}
+
+
+def match_of_fields(in_port: str | None, fields: Fields) -> Match:
+    """Return the match of a megaflow as an OpenFlow match of the known fields."""
+    known = ((FIELD_BY_NAME[name], found) for name, found in fields.items() if name in FIELD_BY_NAME)
+    return match_of_conditions((Masked(field, found.value, found.mask) for field, found in known), in_port=in_port)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedBlock:
+    """One block of one backend.
+
+    Attributes:
+        eth_type: 0x0800 or 0x86dd.
+        key: the bits that choose the block; mask 0: all clients.
+        hops: next hops of its packets; several only if the block moves.
+        is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
+        has_answers: what its backend sends back passes the bridge and belongs to the service; of a remote it is a
+            tunnel of its own.
+        megaflows: how many it has for each entry of its service; several only where paths rewrite source ports.
+        locals: local addresses of the tunnels to next hops, by their ports. Several ports share one device.
+    """
+
+    service: str
+    backend: str
+    flow: Flow
+    eth_type: int
+    key: Masked
+    hops: tuple[NextHop, ...]
+    is_moving: bool = False
+    has_answers: bool = True
+    megaflows: int = 1
+    locals: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def share(self) -> float:
+        """Share of the clients that it has (0-1)."""
+        return 0.5 ** self.key.mask.bit_count()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedService:
+    """One service of a program.
+
+    Attributes:
+        entries: the matches that classify its packets, each for one port of the bridge.
+        priority: the lowest priority of its classify flows.
+        ports: the ports of its backends, where answers enter.
+        returns: what its answers match where NAT makes packets of the VIP out of them; none without NAT.
+        origins: remote and key of the tunnels out of which its answers come; none without `return: switch`.
+    """
+
+    name: str
+    entries: tuple[Match, ...]
+    blocks: tuple[ExpectedBlock, ...]
+    priority: int = 0
+    ports: frozenset[str] = frozenset()
+    returns: tuple[Match, ...] = ()
+    origins: frozenset[tuple[int, int]] = frozenset()
+
+
+def expected_services(program: Program) -> tuple[ExpectedService, ...]:
+    """Return the services of a compiled program, in its order."""
+    tunnels = program.balancer.switch_tunnels
+    return tuple(_expected_service(service, tunnels) for service in program.services if service.classify)
+
+
+def _expected_service(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> ExpectedService:
+    return ExpectedService(
+        name=service.service.name,
+        entries=tuple(flow.match for flow in service.classify),
+        blocks=tuple(_blocks(service, tunnels)),
+        priority=min(flow.priority for flow in service.classify),
+        # What comes back from a remote is a tunnel of its own.
+        ports=frozenset()
+        if service.service.is_remote
+        else frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
+        returns=tuple(each.flow.match for each in service.returns),
+        origins=frozenset(_origins(service.service)),
+    )
+
+
+def _origins(service: Service) -> Iterator[tuple[int, int]]:
+    if service.returns is Returns.SWITCH:
+        entered = filter(None, (comes_from(backend.next_hop) for backend in service.backends))
+        for _port, conditions in entered:
+            found = {condition.field: condition.value for condition in conditions}
+            yield found[Field.TUN_SRC], found[Field.TUN_ID]
+
+
+def _blocks(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> Iterator[ExpectedBlock]:
+    # Connections that open during a drain may be with any backend that the block was to go to.
+    backends = {backend.next_hop for backend in service.service.backends}
+    all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}, key=str))
+    ends = filter(None, (remote_end_of(hop, tunnels) for hop in all_hops)) if tunnels else ()
+    local_addresses = {end.port: int(end.tunnel.local) for end in ends}
+    for block in service.blocks:
+        yield ExpectedBlock(
+            service=service.service.name,
+            backend=block.backend.name,
+            flow=block.flow,
+            eth_type=eth_type_of(block.flow.match),
+            key=key_of(block.flow, service.service.key.field),
+            hops=all_hops if block.move is not None else (block.backend.next_hop,),
+            is_moving=block.move is not None,
+            has_answers=not service.service.is_remote and not _answers_elsewhere(service.service, block.backend),
+            megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
+            locals=local_addresses,
+        )
+
+
+def _answers_elsewhere(service: Service, backend: Backend) -> bool:
+    """Return whether answers of a backend pass the bridge nowhere: one behind a tunnel with `return: direct`."""
+    return service.returns is Returns.DIRECT and is_tunneled(backend.next_hop)
+
+
+def _source_ports(service: Service, key: Masked) -> int:
+    """Return how many source ports of a host are in a block, where each has a megaflow of its own; else 1."""
+    ports = service.rewritten_ports
+    return 1 if ports is None else sum(port & key.mask == key.value for port in range(ports.first, ports.last + 1))
+
+
+def eth_type_of(match: Match) -> int:
+    """Return the EtherType of a match; 0: any."""
+    found = match.get(Field.DL_TYPE)
+    return 0 if found is None else found.value
+
+
+# Which block a megaflow belongs to, by its match: first the service, then the block.
+#
+# A megaflow's mask covers the masks of all flows that its packets met (lib/classifier.c), and blocks are disjoint, so
+# the match alone decides. Lookups are by hash, one for each mask in use: never megaflows times blocks.
+
+
+_Masks = tuple[tuple[str, int], ...]
+_EntryKey = tuple[str | None, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksByMask:
+    """The blocks of one service and IP family: (field, mask) -> value -> block."""
+
+    by_mask: tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
+
+    def find(self, fields: Fields) -> ExpectedBlock | None:
+        """Return the block that contains a match; None: there is none."""
+        for name, mask, by_value in self.by_mask:
+            found = fields.get(name, ANY)
+            if found.mask & mask == mask and (block := by_value.get(found.value & mask)) is not None:
+                return block
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEntry:
+    """One classify match of a service. `number`: its index in `service.entries`; `blocks`: of its IP family."""
+
+    service: ExpectedService
+    number: int
+    blocks: BlocksByMask
+
+    @property
+    def match(self) -> Match:
+        return self.service.entries[self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIndex:
+    """Finds the block of a megaflow; build it with `index_blocks`."""
+
+    entries: dict[_Masks, dict[_EntryKey, ServiceEntry]]
+
+    def find(self, megaflow: Megaflow) -> ExpectedBlock | None:
+        """Return the block of a megaflow; None: it belongs to no block."""
+        found = self.locate(megaflow.in_port, match_of(megaflow))
+        return found[1] if found else None
+
+    def locate(self, in_port: str | None, fields: Fields) -> tuple[ServiceEntry, ExpectedBlock] | None:
+        """Return the block of a megaflow and the entry that classified its packets."""
+        for entry in self.entries_for(in_port, fields):
+            found = entry.blocks.find(fields)
+            if found is not None:
+                return entry, found
+        return None
+
+    def matches_any_of(self, fields: Iterable[str]) -> bool:
+        """Return whether any entry matches one of these fields."""
+        return not {field for masks in self.entries for field, _ in masks}.isdisjoint(fields)
+
+    def bits_of(self, field: str) -> int:
+        """Return all bits of a field that choose the blocks of any service."""
+        entries = (entry for by_key in self.entries.values() for entry in by_key.values())
+        masks = (mask for entry in entries for name, mask, _ in entry.blocks.by_mask if name == field)
+        return reduce(or_, masks, 0)
+
+    def entries_for(self, in_port: str | None, fields: Fields) -> Iterator[ServiceEntry]:
+        """Yield the entries that match such packets, whatever their source."""
+        for masks, by_key in self.entries.items():
+            values = _values(fields, masks)
+            entry = (by_key.get((in_port, values)) or by_key.get((None, values))) if values is not None else None
+            if entry is not None:
+                yield entry
+
+
+def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
+    """Index the blocks of all services."""
+    entries: dict[_Masks, dict[_EntryKey, ServiceEntry]] = {}
+    for service in services:
+        blocks = {eth_type: _by_mask(service.blocks, eth_type) for eth_type in {b.eth_type for b in service.blocks}}
+        for number, match in enumerate(service.entries):
+            masks = tuple((masked.field.ovs_name, masked.mask) for masked in match.masked)
+            key = match.in_port, tuple(masked.value for masked in match.masked)
+            entry = ServiceEntry(service, number, blocks.get(eth_type_of(match), BlocksByMask(())))
+            entries.setdefault(masks, {})[key] = entry
+    return BlockIndex(entries)
+
+
+def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
+    by_mask: dict[tuple[str, int], dict[int, ExpectedBlock]] = {}
+    for block in blocks:
+        if block.eth_type == eth_type:
+            key = block.key
+            by_mask.setdefault((key.field.ovs_name, key.mask), {})[key.value] = block
+    return BlocksByMask(tuple((field, mask, by_value) for (field, mask), by_value in by_mask.items()))
+
+
+def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
+    """Return the values under all masks; None: the megaflow does not match all those bits."""
+    values = []
+    for name, mask in masks:
+        found = fields.get(name)
+        if found is None or found.mask & mask != mask:
+            return None
+        values.append(found.value & mask)
+    return tuple(values)
+
+
+# Whether the packets of a megaflow go to a next hop: the only translation of next hops into datapath actions.
+
+
+_SET = {
+    Field.DL_DST: re.compile(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", re.ASCII),
+    Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
+    Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
+    Field.TP_DST: re.compile(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", re.ASCII),
+}
+"""Datapath actions that write what next hops write into a packet (format_odp_action() of lib/odp-util.c)."""
+_OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
+_UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
+
+
+def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:
+    """Return whether a megaflow with this match sends packets to a next hop of the block."""
+    return any(_delivers_to(megaflow, fields, hop, block.locals.get(hop.port)) for hop in block.hops)
+
+
+def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | None) -> bool:
+    port = hop.port
+    if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
+        return False
+    expected = {write.field: write.value for write in leaves_with(hop)}
+    before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
+    # A packet that already has what a next hop writes is not rewritten.
+    return any(
+        all(
+            written.get(field, before.get(field)) == expected.get(field, before.get(field))
+            for field in WRITTEN
+            # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
+            if field in expected or field not in _OUTER
+        )
+        for written, source in _written(megaflow.actions, port)
+        # Without `local_ip` the route decides.
+        if local is None or source in (None, local)
+    )
+
+
+@lru_cache(maxsize=1024)
+def is_slow_path(actions: tuple[str, ...]) -> bool:
+    """Return whether ovs-vswitchd handles each packet itself."""
+    return any(action.startswith("userspace(") for action in actions)
+
+
+@lru_cache(maxsize=1024)
+def is_undetermined(actions: tuple[str, ...]) -> bool:
+    """Return whether another megaflow or a condition decides where the packets go."""
+    return any(map(_UNDETERMINED.search, actions))
+
+
+@lru_cache(maxsize=1024)
+def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field, int], int | None], ...]:
+    """Return the fields of next hops that are written into the copies that leave by the port.
+
+    With the source address of the outer header; None: there is none, or the route decides.
+    """
+    written = dict[Field, int]()
+    found = list[tuple[Mapping[Field, int], int | None]]()
+    for action in actions:
+        if action == egress:
+            found.append((dict(written), None))
+        for rewrites, pattern in _SET.items():
+            if (rewritten := pattern.match(action)) is not None:
+                written[rewrites] = parse_value(rewrites, rewritten[1])
+    # The port of a tunnel has a name that Open vSwitch chose. Behind its header the packet itself is not rewritten.
+    for outer in encapsulations(actions):
+        key = {} if outer.key is None else {Field.TUN_ID: outer.key}
+        found.append(({**written, Field.TUN_DST: outer.remote, **key}, outer.local))
+    return tuple(found)
+
+
+# What megaflows outside all blocks carry.
+
+
+_DESTINATION_UNREACHABLE = {"icmp": 3, "icmpv6": 1}
+"""RFC 792; RFC 4443, 3.1."""
+
+_NEW_TRACKED = 0x21
+"""ct_state +new+trk (ovs-fields(7)): the connection is not established; its later packets have another megaflow."""
+
+
+class OutsideKind(Enum):
+    """What a megaflow outside all blocks carries. NVIDIA's own check of a host ignores those that are not judged.
+
+    ANSWERS: packets from a backend's port to clients, of one or several services.
+    OTHER: packets of no service of the config, which could be offloaded.
+    OTHER_PORT: they entered by a port that is not of this bridge, or that the config of a recorded dump does not name.
+    """
+
+    ANSWERS = "answers"
+    ARP = "arp"
+    NEIGHBOUR_DISCOVERY = "neighbour discovery"
+    MULTICAST = "multicast"
+    UNREACHABLE = "icmp unreachable"
+    DROP = "drop"
+    NEW_CONNECTION = "first packet of a connection"
+    INTERNAL_PORT = "internal port"
+    OTHER_PORT = "of another port"
+    RECIRCULATED = "recirculated"
+    OTHER = "of no service"
+
+    # Enum hashes its name in Python at each lookup; members are singletons, so identity serves.
+    __hash__ = object.__hash__
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether such a megaflow should be in hardware."""
+        return self in (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
+
+
+def outside_kind_of(
+    megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None
+) -> OutsideKind:
+    """Return the first kind that applies; never ANSWERS or OTHER_PORT.
+
+    Args:
+        megaflow: a megaflow outside all blocks.
+        internal_ports: names of bridges and of their internal ports.
+        fields: the match of the megaflow, if it is known already.
+    """
+    fields = match_of(megaflow) if fields is None else fields
+    eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
+    if eth_type is not None and eth_type.value == ETH_ARP:
+        return OutsideKind.ARP
+    if icmp_type is not None and icmp_type.mask:
+        names = {key.name for key in megaflow.keys}
+        if "icmpv6" in names and icmp_type.value in NEIGHBOUR_DISCOVERY:
+            return OutsideKind.NEIGHBOUR_DISCOVERY
+        if any(name in names and icmp_type.value == code for name, code in _DESTINATION_UNREACHABLE.items()):
+            return OutsideKind.UNREACHABLE
+    if destination and destination.mask >> 40 & 1 and destination.value >> 40 & 1:
+        return OutsideKind.MULTICAST
+    if megaflow.actions == ("drop",):
+        return OutsideKind.DROP
+    if _is_new_connection(megaflow.key("ct_state")):
+        return OutsideKind.NEW_CONNECTION
+    if megaflow.in_port in internal_ports or not internal_ports.isdisjoint(megaflow.actions):
+        return OutsideKind.INTERNAL_PORT
+    return OutsideKind.RECIRCULATED if megaflow.recirc_id else OutsideKind.OTHER
+
+
+@lru_cache(maxsize=1024)
+def _is_new_connection(ct_state: str | None) -> bool:
+    if ct_state is None:
+        return False
+    try:
+        return read_masked(ct_state, 32).value & _NEW_TRACKED == _NEW_TRACKED
+    except ValueError:
+        # As without -m: `+new-est+trk`.
+        return "+new" in ct_state and "+trk" in ct_state
+
+
+# Which blocks share packets with a match: that of a megaflow, or of a rule of another program.
+
+
+_MAX_INDEXED = 500_000
+"""Entries and blocks in all tables together, about 100 MB. Matches with further masks are compared one by one."""
+
+_PortAndValues = tuple[str | None, tuple[int, ...]]
+_Entries = dict[_PortAndValues, list[ServiceEntry]]
+_Blocks = dict[int, list[ExpectedBlock]]
+
+
+class OverlapIndex:
+    """Finds the entries and blocks that share a packet with a match.
+
+    It looks them up under the bits that both match. A real dump has few such masks, so their tables are built once.
+    """
+
+    def __init__(self, index: BlockIndex) -> None:
+        self._by_mask = tuple(index.entries.items())
+        self._entries: dict[tuple[int, tuple[int, ...]], _Entries] = {}
+        self._blocks: dict[tuple[int, int, int], _Blocks] = {}
+        self._room = _MAX_INDEXED
+
+    def entries(self, in_port: str | None, fields: Fields) -> Iterator[ServiceEntry]:
+        """Yield the entries that match some packet of this match, whatever its source."""
+        if "dl_type" not in fields:
+            return
+        for number, (masks, entries) in enumerate(self._by_mask):
+            found = [fields.get(name, ANY) for name, _ in masks]
+            common = tuple([one.mask & mask for one, (_, mask) in zip(found, masks, strict=True)])
+            table = self._entries.get((number, common))
+            if table is None:
+                table = _under_mask(common, entries)
+                if self._has_room(len(entries)):
+                    self._entries[number, common] = table
+            values = tuple([one.value & bits for one, bits in zip(found, common, strict=True)])
+            yield from table.get((in_port, values), ())
+            if in_port is not None:
+                yield from table.get((None, values), ())
+
+    def blocks(self, blocks: BlocksByMask, source: MaskedValue) -> Iterable[ExpectedBlock]:
+        """Return the blocks that match some packet of this source."""
+        return [block for _, mask, by_value in blocks.by_mask for block in self._overlapping(mask, by_value, source)]
+
+    def _overlapping(
+        self, mask: int, by_value: Mapping[int, ExpectedBlock], source: MaskedValue
+    ) -> Iterable[ExpectedBlock]:
+        common = mask & source.mask
+        if common == mask:
+            block = by_value.get(source.value & mask)
+            return () if block is None else (block,)
+        key = id(by_value), mask, common
+        table = self._blocks.get(key)
+        if table is None:
+            if not self._has_room(len(by_value)):
+                return (block for value, block in by_value.items() if not (value ^ source.value) & common)
+            table = self._blocks[key] = {}
+            for value, block in by_value.items():
+                table.setdefault(value & common, []).append(block)
+        return table.get(source.value & common, ())
+
+    def _has_room(self, size: int) -> bool:
+        self._room -= size
+        return self._room >= 0
+
+
+def _under_mask(common: tuple[int, ...], entries: Mapping[_PortAndValues, ServiceEntry]) -> _Entries:
+    table: _Entries = {}
+    for (port, values), entry in entries.items():
+        masked = tuple([value & bits for value, bits in zip(values, common, strict=True)])
+        table.setdefault((port, masked), []).append(entry)
+    return table
+
+
+# Which megaflows outside all blocks carry answers: packets from backends back to clients.
+
+
+_MIRRORED = {"nw_src": "nw_dst", "ipv6_src": "ipv6_dst", "tp_src": "tp_dst"}
+"""The field of an answer -> the field of a request that has the same value."""
+_SOURCES = (("nw_src", 32), ("ipv6_src", 128))
+_UNCHANGED = ("dl_type", "nw_proto")
+_MAX_CACHED = 50_000
+
+
+class AnswerFinder:
+    """Finds the services whose answers a megaflow may carry.
+
+    An answer has the VIP of its service as source address, or with NAT that of a backend. But mostly a megaflow of
+    answers matches no address: nothing on the bridge depends on it. So several services may share one.
+
+    Answers out of tunnels enter by a port that all tunnels of one type share, so remote and key identify their backend.
+    """
+
+    def __init__(self, services: Iterable[ExpectedService], index: OverlapIndex) -> None:
+        listed = tuple(services)
+        self._index = index
+        self._ports = frozenset(port for service in listed for port in service.ports)
+        self._origins = frozenset(origin for service in listed for origin in service.origins)
+        self._ingress = frozenset(entry.in_port for service in listed for entry in service.entries)
+        self._translated = {service.name for service in listed if service.returns}
+        self._returns = defaultdict[tuple[str | None, int], list[tuple[Match, str]]](list)
+        for service in listed:
+            for match in service.returns:
+                self._returns[match.in_port, _source_of(match)].append((match, service.name))
+        self._cache: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+    def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
+        """Return the names of these services for a megaflow outside all blocks; none for ARP, drops and the like."""
+        fields = match_of(megaflow)
+        return self.services(megaflow, fields) if outside_kind_of(megaflow, internal_ports, fields).is_judged else ()
+
+    def depends_on_source(self, in_port: str | None, fields: Fields) -> bool:
+        """Return whether the values of these fields decide whose answers such a megaflow may carry."""
+        return (in_port in self._ports or bool(self._origins)) and not fields.keys().isdisjoint(_MIRRORED)
+
+    def services(self, megaflow: Megaflow, fields: Fields) -> tuple[str, ...]:
+        """Return the names of these services; none if the megaflow carries no answers."""
+        in_port, origin = megaflow.in_port, self._origin_of(megaflow)
+        if in_port is None or (origin is None and in_port not in self._ports) or not self._leaves(megaflow):
+            return ()
+        if in_port in self._ingress and not self._is_from_vip(fields):
+            # Clients are behind this port too.
+            return ()
+        source = fields.get("nw_src", ANY)
+        returned = [name for match, name in self._returns.get((in_port, source.value), ()) if _holds(match, fields)]
+        if returned:
+            return tuple(sorted(dict.fromkeys(returned)))
+        mirrored = {request: fields[answer] for answer, request in _MIRRORED.items() if answer in fields}
+        mirrored |= {name: fields[name] for name in _UNCHANGED if name in fields}
+        key = in_port, origin, tuple(mirrored.items())
+        found = self._cache.get(key)
+        if found is None:
+            entries = (entry for port in self._ingress for entry in self._index.entries(port, mirrored))
+            answering = (s for s in (e.service for e in entries) if in_port in s.ports or origin in s.origins)
+            found = tuple(sorted({service.name for service in answering} - self._translated))
+            if len(self._cache) < _MAX_CACHED:
+                self._cache[key] = found
+        return found
+
+    def _origin_of(self, megaflow: Megaflow) -> tuple[int, int] | None:
+        """Return remote and key of the tunnel that packets come out of; None: of none with answers."""
+        text = megaflow.key("tunnel") if self._origins else None
+        if text is None:
+            return None
+        outer = parse_outer(text)
+        remote, key = outer.source, outer.exact("tun_id")
+        return None if remote is None or key is None or (remote, key) not in self._origins else (remote, key)
+
+    def _leaves(self, megaflow: Megaflow) -> bool:
+        """Return whether packets leave by a port that is not only of backends; if none is named, they may."""
+        outputs = [action for action in megaflow.actions if "(" not in action]
+        return not outputs or any(port not in self._ports or port in self._ingress for port in outputs)
+
+    @staticmethod
+    def _is_from_vip(fields: Fields) -> bool:
+        return any(
+            fields.get(name, ANY).mask == (1 << width) - 1 for name, width in (("nw_src", 32), ("ipv6_src", 128))
+        )
+
+
+def _source_of(match: Match) -> int:
+    """Return the address that the packets of a match come from."""
+    source = match.get(Field.NW_SRC)
+    return 0 if source is None else source.value
+
+
+def _holds(match: Match, fields: Fields) -> bool:
+    """Return whether all packets with these fields meet a match."""
+    return all(
+        (found := fields.get(c.field.ovs_name, ANY)).mask & c.mask == c.mask and found.value & c.mask == c.value
+        for c in match.masked
+    )

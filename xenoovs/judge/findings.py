@@ -1,0 +1,523 @@
+"""The findings of an offload check: blocks, anomalies, and the conclusion for the exit status."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
+
+from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
+from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.display import percent
+from xenoovs.errors import ParseError
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
+from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind
+from xenoovs.openflow.flow import Flow, Match
+from xenoovs.openflow.text import render_match
+
+if TYPE_CHECKING:
+    from xenoovs.judge.foreign import PreemptingRule
+
+_TUNNEL_DEVICES = tuple(TUNNEL_DEVICES.values())
+
+
+class Conclusion(IntEnum):
+    """The exit status. Blocks without a megaflow do not count: they have had no traffic."""
+
+    IN_HARDWARE = 0
+    CHECK_FAILED = 1
+    NOT_ALL_IN_HARDWARE = 2
+    NOTHING_SEEN = 3
+
+
+def conclude(is_met: object) -> Conclusion:
+    """Return the conclusion about megaflows that were seen."""
+    return Conclusion.IN_HARDWARE if is_met else Conclusion.NOT_ALL_IN_HARDWARE
+
+
+class Anomaly(Enum):
+    """What a megaflow of a block should not be, whatever its verdict.
+
+    MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
+    DROPPED:       packets of the block leave by no port.
+    SLOW_PATH:     ovs-vswitchd handles each packet (`userspace(...)`).
+    NOT_IN_HW:     the dump says offloaded:yes, the tc filter says not_in_hw.
+    WITHOUT_FILTER: the dump says dp:tc, but no tc filter has the megaflow's cookie.
+    UNWILDCARDED:  its mask has bits that none of our flows matches: a foreign flow un-wildcarded them.
+    DRAINED:       it belongs to a block that moves: one connection, whose packets stay with their backend.
+    WITHOUT_PACKETS: it is in hardware without a counted packet: it is new, or the NIC does not use it.
+    EXPIRING:      its last packet was almost max-idle ago; it will expire soon.
+    """
+
+    MISDELIVERED = "misdelivered"
+    DROPPED = "dropped"
+    SLOW_PATH = "slow_path"
+    NOT_IN_HW = "not_in_hw"
+    WITHOUT_FILTER = "without_filter"
+    UNWILDCARDED = "unwildcarded"
+    DRAINED = "drained"
+    WITHOUT_PACKETS = "without_packets"
+    EXPIRING = "expiring"
+
+    # Enum hashes its name in Python at each lookup; members are singletons, so identity serves.
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalousMegaflow:
+    """One megaflow with an anomaly. `match`: its masked fields as ovs-ofctl writes them."""
+
+    anomaly: Anomaly
+    service: str
+    backend: str
+    ufid: str | None
+    match: str
+    actions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unwildcarding:
+    """Megaflows of one service that match bits which none of our flows matches.
+
+    Attributes:
+        fields: name of the field and those bits.
+        in_port: ingress port of the first of them.
+        flows: the foreign flows that match these bits (`foreign.attribute` finds them).
+    """
+
+    service: str
+    fields: tuple[tuple[str, int], ...]
+    megaflows: int
+    in_port: str | None = None
+    flows: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OverriddenBlocks:
+    """Megaflows outside all blocks that hold packets of blocks and deliver them elsewhere, or drop them.
+
+    Attributes:
+        blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
+        packets: packets of these megaflows, which may include packets for other destinations.
+        match: the match of the first of them.
+        actions: the actions of all of them.
+        flows: the foreign flows that do it (`foreign.attribute` finds them).
+    """
+
+    service: str
+    blocks: tuple[ExpectedBlock, ...]
+    megaflows: int
+    packets: int
+    match: Match
+    actions: str
+    flows: tuple[Flow, ...] = ()
+
+    @property
+    def is_drop(self) -> bool:
+        """Whether the packets are dropped, as by a blocklist."""
+        return self.actions == "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOffload:
+    """One block as the datapath shows it.
+
+    Attributes:
+        verdict: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED also if the NIC has held those of one port
+            for some seconds, and no packet of them was counted.
+        verdicts: number of megaflows by verdict.
+        packets: packets of all its megaflows.
+        hw_packets: packets that the NIC forwarded.
+        anomalies: number of megaflows by anomaly.
+        entries_seen: indices of the service's entries that classified its packets.
+        growth: packets that came between two samples; none if there is one sample.
+    """
+
+    block: ExpectedBlock
+    verdict: Verdict
+    verdicts: tuple[tuple[Verdict, int], ...]
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    anomalies: tuple[tuple[Anomaly, int], ...] = ()
+    entries_seen: frozenset[int] = frozenset()
+    growth: Growth = NO_GROWTH
+
+    @property
+    def megaflows(self) -> int:
+        return sum(count for _, count in self.verdicts)
+
+    def count(self, anomaly: Anomaly) -> int:
+        """Return the number of megaflows with this anomaly."""
+        return next((count for found, count in self.anomalies if found is anomaly), 0)
+
+    @property
+    def slow_path(self) -> int:
+        """Number of megaflows whose packets ovs-vswitchd handles."""
+        return self.count(Anomaly.SLOW_PATH)
+
+    @property
+    def misdelivered(self) -> int:
+        """Number of megaflows whose packets leave otherwise than the block's flow says, or not at all."""
+        return self.count(Anomaly.MISDELIVERED) + self.count(Anomaly.DROPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class UnprovenBlock:
+    """A block that the NIC holds and of which no packet was counted.
+
+    Attributes:
+        share: of the clients of its service and IP family (0-1).
+        of_packets: packets that were counted for these.
+    """
+
+    block: ExpectedBlock
+    share: float
+    of_packets: int
+
+    @property
+    def expected(self) -> int:
+        """Number of packets that its share of the clients lets expect."""
+        return round(self.share * self.of_packets)
+
+    def __str__(self) -> str:
+        expected = f"about {self.expected} of {self.of_packets} expected for {percent(self.share)} of the clients"
+        return f"{self.block.service} {self.block.backend} {render_match(self.block.flow.match)}: no packet; {expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideTraffic:
+    """Megaflows outside all blocks that share these attributes and a verdict.
+
+    Attributes:
+        in_port: where their packets entered; empty for kinds that are not judged, and for ABSENT answers.
+        services: names of the services whose answers they may be; empty for other kinds.
+        reason: why they are not in hardware; empty if the dump does not show it.
+        hw_packets: packets that the NIC forwarded.
+        growth: packets that came between two samples; none if there is one sample.
+    """
+
+    kind: OutsideKind
+    in_port: str
+    services: tuple[str, ...]
+    verdict: Verdict
+    reason: str
+    megaflows: int
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    growth: Growth = NO_GROWTH
+
+    @property
+    def key(self) -> tuple[OutsideKind, str, tuple[str, ...]]:
+        """What rows of a report are made of: everything but verdict and reason."""
+        return self.kind, self.in_port, self.services
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMegaflow:
+    """One judged megaflow with where it runs.
+
+    Attributes:
+        block: its block; None: it is outside all blocks, and `outside` says what it carries.
+        outside: kind, port and services, as `OutsideTraffic.key`; None for one of a block.
+        tc: its filter in traffic control; None: none, or not read.
+    """
+
+    megaflow: Megaflow
+    verdict: Verdict
+    packets: int
+    hw_packets: int
+    block: ExpectedBlock | None
+    outside: tuple[OutsideKind, str, tuple[str, ...]] | None = None
+    tc: TcFilter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadFindings:
+    """All findings about one program.
+
+    Attributes:
+        blocks: all blocks in the order of the program.
+        outside: megaflows outside all blocks, by kind, port, services and verdict.
+        unparsed: lines of the dump that could not be read, the first ones.
+        unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
+        unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
+        examples: the first few megaflows with each anomaly.
+        overrides: blocks that foreign flows override; such megaflows are not in `outside`.
+        is_filtered: the dump may lack megaflows in software: all of it is offloaded, and blocks are missing.
+        unparsed_more: number of unreadable lines beyond those in `unparsed`.
+        listed: every judged megaflow, if the check was asked for them.
+        unanswered: services with requests, but without a megaflow that carries answers.
+        preempting: rules of other programs in traffic control that packets of blocks meet first.
+        uncounted: number of megaflows whose tc filter has no counter of hardware.
+        ports: packets that ports gave to the CPU between two samples; empty if there is one.
+        has_growth: whether there are two samples.
+        tunnels: tunnels by which packets leave past the kernel's IPsec.
+        cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
+        cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
+    """
+
+    services: tuple[ExpectedService, ...]
+    blocks: tuple[BlockOffload, ...]
+    outside: tuple[OutsideTraffic, ...]
+    unparsed: tuple[ParseError, ...]
+    unjudged: int
+    unwildcardings: tuple[Unwildcarding, ...] = ()
+    examples: tuple[AnomalousMegaflow, ...] = ()
+    overrides: tuple[OverriddenBlocks, ...] = ()
+    is_filtered: bool = False
+    unparsed_more: int = 0
+    listed: tuple[ListedMegaflow, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    preempting: tuple[PreemptingRule, ...] = ()
+    uncounted: int = 0
+    ports: tuple[PortFinding, ...] = ()
+    has_growth: bool = False
+    tunnels: tuple[EncapsulationUse, ...] = ()
+    cleartext: tuple[Cleartext, ...] = ()
+    cpu_ports: frozenset[str] = frozenset()
+
+    def is_of_cpu(self, block: BlockOffload) -> bool:
+        """Return whether a block is in software because its tunnel is encrypted by the CPU."""
+        ports = (port for hop in block.block.hops for port in hop.ports)
+        return block.verdict in (Verdict.TC_SW, Verdict.SW) and all(port in self.cpu_ports for port in ports)
+
+    @property
+    def nic_blocks(self) -> tuple[BlockOffload, ...]:
+        """The blocks that the NIC should forward."""
+        return tuple(each for each in self.blocks if not self.is_of_cpu(each)) if self.cpu_ports else self.blocks
+
+    @property
+    def cpu_blocks(self) -> int:
+        """Number of blocks that the CPU forwards because it encrypts their tunnel."""
+        return len(self.blocks) - len(self.nic_blocks)
+
+    @property
+    def is_left_to_cpu(self) -> bool:
+        """Whether the CPU encrypts the tunnels of all blocks with traffic, so that none of them is in hardware."""
+        return bool(self.cpu_blocks) and all(each.verdict is Verdict.ABSENT for each in self.nic_blocks)
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """Whether all blocks with traffic are in hardware, or where they belong (`is_left_to_cpu`)."""
+        if self.cleartext:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        seen = [block for block in self.nic_blocks if block.verdict is not Verdict.ABSENT]
+        if self.unjudged or self.is_unparsed:
+            return Conclusion.CHECK_FAILED
+        if self.is_overridden or self.is_preempted:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        if any(block.misdelivered for block in self.blocks):
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        if not seen:
+            return Conclusion.IN_HARDWARE if self.cpu_blocks else Conclusion.NOTHING_SEEN
+        if any(block.verdict.is_software for block in seen):
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        # Without a packet to prove it, offloaded:yes is no success.
+        is_proven = all(block.verdict is Verdict.HW for block in seen) and any(block.packets for block in seen)
+        return Conclusion.IN_HARDWARE if is_proven and not self.is_filtered else Conclusion.NOTHING_SEEN
+
+    def conclusion_for(self, required: float | None) -> Conclusion:
+        """Return whether blocks and answers are in hardware: all, or the share `required` (0-1) of their packets.
+
+        Ports that contradict the megaflows make every share worthless.
+        """
+        conclusion = self.conclusion
+        if self.cleartext or self.is_overridden or self.is_preempted or conclusion is Conclusion.CHECK_FAILED:
+            return conclusion
+        if self.is_contradicted:
+            return Conclusion.NOT_ALL_IN_HARDWARE
+        is_seen = any(block.verdict is not Verdict.ABSENT for block in self.blocks)
+        if required is None:
+            if is_seen and OutsideKind.ANSWERS in self.software_kinds:
+                return Conclusion.NOT_ALL_IN_HARDWARE
+            is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self.nic_answers)
+            return Conclusion.NOTHING_SEEN if is_unconfirmed and conclusion is Conclusion.IN_HARDWARE else conclusion
+        share = self.judged_share
+        if share is None and self.cpu_blocks:
+            return conclusion
+        if share is None or self.is_filtered or not any(block.packets for block in self.blocks):
+            return Conclusion.NOTHING_SEEN
+        if share >= required and (self.uncounted or share - self._unproven_share < required):
+            return Conclusion.NOTHING_SEEN
+        return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
+
+    @property
+    def unproven(self) -> tuple[UnprovenBlock, ...]:
+        """The blocks that the NIC holds for some seconds, and of which no packet was counted."""
+        packets = Counter[tuple[str, int]]()
+        for each in self.blocks:
+            packets[each.block.service, each.block.eth_type] += each.packets
+        return tuple(
+            UnprovenBlock(each.block, each.block.share, packets[each.block.service, each.block.eth_type])
+            for each in self.nic_blocks
+            if each.verdict is Verdict.UNCONFIRMED and not each.packets
+        )
+
+    @property
+    def _unproven_share(self) -> float:
+        """The part of all packets that may have been of unproven blocks, whatever counted them (0-1)."""
+        packets = sum(each.packets for each in self._counted)
+        return sum(each.expected for each in self.unproven) / packets if packets else 0.0
+
+    @property
+    def _counted(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
+        """Blocks and answers that the NIC should forward."""
+        return (*self.nic_blocks, *self.nic_answers)
+
+    @property
+    def nic_answers(self) -> tuple[OutsideTraffic, ...]:
+        """The answers that the NIC should forward."""
+        answers = (each for each in self.outside if each.kind is OutsideKind.ANSWERS)
+        return tuple(each for each in answers if not self._is_answer_to_cpu(each))
+
+    def _is_answer_to_cpu(self, answer: OutsideTraffic) -> bool:
+        """Return whether answers come by a tunnel, and the CPU decrypts those of all their services."""
+        if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
+            return False
+        blocks = (block.block for block in self.blocks if block.block.service in answer.services)
+        return all(port in self.cpu_ports for block in blocks for hop in block.hops for port in hop.ports)
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether a port gave the CPU more packets than megaflows explain."""
+        return any(port.is_contradicted for port in self.ports)
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
+        packets = sum(each.packets for each in self._counted)
+        return sum(each.hw_packets for each in self._counted) / packets if packets else None
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether a rule of another program takes packets of blocks before Open vSwitch sees them."""
+        return any(rule.is_effective for rule in self.preempting)
+
+    @property
+    def growth(self) -> Growth:
+        """Packets of blocks and answers that came between two samples."""
+        return sum((each.growth for each in self._counted), NO_GROWTH)
+
+    @property
+    def judged_share(self) -> float | None:
+        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
+        growth = self.growth
+        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether packets of a block are delivered elsewhere. Dropping some is a legitimate use of foreign flows."""
+        return any(not override.is_drop for override in self.overrides)
+
+    @property
+    def is_unparsed(self) -> bool:
+        """Whether the dump has lines, but no megaflow among them."""
+        is_any_read = self.outside or self.overrides or self.unjudged or any(block.megaflows for block in self.blocks)
+        return bool(self.unparsed) and not is_any_read
+
+    @property
+    def absent(self) -> int:
+        """Number of blocks without a megaflow."""
+        return sum(block.verdict is Verdict.ABSENT for block in self.blocks)
+
+    @property
+    def judged_outside(self) -> tuple[OutsideTraffic, ...]:
+        """Answers and other traffic that should be in hardware."""
+        return tuple(each for each in self.outside if each.kind.is_judged)
+
+    @property
+    def judged(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
+        """Everything that should be in hardware."""
+        return (*self.blocks, *self.judged_outside)
+
+    @property
+    def software_kinds(self) -> frozenset[OutsideKind]:
+        """The kinds of traffic outside all blocks of which some should be in hardware and is not."""
+        traffic = (each for each in self.judged_outside if not self._is_answer_to_cpu(each))
+        return frozenset(each.kind for each in traffic if each.verdict.is_software)
+
+
+def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]) -> tuple[str, ...]:
+    """Return the services whose blocks had traffic, but no megaflow carries answers."""
+    answered = {name for each in outside if each.kind is OutsideKind.ANSWERS for name in each.services}
+    seen = dict.fromkeys(block.block.service for block in blocks if block.megaflows and block.block.has_answers)
+    return tuple(name for name in seen if name not in answered)
+
+
+def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
+    """Return `later` with what had megaflows in `earlier` alone: blocks, answers and other traffic.
+
+    Both must be of one program.
+    """
+    if earlier is None:
+        return later
+    pairs = tuple(zip(earlier.blocks, later.blocks, strict=True))
+    blocks = tuple(before if now.verdict is Verdict.ABSENT else now for before, now in pairs)
+    present = {each.key for each in later.outside}
+    outside = (*later.outside, *(each for each in earlier.judged_outside if each.key not in present))
+    gone = {id(before.block) for before, now in pairs if now.verdict is Verdict.ABSENT}
+    listed = (each for each in earlier.listed if id(each.block) in gone or each.outside not in (None, *present))
+    return replace(
+        later,
+        blocks=blocks,
+        outside=outside,
+        listed=(*later.listed, *listed),
+        unanswered=unanswered(blocks, outside),
+        cleartext=later.cleartext or earlier.cleartext,
+    )
+
+
+def part_of(
+    findings: OffloadFindings, *, services: Container[str] | None = None, verdicts: Container[Verdict] | None = None
+) -> OffloadFindings:
+    """Return the findings about some services, with their answers and without other traffic; or with some verdicts.
+
+    Args:
+        findings: of a check.
+        services: names of services; None: all, and other traffic.
+        verdicts: of blocks and of traffic outside blocks; None: any.
+    """
+    part = findings
+    if services is not None:
+        part = replace(
+            part,
+            services=tuple(service for service in part.services if service.name in services),
+            blocks=tuple(block for block in part.blocks if block.block.service in services),
+            outside=tuple(each for each in part.outside if any(name in services for name in each.services)),
+            listed=tuple(each for each in part.listed if _is_of(each, services)),
+            unanswered=tuple(name for name in part.unanswered if name in services),
+            unwildcardings=tuple(each for each in part.unwildcardings if each.service in services),
+            overrides=tuple(each for each in part.overrides if each.service in services),
+            preempting=tuple(rule for rule in part.preempting if any(b.service in services for b in rule.blocks)),
+            examples=tuple(each for each in part.examples if each.service in services),
+        )
+    if verdicts is not None:
+        blocks = {id(block.block): block for block in part.blocks if block.verdict in verdicts}
+        outside = tuple(each for each in part.outside if each.verdict in verdicts)
+        listed = (
+            each
+            for each in part.listed
+            if (each.verdict in verdicts if each.block is None else id(each.block) in blocks)
+        )
+        part = replace(
+            part,
+            blocks=tuple(blocks.values()),
+            outside=outside,
+            listed=tuple(listed),
+            unanswered=part.unanswered if Verdict.ABSENT in verdicts else (),
+        )
+    return part
+
+
+def _is_of(listed: ListedMegaflow, services: Container[str]) -> bool:
+    if listed.block is not None:
+        return listed.block.service in services
+    return listed.outside is not None and any(name in services for name in listed.outside[2])

@@ -1,0 +1,514 @@
+"""Findings as rows of a table, and as names and numbers for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from xenoovs.datapath.ipsec import address_text
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.expected import ExpectedBlock, OutsideKind, eth_type_of
+from xenoovs.judge.findings import (
+    AnomalousMegaflow,
+    Anomaly,
+    BlockOffload,
+    Conclusion,
+    OffloadFindings,
+    OutsideTraffic,
+    OverriddenBlocks,
+    Unwildcarding,
+)
+from xenoovs.model.next_hop import is_tunneled
+from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
+from xenoovs.openflow.text import render_flow, render_match
+
+if TYPE_CHECKING:
+    from xenoovs.judge.bridge import BridgeFindings
+    from xenoovs.judge.foreign import PreemptingRule
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadRow:
+    """One backend of one service, or a total (`service` or `backend` None).
+
+    Attributes:
+        service: name of the service; None: all.
+        backend: name of the backend; None: all.
+        blocks: number of blocks by verdict.
+        others: number of other things that were judged, by verdict: megaflows of answers and of other traffic, and
+            services without answers.
+        predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
+            More are due to further MACs, or to foreign flows.
+        predicted_all: likewise by all entries.
+        with_ecn: as `predicted`, if packets have every ECN code point: behind a tunnel each is a megaflow of its own.
+        packets: packets of all megaflows.
+        hw_packets: packets that the NIC forwarded.
+        anomalies: number of megaflows by anomaly.
+    """
+
+    service: str | None
+    backend: str | None
+    blocks: tuple[tuple[Verdict, int], ...]
+    megaflows: int
+    predicted: int
+    predicted_all: int
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    anomalies: tuple[tuple[Anomaly, int], ...] = ()
+    others: tuple[tuple[Verdict, int], ...] = ()
+    with_ecn: int = 0
+
+    @property
+    def sw_packets(self) -> int:
+        return self.packets - self.hw_packets
+
+    @property
+    def sw_bytes(self) -> int:
+        return self.bytes - self.hw_bytes
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of packets that the NIC forwarded (0-1); None before the first packet."""
+        return self.hw_packets / self.packets if self.packets else None
+
+    def count(self, verdict: Verdict) -> int:
+        """Return the number of blocks and others with this verdict."""
+        return dict(self.blocks).get(verdict, 0) + dict(self.others).get(verdict, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideRow:
+    """Answers of services, or other traffic, that entered by one port.
+
+    Attributes:
+        services: names of the services whose answers these may be.
+        sums: the megaflows, which have no prediction.
+        reasons: why some are not in hardware, as far as that is known.
+    """
+
+    kind: OutsideKind
+    in_port: str
+    services: tuple[str, ...]
+    sums: OffloadRow
+    reasons: tuple[str, ...]
+
+
+def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
+    """Return one row for each backend of each service, in the order of the program."""
+    grouped: dict[tuple[str, str], list[BlockOffload]] = {}
+    for block in findings.blocks:
+        grouped.setdefault((block.block.service, block.block.backend), []).append(block)
+    entries = _Entries(findings)
+    return tuple(entries.row(service, backend, blocks) for (service, backend), blocks in grouped.items())
+
+
+def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
+    """Return one row for each service, in the order of the program."""
+    grouped: dict[str, list[BlockOffload]] = {}
+    for block in findings.blocks:
+        grouped.setdefault(block.block.service, []).append(block)
+    entries = _Entries(findings)
+    return tuple(entries.row(service, None, blocks) for service, blocks in grouped.items())
+
+
+NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this bridge"
+"""Why a service has requests and no answers; neither good nor bad."""
+
+
+def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> tuple[OutsideRow, ...]:
+    """Return answers by port, then services without any, then other traffic by kind and port.
+
+    Args:
+        findings: of a check.
+        max_ports: if other traffic enters by more ports, it has one row for each kind; None: never.
+    """
+    grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
+    ports = {each.in_port for each in findings.judged_outside if each.kind is not OutsideKind.ANSWERS}
+    is_merged = max_ports is not None and len(ports) > max_ports
+    for each in findings.judged_outside:
+        kind, in_port, services = each.key
+        is_by_port = kind is OutsideKind.ANSWERS or not is_merged
+        grouped.setdefault((kind, in_port if is_by_port else "", services), []).append(each)
+    rows = [_outside_row(*key, parts) for key, parts in grouped.items()]
+    if findings.unanswered:
+        absent = OffloadRow(None, None, (), 0, 0, 0, 0, 0, 0, 0, others=((Verdict.ABSENT, len(findings.unanswered)),))
+        rows.append(OutsideRow(OutsideKind.ANSWERS, "", findings.unanswered, absent, (NO_ANSWERS,)))
+    order = (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
+    return tuple(sorted(rows, key=lambda row: order.index(row.kind)))
+
+
+def _outside_row(
+    kind: OutsideKind, in_port: str, services: tuple[str, ...], parts: Iterable[OutsideTraffic]
+) -> OutsideRow:
+    listed = tuple(parts)
+    reasons = tuple(dict.fromkeys(each.reason for each in listed if each.reason))
+    return OutsideRow(kind, in_port, services, _sum_outside(listed), reasons)
+
+
+def _sum_outside(parts: Iterable[OutsideTraffic]) -> OffloadRow:
+    listed, verdicts = tuple(parts), Counter[Verdict]()
+    for each in listed:
+        verdicts[each.verdict] += each.megaflows
+    return OffloadRow(
+        None,
+        None,
+        (),
+        megaflows=sum(each.megaflows for each in listed),
+        predicted=0,
+        predicted_all=0,
+        packets=sum(each.packets for each in listed),
+        bytes=sum(each.bytes for each in listed),
+        hw_packets=sum(each.hw_packets for each in listed),
+        hw_bytes=sum(each.hw_bytes for each in listed),
+        others=tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
+    )
+
+
+def blocks_row(findings: OffloadFindings) -> OffloadRow:
+    """Return all blocks in one row."""
+    return _Entries(findings).row(None, None, findings.blocks)
+
+
+def total_row(findings: OffloadFindings) -> OffloadRow:
+    """Return everything that was judged in one row: the sum of all blocks, answers and other traffic."""
+    blocks, outside = blocks_row(findings), outside_rows(findings)
+    others = Counter[Verdict]()
+    for row in outside:
+        others.update(dict(row.sums.others))
+    return replace(
+        blocks,
+        megaflows=blocks.megaflows + sum(row.sums.megaflows for row in outside),
+        packets=blocks.packets + sum(row.sums.packets for row in outside),
+        bytes=blocks.bytes + sum(row.sums.bytes for row in outside),
+        hw_packets=blocks.hw_packets + sum(row.sums.hw_packets for row in outside),
+        hw_bytes=blocks.hw_bytes + sum(row.sums.hw_bytes for row in outside),
+        others=tuple((verdict, others[verdict]) for verdict in Verdict if others[verdict]),
+    )
+
+
+class _Entries:
+    """Counts the entries of each service and IP family: all, and those that classified packets."""
+
+    def __init__(self, findings: OffloadFindings) -> None:
+        self.all, self.seen = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        seen = {(found.block.service, entry) for found in findings.blocks for entry in found.entries_seen}
+        for service in findings.services:
+            for number, match in enumerate(service.entries):
+                self.all[service.name, eth_type_of(match)] += 1
+                self.seen[service.name, eth_type_of(match)] += (service.name, number) in seen
+
+    @staticmethod
+    def _megaflows(entries: Counter[tuple[str, int]], block: ExpectedBlock) -> int:
+        return entries[block.service, block.eth_type] * block.megaflows
+
+    def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
+        """Return the sum of blocks."""
+        listed = tuple(blocks)
+        verdicts = Counter(found.verdict for found in listed)
+        anomalies = Counter[Anomaly]()
+        for found in listed:
+            anomalies.update(dict(found.anomalies))
+        return OffloadRow(
+            service,
+            backend,
+            tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
+            megaflows=sum(found.megaflows for found in listed),
+            predicted=sum(self._megaflows(self.seen, found.block) for found in listed),
+            predicted_all=sum(self._megaflows(self.all, found.block) for found in listed),
+            packets=sum(found.packets for found in listed),
+            bytes=sum(found.bytes for found in listed),
+            hw_packets=sum(found.hw_packets for found in listed),
+            hw_bytes=sum(found.hw_bytes for found in listed),
+            anomalies=tuple((anomaly, anomalies[anomaly]) for anomaly in Anomaly if anomalies[anomaly]),
+            with_ecn=sum(self._megaflows(self.seen, found.block) * _code_points(found.block) for found in listed),
+        )
+
+
+BYTE_COUNTERS = {
+    "hardware": "whole frames with their Ethernet header",
+    "tc software": "frames without the 14 bytes of the Ethernet header",
+    "ovs software": "whole frames with their Ethernet header",
+}
+"""What the byte counter of each layer includes, on BlueField and Linux 6.1 (act_mirred counts at ingress, where the
+header is stripped; net/openvswitch counts it)."""
+
+
+def _code_points(block: ExpectedBlock) -> int:
+    return ECN_CODE_POINTS if any(map(is_tunneled, block.hops)) else 1
+
+
+def to_json(
+    findings: OffloadFindings,
+    *,
+    required: float | None = None,
+    origins: Mapping[str, tuple[str, ...]] | None = None,
+    remarks: Iterable[str] = (),
+    part: OffloadFindings | None = None,
+) -> dict[str, object]:
+    """Return all findings for JSON.
+
+    Args:
+        findings: what is judged.
+        required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
+        origins: ufid -> the flows that ofproto/detrace names.
+        remarks: what could not be read beside the dump, and what that leaves unproven.
+        part: the part of the findings that is shown; None: all.
+    """
+    shown = findings if part is None else part
+    concluded = findings.conclusion_for(required)
+    is_left_to_cpu = concluded is Conclusion.IN_HARDWARE and findings.is_left_to_cpu
+    outside = outside_rows(shown)
+    total = {"part": _row(total_row(shown))} if part is not None else {}
+    return {
+        **_conclusion(concluded, required),
+        **({"conclusion": _ENCRYPTED_BY_CPU} if is_left_to_cpu else {}),
+        "cleartext": _cleartext(findings),
+        "encrypted_by_cpu_blocks": findings.cpu_blocks,
+        "hw_share": findings.hw_share,
+        **_growth(findings),
+        "total": _row(total_row(findings)),
+        "blocks_total": _row(blocks_row(shown)),
+        **total,
+        "services": [_row(row) for row in service_rows(shown)],
+        "backends": [_row(row) for row in backend_rows(shown)],
+        "answers": [_outside(row) for row in outside if row.kind is OutsideKind.ANSWERS],
+        "other": [_outside(row) for row in outside if row.kind is not OutsideKind.ANSWERS],
+        "blocks": [block_to_json(block) for block in shown.blocks],
+        "unproven": [
+            {
+                "service": each.block.service,
+                "backend": each.block.backend,
+                "flow": render_flow(each.block.flow),
+                "expected_packets": each.expected,
+                "of_packets": each.of_packets,
+            }
+            for each in shown.unproven
+        ],
+        "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],
+        "overrides": [_override(override) for override in shown.overrides],
+        "preempting_rules": [_preempting(rule) for rule in shown.preempting],
+        "anomalous_megaflows": [_example(example, origins or {}) for example in shown.examples],
+        "ignored": [{"reason": kind, **sums} for kind, sums in ignored_rows(shown).items()],
+        **_limits(findings, remarks),
+    }
+
+
+def ignored_rows(findings: OffloadFindings) -> dict[str, dict[str, int]]:
+    """Return the sums of megaflows that are not judged, by kind."""
+    rows: dict[str, dict[str, int]] = {}
+    for each in findings.outside:
+        if not each.kind.is_judged:
+            row = rows.setdefault(each.kind.value, {"megaflows": 0, "packets": 0, "in_hardware": 0})
+            row["megaflows"] += each.megaflows
+            row["packets"] += each.packets
+            row["in_hardware"] += each.megaflows if each.verdict is Verdict.HW else 0
+    return rows
+
+
+def bridge_to_json(
+    findings: BridgeFindings, *, required: float | None = None, verdicts: Container[Verdict] | None = None
+) -> dict[str, object]:
+    """Return the findings about a bridge without a config: chains of megaflows by port, verdict and reason.
+
+    Args:
+        findings: what is judged.
+        required: required share of packets in hardware (0-1); None: all megaflows must be in hardware.
+        verdicts: of the rows that are shown; None: all.
+    """
+    return {
+        **_conclusion(findings.conclusion_for(required), required),
+        "cleartext": _cleartext(findings),
+        "hw_share": findings.hw_share,
+        **_growth(findings),
+        "kernel_has_chains": findings.has_tc_chains,
+        "rows": [
+            {
+                "in_port": row.in_port,
+                "logical_port": findings.logical_ports.get(row.in_port),
+                "out": list(row.exits),
+                "verdict": row.verdict.value,
+                "reason": row.reason,
+                "judged": row.is_judged,
+                "chains": row.chains,
+                "megaflows": row.megaflows,
+                "packets": row.packets,
+                "bytes": row.bytes,
+                "hw_packets": row.hw_packets,
+            }
+            for row in findings.rows
+            if verdicts is None or row.verdict in verdicts
+        ],
+        **_limits(findings, findings.remarks),
+    }
+
+
+_ENCRYPTED_BY_CPU = "encrypted_by_cpu"
+"""The conclusion, with exit status 0, if all is where it belongs and no block is in hardware."""
+
+
+def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, object]:
+    return {"conclusion": conclusion.name.lower(), "exit_code": int(conclusion), "required_share": required}
+
+
+def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
+    """What two samples show; None and an empty list if there was one."""
+    growth = findings.growth
+    share = growth.hw_packets / growth.packets if growth.packets else None
+    sums = {"packets": growth.packets, "hw_packets": growth.hw_packets, "hw_share": share}
+    ports = [
+        {
+            "port": port.port,
+            "contradicted": port.is_contradicted,
+            "received_by_cpu": port.received,
+            "explained": port.explained,
+            "counted_twice": port.twice,
+            "tolerance": port.tolerance,
+            "source": port.source or None,
+            "silent_because": port.silence or None,
+        }
+        for port in findings.ports
+    ]
+    return {"growth": sums if findings.has_growth else None, "ports": ports}
+
+
+def _cleartext(findings: OffloadFindings | BridgeFindings) -> list[dict[str, object]]:
+    """Tunnels that leave unencrypted although a policy requires IPsec."""
+    return [
+        {
+            "local": address_text(found.local, is_ipv6=outer.is_ipv6),
+            "remote": address_text(outer.remote, is_ipv6=outer.is_ipv6),
+            "protocol": outer.protocol,
+            "port": outer.dst_port,
+            "device": found.device,
+            "policy": found.policy,
+            "reason": found.reason,
+            "megaflows": found.use.megaflows,
+            "packets": found.use.packets,
+        }
+        for found in findings.cleartext
+        for outer in (found.use.encapsulation,)
+    ]
+
+
+def _limits(findings: OffloadFindings | BridgeFindings, remarks: Iterable[str]) -> dict[str, object]:
+    """What the dump does not show."""
+    return {
+        "unjudged": findings.unjudged,
+        "unparsed_lines": [str(error) for error in findings.unparsed],
+        "unparsed_lines_more": findings.unparsed_more,
+        "remarks": list(remarks),
+        "byte_counters": BYTE_COUNTERS,
+    }
+
+
+def _row(row: OffloadRow) -> dict[str, object]:
+    names = {"service": row.service, "backend": row.backend}
+    return {
+        **{key: name for key, name in names.items() if name is not None},
+        "blocks": {verdict.value: dict(row.blocks).get(verdict, 0) for verdict in Verdict},
+        "megaflows": row.megaflows,
+        "predicted_megaflows": row.predicted,
+        "predicted_megaflows_all_entries": row.predicted_all,
+        "predicted_megaflows_with_ecn": row.with_ecn,
+        **_sums(row),
+        "anomalies": _counts(row.anomalies),
+    }
+
+
+def _sums(row: OffloadRow) -> dict[str, object]:
+    return {
+        "packets": row.packets,
+        "bytes": row.bytes,
+        "hw_packets": row.hw_packets,
+        "hw_bytes": row.hw_bytes,
+        "sw_packets": row.sw_packets,
+        "sw_bytes": row.sw_bytes,
+        "hw_share": row.hw_share,
+    }
+
+
+def block_to_json(found: BlockOffload) -> dict[str, object]:
+    """Return one block for JSON."""
+    return {
+        "service": found.block.service,
+        "backend": found.block.backend,
+        "flow": render_flow(found.block.flow),
+        "verdict": found.verdict.value,
+        "megaflows": {verdict.value: count for verdict, count in found.verdicts},
+        "packets": found.packets,
+        "bytes": found.bytes,
+        "hw_packets": found.hw_packets,
+        "hw_bytes": found.hw_bytes,
+        "anomalies": _counts(found.anomalies),
+    }
+
+
+def _counts(anomalies: Iterable[tuple[Anomaly, int]]) -> dict[str, int]:
+    return {anomaly.value: count for anomaly, count in anomalies}
+
+
+def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:
+    return {
+        "service": unwildcarding.service,
+        "megaflows": unwildcarding.megaflows,
+        "extra_bits": {name: f"{bits:#x}" for name, bits in unwildcarding.fields},
+        "foreign_flows": [render_flow(flow) for flow in unwildcarding.flows],
+    }
+
+
+def _preempting(rule: PreemptingRule) -> dict[str, object]:
+    return {
+        "device": rule.device,
+        "preference": rule.pref,
+        "classifier": rule.rule.kind,
+        "match": rule.rule.match,
+        "actions": rule.rule.actions,
+        "in_hw": rule.in_hw,
+        "packets": rule.rule.packets,
+        "blocks": [
+            {"service": block.service, "backend": block.backend, "flow": render_flow(block.flow)}
+            for block in rule.blocks
+        ],
+    }
+
+
+def _override(override: OverriddenBlocks) -> dict[str, object]:
+    return {
+        "service": override.service,
+        "blocks": [{"backend": block.backend, "flow": render_flow(block.flow)} for block in override.blocks],
+        "megaflows": override.megaflows,
+        "packets": override.packets,
+        "match": render_match(override.match),
+        "actions": override.actions,
+        "foreign_flows": [render_flow(flow) for flow in override.flows],
+    }
+
+
+def _example(example: AnomalousMegaflow, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+    return {
+        "anomaly": example.anomaly.value,
+        "service": example.service,
+        "backend": example.backend,
+        "ufid": example.ufid,
+        "match": example.match,
+        "actions": example.actions,
+        "made_by": list(origins.get(example.ufid or "", ())),
+    }
+
+
+def _outside(row: OutsideRow) -> dict[str, object]:
+    sums = row.sums
+    names: dict[str, object] = {"services": list(row.services)} if row.kind is OutsideKind.ANSWERS else {}
+    return {
+        **names,
+        "kind": row.kind.value,
+        "in_port": row.in_port or None,
+        "verdicts": {verdict.value: sums.count(verdict) for verdict in Verdict},
+        "reasons": list(row.reasons),
+        "megaflows": sums.megaflows,
+        **_sums(sums),
+    }

@@ -1,0 +1,294 @@
+"""Simulates the tuple-space classifier of Open vSwitch: which flow a packet meets, and which bits it un-wildcards.
+
+Written after lib/classifier.c and lib/classifier.h (Open vSwitch 3.1.0; the same in 4.0), "Staged lookup", "Prefix
+tracking" and "Performance": subtables are visited by descending highest priority until none can win. Each visited one,
+hit or miss, adds its mask up to the stage where it failed. Prefix tries save bits of addresses, port tries of ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from xenoovs.judge.simulate.headers import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
+from xenoovs.openflow.flow import Field, Flow, Masked, Match
+
+
+@dataclass(slots=True)
+class Wildcards:
+    """The mask of a megaflow: slot -> un-wildcarded bits (`struct flow_wildcards`, include/openvswitch/flow.h)."""
+
+    masks: dict[Field, int] = field(default_factory=dict)
+
+    def add(self, slot: Field, mask: int) -> None:
+        """Un-wildcard bits of a slot."""
+        if mask:
+            self.masks[slot] = self.masks.get(slot, 0) | mask
+
+    def add_all(self, masks: Iterable[tuple[Field, int]]) -> None:
+        """Un-wildcard bits of several slots."""
+        for slot, mask in masks:
+            self.add(slot, mask)
+
+    def holds(self, slot: Field, mask: int) -> bool:
+        """Return whether all bits of `mask` are un-wildcarded already."""
+        return self.masks.get(slot, 0) & mask == mask
+
+
+@dataclass(slots=True)
+class PrefixTrie:
+    """Prefixes of `width`-bit values, each at least one bit long.
+
+    OVS has path-compressed tries (lib/classifier.c). How many bits a lookup needs depends only on the set of prefixes,
+    so sets of all their beginnings give the same result.
+    """
+
+    width: int
+    ends: set[tuple[int, int]] = field(default_factory=set)
+    beginnings: set[tuple[int, int]] = field(default_factory=set)
+
+    def insert(self, value: int, length: int) -> None:
+        """Add the first `length` bits of `value`."""
+        self.ends.add((length, value >> self.width - length))
+        for shorter in range(length, 0, -1):
+            beginning = (shorter, value >> self.width - shorter)
+            if beginning in self.beginnings:
+                break
+            self.beginnings.add(beginning)
+
+    def has_prefix(self, value: int, length: int) -> bool:
+        """Return whether the first `length` bits of `value` are a prefix (trie_lookup_value: the bit in `plens`)."""
+        return (length, value >> self.width - length) in self.ends
+
+    def bits_needed(self, value: int) -> int:
+        """Return how many leading bits distinguish `value` from prefixes that it does not have (trie_lookup_value)."""
+        matched = 0
+        while matched < self.width and (matched + 1, value >> self.width - matched - 1) in self.beginnings:
+            matched += 1
+        if matched == self.width:
+            return matched
+        # The first different bit distinguishes it from the other branch, if that exists.
+        other = (value >> self.width - matched - 1) ^ 1
+        return matched + 1 if (matched + 1, other) in self.beginnings else matched
+
+
+Masks = tuple[tuple[Field, int], ...]
+Part = tuple[int | str | None, ...]
+"""Masked values of the first stages of a subtable, or of all, in the order of its mask."""
+
+_PORTS_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What a flow matches: the ingress port or not, and slots with masks in the order of their segments."""
+
+    in_port: bool
+    masks: Masks
+
+    def ports(self) -> int:
+        """Return the mask of the L4 ports as one number: source above destination."""
+        masks = dict(self.masks)
+        return masks.get(Field.TP_SRC, 0) << 16 | masks.get(Field.TP_DST, 0)
+
+    def part(self, in_port: str | None, values: Mapping[Field, int]) -> Part:
+        """Return the masked values."""
+        masked = [values.get(slot, 0) & mask for slot, mask in self.masks]
+        return (in_port, *masked) if self.in_port else tuple(masked)
+
+
+@dataclass(slots=True)
+class Subtable:
+    """The flows of one mask, hashed stage by stage (insert_subtable); build it with `subtable_of`.
+
+    Attributes:
+        stages: the mask by segment; empty segments are left out.
+        lengths: number of values in the stages up to each one.
+        begun: for each stage but the last, the values of flows up to it.
+        ports_length: number of leading bits of the L4 ports in the mask; 0: none.
+        ports: trie of the L4 ports of the flows.
+    """
+
+    mask: Mask
+    stages: tuple[Masks, ...]
+    lengths: tuple[int, ...]
+    begun: tuple[set[Part], ...]
+    ports_length: int
+    ports: PrefixTrie = field(default_factory=lambda: PrefixTrie(_PORTS_BITS))
+    flows: dict[Part, Flow] = field(default_factory=dict)
+    max_priority: int = -1
+
+    def insert(self, flow: Flow) -> None:
+        """Add a flow of this mask; of two equal matches the one with higher priority stays."""
+        values = slot_values(flow.match)
+        part = self.mask.part(flow.match.in_port, values)
+        for begun, length in zip(self.begun, self.lengths, strict=False):
+            begun.add(part[:length])
+        if part not in self.flows or self.flows[part].priority < flow.priority:
+            self.flows[part] = flow
+        if self.ports_length:
+            self.ports.insert(_ports(values), self.ports_length)
+        self.max_priority = max(self.max_priority, flow.priority)
+
+    def add_missed_ports(self, headers: Headers, wildcards: Wildcards) -> None:
+        """Un-wildcard only the bits of the ports that distinguish the packet from all flows here."""
+        bits = self.ports.bits_needed(_ports(headers.values) & self.mask.ports())
+        mask = self.mask.ports() >> _PORTS_BITS - bits << _PORTS_BITS - bits
+        wildcards.add(Field.TP_SRC, mask >> 16)
+        wildcards.add(Field.TP_DST, mask & 0xFFFF)
+
+
+def subtable_of(mask: Mask) -> Subtable:
+    """Return an empty subtable."""
+    by_stage = {stage: tuple(m for m in mask.masks if segment_of(m[0]) is stage) for stage in Segment}
+    # The ingress port belongs to the first segment, even if no other field does.
+    parts = [masks for stage, masks in by_stage.items() if masks or (mask.in_port and stage is Segment.METADATA)]
+    stages = tuple(parts) or ((),)
+    lengths = tuple(int(mask.in_port) + size for size in accumulate(map(len, stages)))
+    ports = mask.ports()
+    ports_length = _PORTS_BITS + 1 - (ports & -ports).bit_length() if ports else 0
+    return Subtable(mask, stages, lengths, tuple(set[Part]() for _ in stages[:-1]), ports_length)
+
+
+def mask_of(match: Match) -> Mask:
+    """Return the mask of a flow, which determines its subtable."""
+    protocol = match.get(Field.NW_PROTO)
+    is_icmp = protocol is not None and protocol.value in ICMP_PROTOCOLS
+    masks = sorted((_slot_mask(c, is_icmp=is_icmp) for c in match.masked), key=lambda m: (segment_of(m[0]), m[0].rank))
+    return Mask(match.in_port is not None, tuple(masks))
+
+
+def slot_values(match: Match) -> dict[Field, int]:
+    """Return the values that a flow matches, by slot."""
+    return {slot_of(condition.field): condition.value for condition in match.masked}
+
+
+def _slot_mask(condition: Masked, *, is_icmp: bool) -> tuple[Field, int]:
+    slot = slot_of(condition.field)
+    if is_icmp and condition.is_exact and slot in (Field.TP_SRC, Field.TP_DST):
+        # Type and code have 8 bits, but an exact match masks all 16 bits of the port that stores them (lib/match.c).
+        return slot, slot.all_ones
+    return slot, condition.mask & slot.all_ones
+
+
+def _ports(values: Mapping[Field, int]) -> int:
+    return values.get(Field.TP_SRC, 0) << 16 | values.get(Field.TP_DST, 0)
+
+
+def prefix_length_of(mask: Mask, slot: Field) -> int:
+    """Return the length of a prefix mask on a slot; 0 for none or a mask with holes (minimask_get_prefix_len)."""
+    bits = dict(mask.masks).get(slot, 0)
+    inverse = bits ^ slot.all_ones
+    return slot.width - inverse.bit_length() if inverse & (inverse + 1) == 0 else 0
+
+
+def group_by_mask(flows: Iterable[Flow]) -> list[Subtable]:
+    """Return the subtables in the order of visits: by descending highest priority, older ones first."""
+    subtables: dict[Mask, Subtable] = {}
+    for flow in flows:
+        mask = mask_of(flow.match)
+        if mask not in subtables:
+            subtables[mask] = subtable_of(mask)
+        subtables[mask].insert(flow)
+    return sorted(subtables.values(), key=lambda subtable: -subtable.max_priority)
+
+
+PREFIX_FIELDS_2_X = (Field.NW_DST, Field.NW_SRC)
+PREFIX_FIELDS_3_5 = (Field.NW_DST, Field.NW_SRC, Field.IPV6_DST, Field.IPV6_SRC)
+"""Default `prefixes` of a Flow_Table (ovs-vswitchd.conf.db(5), default_prefix_fields in ofproto/ofproto.c), in order:
+up to 3.4, and since 3.5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """One OpenFlow table; build it with `classifier_of`. `tries`: by slot, in the order of lookups."""
+
+    subtables: tuple[Subtable, ...]
+    tries: dict[Field, PrefixTrie]
+    lengths: dict[int, dict[Field, int]]
+
+    def lookup(self, headers: Headers, wildcards: Wildcards) -> Flow | None:
+        """Return the flow that the packet meets, or None. Add all un-wildcarded bits to `wildcards`."""
+        best: Flow | None = None
+        search = _Search(self, headers, wildcards)
+        for index, subtable in enumerate(self.subtables):
+            if best is not None and subtable.max_priority <= best.priority:
+                break
+            found = search.find(subtable, self.lengths[index])
+            if found is not None and (best is None or found.priority > best.priority):
+                best = found
+        return best
+
+
+@dataclass(slots=True)
+class _Search:
+    """One lookup (find_match_wc, check_tries). `bits`: results of the tries, each computed once."""
+
+    classifier: Classifier
+    headers: Headers
+    wildcards: Wildcards
+    bits: dict[Field, int] = field(default_factory=dict)
+
+    def find(self, subtable: Subtable, prefix_lengths: dict[Field, int]) -> Flow | None:
+        """Return the flow of a subtable that the packet meets, or None."""
+        part = subtable.mask.part(self.headers.in_port, self.headers.values)
+        for i, stage in enumerate(subtable.stages):
+            if prefix_lengths and self.is_ruled_out(stage, prefix_lengths):
+                self.unwildcard(subtable.stages[:i])
+                return None
+            if i < len(subtable.begun) and part[: subtable.lengths[i]] not in subtable.begun[i]:
+                self.unwildcard(subtable.stages[: i + 1])
+                return None
+        flow = subtable.flows.get(part)
+        if flow is None and subtable.ports_length:
+            subtable.add_missed_ports(self.headers, self.wildcards)
+            self.unwildcard(subtable.stages[:-1])
+            return None
+        self.wildcards.add_all(subtable.mask.masks)
+        return flow
+
+    def unwildcard(self, stages: Iterable[Masks]) -> None:
+        """Un-wildcard the bits of stages."""
+        for stage in stages:
+            self.wildcards.add_all(stage)
+
+    def is_ruled_out(self, stage: Masks, prefix_lengths: dict[Field, int]) -> bool:
+        """Return whether a prefix trie shows that no flow of this stage matches; un-wildcard the bits that show it."""
+        here = {slot for slot, _ in stage}
+        for slot, trie in self.classifier.tries.items():
+            length = prefix_lengths.get(slot, 0)
+            if not length or slot not in here or not self.headers.has(slot):
+                continue
+            value = self.headers.get(slot)
+            if slot not in self.bits:
+                self.bits[slot] = trie.bits_needed(value)
+            if trie.has_prefix(value, length):
+                continue
+            mask = slot.all_ones >> slot.width - self.bits[slot] << slot.width - self.bits[slot]
+            # The trie covers the whole table, so it may need more bits than this subtable matches.
+            if self.bits[slot] <= length:
+                self.wildcards.add(slot, mask)
+                return True
+            if self.wildcards.holds(slot, mask):
+                return True
+        return False
+
+
+def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> Classifier:
+    """Build the classifier of one table.
+
+    Args:
+        flows: flows in the order in which the switch got them; it decides between masks of equal highest priority.
+        prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
+    """
+    subtables = group_by_mask(flows)
+    tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}
+    lengths: dict[int, dict[Field, int]] = {}
+    for index, subtable in enumerate(subtables):
+        found = {slot: prefix_length_of(subtable.mask, slot) for slot in tries}
+        lengths[index] = {slot: length for slot, length in found.items() if length}
+        for slot, length in lengths[index].items():
+            for flow in subtable.flows.values():
+                tries[slot].insert(slot_values(flow.match)[slot], length)
+    return Classifier(tuple(subtables), tries, lengths)

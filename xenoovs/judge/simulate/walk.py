@@ -1,0 +1,208 @@
+"""One packet's path through the tables: looks up flows, executes actions, and reports both to an observer.
+
+Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for what happens at the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from xenoovs.errors import SimulateError, assert_never
+from xenoovs.judge.simulate.headers import Headers, headers_of
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import (
+    Action,
+    Field,
+    Flow,
+    FlowKey,
+    Foreign,
+    Learn,
+    Match,
+    Move,
+    Normal,
+    Output,
+    OutputInPort,
+    Resubmit,
+    SetField,
+    exact,
+    match_of,
+)
+
+
+def learned_flow(learn: Learn, headers: Headers) -> Flow:
+    """Return the flow that `learn` adds (ovs-actions(7)). Its port is the number in the register."""
+    kind = (exact(Field.DL_TYPE, learn.dl_type), exact(Field.NW_PROTO, learn.nw_proto))
+    match = match_of((*kind, *(exact(field, headers.get(field)) for field in learn.same)))
+    actions: tuple[Action, ...] = (*learn.writes, Output(str(headers.get(learn.output))))
+    key = FlowKey(learn.table, learn.priority, match)
+    return Flow(key, learn.cookie, actions, (f"idle_timeout={learn.idle_timeout_s}",))
+
+
+Lookup = Callable[[int, Headers], Flow | None]
+"""(table, headers) -> the flow that the packet meets there, or None."""
+
+MAX_DEPTH = 64
+MAX_RESUBMITS = MAX_DEPTH * MAX_DEPTH
+"""Limits beyond which OVS drops the packet (ofproto/ofproto-dpif-xlate.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of the packet that was sent. `port`: None if MAC learning decides (NORMAL)."""
+
+    port: str | None
+    headers: Headers
+
+    @property
+    def dl_src(self) -> int:
+        return self.headers.get(Field.DL_SRC)
+
+    @property
+    def dl_dst(self) -> int:
+        return self.headers.get(Field.DL_DST)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome for a packet.
+
+    Attributes:
+        copies: sent copies; empty: dropped.
+        flows: flows that the packet met, in order.
+        learned: flows that the switch adds unless it has them; their ports are numbers.
+    """
+
+    copies: tuple[Copy, ...]
+    flows: tuple[Flow, ...]
+    learned: tuple[Flow, ...] = ()
+
+
+class Observer(Protocol):
+    """Observes what determines the outcome for a packet."""
+
+    def touched(self, touched: Field) -> None:
+        """Called when an action reads or writes this field."""
+
+    def sent(self, copy: Copy) -> None:
+        """Called when a copy is sent."""
+
+
+class NullObserver:
+    """An observer that ignores everything."""
+
+    def touched(self, touched: Field) -> None: ...
+
+    def sent(self, copy: Copy) -> None: ...
+
+
+class _TooDeep(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Walk:
+    lookup: Lookup
+    observer: Observer
+    headers: Headers
+    copies: list[Copy] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    learned: list[Flow] = field(default_factory=list)
+
+    def enter(self, table: int, depth: int) -> None:
+        if depth > MAX_DEPTH or len(self.flows) > MAX_RESUBMITS:
+            raise _TooDeep
+        flow = self.lookup(table, self.headers)
+        if flow is None:
+            return
+        self.flows.append(flow)
+        for action in flow.actions:
+            self.execute(action, flow, depth)
+
+    def execute(self, action: Action, flow: Flow, depth: int) -> None:
+        match action:
+            case Output(port):
+                # OpenFlow 1.4.0, 7.2.1: a packet goes back to its ingress port by IN_PORT only.
+                if port != self.headers.in_port:
+                    self.send(port)
+            case OutputInPort():
+                self.send(self.headers.in_port)
+            case Normal():
+                self.observer.touched(Field.DL_SRC)
+                self.observer.touched(Field.DL_DST)
+                self.send(None)
+            case SetField(target, value):
+                self.set(target, value)
+            case Move(source, target):
+                if self.headers.has(source) and self.headers.has(target):
+                    self.observer.touched(source)
+                    copied, replaced = (1 << action.width) - 1, self.headers.get(target)
+                    self.set(target, self.headers.get(source) & copied | replaced & ~copied)
+            case Resubmit(table):
+                self.enter(table, depth + 1)
+            case Learn():
+                self.learned.append(learned_flow(action, self.headers))
+            case Foreign(text):
+                raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=text)
+            case _:
+                assert_never(action)
+
+    def send(self, port: str | None) -> None:
+        copy = Copy(port, self.headers)
+        self.copies.append(copy)
+        self.observer.sent(copy)
+
+    def set(self, target: Field, value: int) -> None:
+        if self.headers.has(target):
+            self.observer.touched(target)
+            self.headers = self.headers.with_value(target, value)
+
+
+def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
+    """Send a packet into table 0. Raises SimulateError for an unsupported action."""
+    state = _Walk(lookup, observer, headers)
+    try:
+        state.enter(0, 0)
+    except _TooDeep:
+        return Outcome((), tuple(state.flows))
+    return Outcome(tuple(state.copies), tuple(state.flows), tuple(state.learned))
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTables:
+    """Flows by table, highest priority first; build it with `tables_of`. It involves no classifier."""
+
+    flows: dict[int, tuple[Flow, ...]]
+
+    def lookup(self, table: int, headers: Headers) -> Flow | None:
+        """Return the matching flow of highest priority; of several, which OpenFlow leaves undefined, the first."""
+        return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
+
+    def run(self, packet: Packet | Headers) -> Outcome:
+        """Return the outcome for a packet. Raises SimulateError for an unsupported action."""
+        headers = headers_of(packet) if isinstance(packet, Packet) else packet
+        return walk(headers, self.lookup, NullObserver())
+
+
+def tables_of(flows: Iterable[Flow]) -> FlowTables:
+    """Sort flows for lookups. Raises SimulateError for an unsupported condition."""
+    tables: dict[int, list[Flow]] = {}
+    for flow in flows:
+        check_known(flow)
+        tables.setdefault(flow.table, []).append(flow)
+    by_priority = {table: sorted(listed, key=lambda flow: -flow.priority) for table, listed in tables.items()}
+    return FlowTables({table: tuple(by_priority[table]) for table in sorted(by_priority)})
+
+
+def check_known(flow: Flow) -> None:
+    """Raise SimulateError if a flow has an unsupported condition."""
+    if flow.match.foreign:
+        raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=", ".join(flow.match.foreign))
+
+
+def matches(match: Match, headers: Headers) -> bool:
+    """Return whether the packet meets all conditions."""
+    if match.in_port is not None and match.in_port != headers.in_port:
+        return False
+    return all(headers.get(c.field) & c.mask == c.value for c in match.masked)

@@ -1,0 +1,161 @@
+"""What is known about one megaflow that is not in hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
+from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
+from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
+from xenoovs.evidence.evidence import Evidence, Shape
+from xenoovs.evidence.samples import PortFinding
+from xenoovs.judge.check import MegaflowState
+from xenoovs.judge.expected import ExpectedBlock, ExpectedService
+from xenoovs.judge.why.log import Refusal, parse_refusals
+from xenoovs.openflow.flow import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class UnwildcardedBits:
+    """What a megaflow matches beyond the flows of its service.
+
+    Attributes:
+        fields: name of the field and the bits that none of our flows matches.
+        added: names of those fields of which our flows match no bit at all.
+        flows: the foreign flows that match these bits; empty: none does now; None: no flows were read.
+    """
+
+    bridge: str
+    fields: tuple[tuple[str, int], ...]
+    added: frozenset[str]
+    flows: tuple[Flow, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOverride:
+    """Blocks of one service whose packets a megaflow holds and does not deliver.
+
+    Attributes:
+        flows: the foreign flows that may have made it; None: no flows were read.
+    """
+
+    service: ExpectedService
+    blocks: int
+    flows: tuple[Flow, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRule:
+    """A rule that the NIC holds although the CPU forwards its packets, or some, and the counters that show it.
+
+    Attributes:
+        filter: the rule in traffic control; None: it was not found.
+        port: packets that the ingress port gave to the CPU between two samples; None: it was not compared.
+    """
+
+    state: MegaflowState
+    filter: TcFilter | None = None
+    port: PortFinding | None = None
+
+
+MINIFLOW = "dp-extra-info"
+"""A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One megaflow that is not in hardware.
+
+    Attributes:
+        block: the block whose packets it carries; None: it belongs to no service.
+        unwildcarded: None: our flows match all bits of its mask, or it was not checked.
+        overrides: what it does to blocks although it belongs to none.
+        held: None: the NIC does not hold its rule.
+    """
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+    evidence: Evidence
+    unwildcarded: UnwildcardedBits | None = None
+    overrides: tuple[BlockOverride, ...] = ()
+    held: HeldRule | None = None
+
+    @property
+    def in_port(self) -> str | None:
+        return self.megaflow.in_port
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What ovs-vswitchd logged."""
+        return tuple(refusal for log in self.evidence.logs for refusal in parse_refusals(log))
+
+    @property
+    def driver_answer(self) -> DriverAnswer | None:
+        """The driver's answer, if it was asked."""
+        return self.evidence.driver.get(self.megaflow.ufid or "")
+
+    @property
+    def bridge(self) -> BridgeState | None:
+        """The bridge of the ingress port, also of a tunnel; None: unknown."""
+        database = self.evidence.database
+        if database is None or self.in_port is None:
+            return None
+        owner = tunnel_owner(self.megaflow, tunnel_ports(database.bridges))
+        return database.bridge_of(self.in_port) or (None if owner is None else database.bridge(owner))
+
+    @property
+    def interface(self) -> PortState | None:
+        bridge = self.bridge
+        return None if bridge is None or self.in_port is None else bridge.port(self.in_port)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the kernel's datapath has it. If the bridge is unknown, as for tunnels, `dp:` decides."""
+        bridge = self.bridge
+        return bridge.datapath_type == "system" if bridge is not None else self.verdict is Verdict.TC_SW
+
+    @property
+    def is_of_kernel(self) -> bool:
+        """Whether the kernel's datapath has it; if the bridge is unknown, whether no sign speaks against that."""
+        bridge = self.bridge
+        if bridge is not None:
+            return bridge.datapath_type == "system"
+        return not self.is_userspace
+
+    @property
+    def is_userspace(self) -> bool:
+        """Whether the megaflow itself shows that the userspace datapath has it."""
+        return any(name == MINIFLOW for name, _ in self.megaflow.extra)
+
+    @property
+    def is_port_offered(self) -> bool:
+        """Whether Open vSwitch has offered megaflows of the ingress port to a NIC, as the dump or the log shows."""
+        held = any(port == self.in_port for port, _, _ in self.evidence.in_hardware)
+        return held or any(refusal.port == self.in_port for refusal in self.refusals)
+
+    @property
+    def filter(self) -> TcFilter | None:
+        """The tc filter of the megaflow."""
+        cookie = cookie_of_ufid(self.megaflow.ufid) if self.megaflow.ufid else None
+        return None if cookie is None else (self.evidence.filters or {}).get(cookie)
+
+    @property
+    def egress(self) -> tuple[str, ...]:
+        """Output ports."""
+        return output_ports(self.megaflow)
+
+
+def shape_of(megaflow: Megaflow) -> Shape:
+    """Return what the megaflow has in common with others that a driver treats equally."""
+    keys = sorted((key.name, _matched(key.inner)) for key in megaflow.keys)
+    return megaflow.in_port, tuple(keys), tuple(action.partition("=")[0] for action in megaflow.actions)
+
+
+@lru_cache(maxsize=8192)
+def _matched(inner: str) -> str:
+    """Return the attributes of a key of which at least one bit is matched, without values and masks."""
+    items = (item.partition("=") if "=" in item else ("", "=", item) for item in inner.split(","))
+    return ",".join(name or "value" for name, _, text in items if is_matched(text))

@@ -1,0 +1,563 @@
+"""Why megaflows are not in hardware: collects the reasons of all kinds of evidence, most likely first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
+from xenoovs.evidence.evidence import Evidence, Shape
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
+from xenoovs.judge.chains import link_chains
+from xenoovs.judge.check import (
+    MegaflowJudge,
+    MegaflowState,
+    ProofCounter,
+    hop_of,
+    is_recent,
+)
+from xenoovs.judge.expected import (
+    AnswerFinder,
+    BlockIndex,
+    ExpectedBlock,
+    ExpectedService,
+    ServiceEntry,
+    delivers,
+    index_blocks,
+    is_slow_path,
+    is_undetermined,
+    match_of_fields,
+    outside_kind_of,
+)
+from xenoovs.judge.findings import Anomaly
+from xenoovs.judge.foreign import (
+    ExtraBits,
+    OverrideCounter,
+    OwnMask,
+    UnwildcardCounter,
+    overriding_flows,
+    unwildcarding_flows,
+)
+from xenoovs.judge.why.case import BlockOverride, Case, HeldRule, UnwildcardedBits, shape_of
+from xenoovs.judge.why.flows import action_reasons, marked_only, override_reasons, unwildcarded_reasons
+from xenoovs.judge.why.held import held_reasons
+from xenoovs.judge.why.kernel import chain_reasons, kernel_reasons, silent_refusal
+from xenoovs.judge.why.reason import Cause, Likelihood, Reason, rank
+from xenoovs.judge.why.settings import OFFLOAD_INFO, likely_off, not_offered, setting_reasons
+from xenoovs.model.address import IPAddress
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.text import render_match
+
+_MAX_CANDIDATES = 100_000
+"""Each takes about two kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One megaflow that is not in hardware. `reasons`: at least one, most likely first. `answers`: as in Candidate."""
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+    reasons: tuple[Reason, ...]
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """The place of a megaflow in its chains of recirculation.
+
+    Attributes:
+        before: the first megaflow before it that is not in hardware; None: there is none.
+        has_failing: whether it, or one behind it, is not in hardware.
+        is_judged: False for first packets of connections, and behind them.
+    """
+
+    before: Megaflow | None
+    has_failing: bool
+    is_judged: bool
+
+    @property
+    def is_in_software(self) -> bool:
+        """Whether its packets pass a megaflow that is not in hardware."""
+        return self.before is not None or self.has_failing
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A megaflow that is not in hardware, before the diagnosis.
+
+    Attributes:
+        unwildcarded: as in Case; set by `Attribution`.
+        answers: services whose answers it may carry.
+        overrides: as in Case; their flows are set by `Attribution`.
+        held: as in Case.
+        place: in its chains; None: it does not recirculate packets.
+    """
+
+    megaflow: Megaflow
+    verdict: Verdict
+    block: ExpectedBlock | None
+    unwildcarded: UnwildcardedBits | None = None
+    answers: tuple[str, ...] = ()
+    overrides: tuple[BlockOverride, ...] = ()
+    held: HeldRule | None = None
+    place: ChainPlace | None = None
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names of the services that its packets belong to."""
+        if self.block is not None:
+            return (self.block.service,)
+        return self.answers or tuple(override.service.name for override in self.overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The megaflows to diagnose.
+
+    Attributes:
+        candidates: megaflows that are not in hardware.
+        in_hardware: number of megaflows in hardware.
+        unjudged: number of megaflows of a dump made without `-m`.
+        shapes: shapes of megaflows in hardware.
+        left_out: number of further megaflows that are not in hardware.
+        layers: as in Evidence.
+        unconfirmed: number of megaflows that the NIC holds, and no counter proves that it forwards by them.
+        uncounted: number of megaflows whose tc filter has no counter of hardware.
+        growth: of all these megaflows between two samples.
+        ports: packets that ports gave to the CPU between two samples; empty if there is one.
+        chained: number of megaflows in hardware whose chains have another one that is not.
+        absent: number of blocks without a megaflow.
+    """
+
+    candidates: tuple[Candidate, ...]
+    in_hardware: int
+    unjudged: int
+    shapes: frozenset[Shape]
+    left_out: int = 0
+    layers: frozenset[str] = frozenset()
+    unconfirmed: int = 0
+    uncounted: int = 0
+    growth: Growth = NO_GROWTH
+    ports: tuple[PortFinding, ...] = ()
+    chained: int = 0
+    absent: int = 0
+
+    @property
+    def contradicted(self) -> tuple[PortFinding, ...]:
+        """Ports that gave the CPU more packets than megaflows explain."""
+        return tuple(port for port in self.ports if port.is_contradicted)
+
+
+def select_candidates(
+    megaflows: Iterable[Megaflow],
+    services: Iterable[ExpectedService],
+    is_selected: Callable[[Candidate], bool],
+    evidence: Evidence | None = None,
+) -> Selection:
+    """Select the megaflows of a dump that are to be diagnosed.
+
+    Megaflows that recirculate packets come last: they are judged as chains.
+
+    Args:
+        services: whose blocks, answers and overridden blocks are found; none: every megaflow is judged by itself.
+        is_selected: returns whether a candidate is to be diagnosed.
+        evidence: what is known beside the megaflows; None: nothing.
+    """
+    evidence = evidence or Evidence()
+    selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
+    for megaflow in megaflows:
+        if evidence.ports is not None and not evidence.ports.has(megaflow):
+            continue
+        state = judge.state_of(megaflow)
+        if state is None or not judge.keep_hop(megaflow, state):
+            selector.add(megaflow, state)
+    selector.add_hops(judge.hops())
+    return selector.selection()
+
+
+class _Selector:
+    """Sorts megaflows into those to diagnose and those that are only counted."""
+
+    def __init__(
+        self, evidence: Evidence, services: tuple[ExpectedService, ...], is_selected: Callable[[Candidate], bool]
+    ) -> None:
+        self._evidence, self._is_selected, self._services = evidence, is_selected, services
+        self._index = index_blocks(services)
+        self._overrides = OverrideCounter(self._index)
+        self._answers = AnswerFinder(services, self._overrides.index)
+        self._candidates, self._shapes, self._layers = list[Candidate](), set[Shape](), set[str]()
+        self._present = set[int]()
+        self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
+        self._growth = NO_GROWTH
+        self._proof = ProofCounter()
+
+    def _candidate(self, megaflow: Megaflow, verdict: Verdict | None) -> Candidate:
+        block = self._index.find(megaflow)
+        if block is not None:
+            self._present.add(id(block))
+            return Candidate(megaflow, verdict or Verdict.ABSENT, block)
+        answers = self._answers.find(megaflow, self._evidence.internal_ports)
+        overrides = () if answers else self._overridden(megaflow)
+        return Candidate(megaflow, verdict or Verdict.ABSENT, None, None, answers, overrides)
+
+    def _overridden(self, megaflow: Megaflow) -> tuple[BlockOverride, ...]:
+        """Return the blocks that a megaflow overrides; not those that it drops, as a blocklist does."""
+        if megaflow.actions == ("drop",) or not is_recent(megaflow.used_s, self._evidence):
+            return ()
+        found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
+        return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
+
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
+        """Add megaflows that recirculate packets."""
+        internal_ports = self._evidence.internal_ports
+        hops = [hop_of(*each, is_judged=outside_kind_of(each[0], internal_ports).is_judged) for each in found]
+        for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
+            before = None if link.before is None else found[link.before][0]
+            place = ChainPlace(before, has_failing=link.failing is not None, is_judged=link.is_judged)
+            self.add(megaflow, state, place)
+
+    def add(self, megaflow: Megaflow, state: MegaflowState | None, place: ChainPlace | None = None) -> None:
+        """Add a megaflow. `place`: in its chain; None: it does not recirculate packets."""
+        verdict = state.verdict if state is not None else None
+        held = _held_rule(megaflow, state, self._evidence)
+        self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
+        if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
+            self._shapes.add(shape_of(megaflow))
+        candidate = replace(self._candidate(megaflow, verdict), held=held, place=place)
+        if not self._is_selected(candidate):
+            return
+        if state is not None:
+            self._growth += state.growth or NO_GROWTH
+            self._uncounted += not state.is_counted
+        if verdict is None:
+            self._unjudged += 1
+        elif verdict in _UNREFUSED and place is not None and place.is_in_software:
+            self._chained += 1
+        elif verdict is Verdict.UNCONFIRMED:
+            self._unconfirmed += 1
+        elif verdict is Verdict.HW:
+            self._in_hardware += 1
+            if state is not None and candidate.block is not None:
+                key = id(candidate.block), megaflow.in_port
+                self._proof.add(key, verdict, state.packets, is_new=state.is_new)
+        elif len(self._candidates) < _MAX_CANDIDATES:
+            self._candidates.append(candidate)
+        else:
+            self._left_out += 1
+
+    def selection(self) -> Selection:
+        """Return what was added."""
+        unproven = self._proof.unproven()
+        return Selection(
+            tuple(self._candidates),
+            self._in_hardware - unproven,
+            self._unjudged,
+            frozenset(self._shapes),
+            self._left_out,
+            frozenset(self._layers),
+            self._unconfirmed + unproven,
+            self._uncounted,
+            self._growth,
+            self._evidence.port_checks,
+            self._chained,
+            sum(id(block) not in self._present for service in self._services for block in service.blocks),
+        )
+
+
+_UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
+
+
+def _held_rule(megaflow: Megaflow, state: MegaflowState | None, evidence: Evidence) -> HeldRule | None:
+    """Return the rule of a megaflow that the NIC holds although the CPU forwards; None if it is not so."""
+    if state is None or not state.verdict.is_software or verdict_of(megaflow) is not Verdict.HW:
+        return None
+    if Anomaly.NOT_IN_HW in state.anomalies:
+        return None
+    port = next((each for each in evidence.port_checks if each.port == megaflow.in_port), None)
+    return HeldRule(state, filter_of(megaflow, evidence.filters), port)
+
+
+def diagnose(selection: Selection, evidence: Evidence) -> tuple[Diagnosis, ...]:
+    """Return the reasons for each candidate, in the order of the dump."""
+    known = replace(evidence, in_hardware=selection.shapes, layers=selection.layers)
+    return tuple(_diagnose(candidate, known) for candidate in selection.candidates)
+
+
+def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
+    case = Case(
+        candidate.megaflow,
+        candidate.verdict,
+        candidate.block,
+        evidence,
+        candidate.unwildcarded,
+        candidate.overrides,
+        candidate.held,
+    )
+    overrides = tuple(override_reasons(case))
+    if case.held is not None:
+        return _diagnosis_of(candidate, (*overrides, *held_reasons(case, case.held)), evidence)
+    reasons = rank((*_remarks(case), *_all_reasons(case)))
+    if candidate.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
+        is_explained = case.megaflow.ufid in evidence.driver or any(
+            reason.cause is Cause.TABLE_FULL for reason in reasons
+        )
+        reasons = reasons if is_explained else (*reasons, silent_refusal(case))
+    if not reasons and (marked := marked_only(case)):
+        reasons = (marked,)
+    if all(reason.likelihood >= Likelihood.LIKELY for reason in reasons) and (off := likely_off(case)):
+        reasons = (off, *reasons)
+    if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
+        reasons = (fallback, *reasons)
+    # Where the packets go counts first: their blocks are not served at all.
+    return _diagnosis_of(candidate, (*overrides, *_chain(candidate), *(reasons or (_unknown(),))), evidence)
+
+
+def _chain(candidate: Candidate) -> Iterator[Reason]:
+    """Yield that an earlier megaflow of the chain is not in hardware, which keeps packets from this one's rule."""
+    before = None if candidate.place is None else candidate.place.before
+    if before is not None:
+        text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
+        ufid = before.ufid or "(no ufid)"
+        yield Reason(
+            Cause.RECIRCULATION,
+            Likelihood.CERTAIN,
+            text,
+            (f"{ufid} leads to recirc_id {candidate.megaflow.key('recirc_id')}",),
+        )
+
+
+def _diagnosis_of(candidate: Candidate, listed: Iterable[Reason], evidence: Evidence) -> Diagnosis:
+    # Commands reach the Open vSwitch in question from any shell.
+    shown = (replace(one, fix=tuple(map(evidence.target.text, one.fix))) for one in listed)
+    return Diagnosis(candidate.megaflow, candidate.verdict, candidate.block, tuple(shown), candidate.answers)
+
+
+def _all_reasons(case: Case) -> Iterator[Reason]:
+    yield from setting_reasons(case)
+    yield from unwildcarded_reasons(case)
+    yield from action_reasons(case)
+    yield from chain_reasons(case)
+    yield from kernel_reasons(case)
+
+
+def _remarks(case: Case) -> Iterator[Reason]:
+    for name, text in case.megaflow.extra:
+        if name == OFFLOAD_INFO:
+            yield Reason(
+                Cause.REPORTED_BY_DATAPATH, Likelihood.CONFIRMED, f"the datapath reports: {text}", (f"{name}:{text}",)
+            )
+
+
+def _unknown() -> Reason:
+    text = "no evidence explains it; with --reinstall Open vSwitch installs it again and logs why"
+    return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), ("xenoovs why FILE --reinstall",))
+
+
+@dataclass(frozen=True, slots=True)
+class MegaflowFilter:
+    """Selects megaflows that meet all given conditions; without any, megaflows of all blocks, and answers.
+
+    Attributes:
+        service: name of a service.
+        source: address of a client; selects megaflows outside all blocks too.
+        ufid: first digits of a ufid; selects megaflows outside all blocks too.
+        internal_ports: there is no config: every megaflow that belongs in hardware is selected. These are the names of
+            internal ports, whose megaflows belong there only if the datapath says why they are not. None: a config.
+    """
+
+    service: str | None = None
+    source: IPAddress | None = None
+    ufid: str | None = None
+    internal_ports: Set[str] | None = None
+
+    def selects(self, candidate: Candidate) -> bool:
+        """Return whether this megaflow is selected."""
+        if self.service is not None and self.service not in candidate.services:
+            return False
+        if self.source is not None and not _comes_from(candidate.megaflow, self.source):
+            return False
+        if self.ufid is not None:
+            return (candidate.megaflow.ufid or "").startswith(self.ufid.lower())
+        if self.internal_ports is not None and self.source is None:
+            if candidate.place is not None and not candidate.place.is_judged:
+                return False
+            has_remark = any(name == OFFLOAD_INFO for name, _ in candidate.megaflow.extra)
+            return has_remark or outside_kind_of(candidate.megaflow, self.internal_ports).is_judged
+        return bool(candidate.services) or self.source is not None
+
+    def describe_none(self, *, is_recorded: bool) -> str:
+        """Return a message for the case that no megaflow is selected. `is_recorded`: the dump was made earlier."""
+        if self.ufid is not None:
+            message = f"no megaflow has a ufid that begins with {self.ufid}"
+        elif self.source is not None:
+            message = f"no megaflow matches packets from {self.source}"
+        elif self.internal_ports is not None:
+            message = "no megaflow that belongs in hardware"
+        else:
+            message = f"no megaflow of {'the services' if self.service is None else f'service {self.service}'}"
+        if is_recorded:
+            return f"{message} in the dump"
+        return f"{message} now: no traffic yet, or idle for longer than max-idle; send some and run this again"
+
+
+def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
+    """Return whether the megaflow may match packets from this address."""
+    matched = megaflow.ipv4_src if isinstance(source, IPv4Address) else megaflow.ipv6_src
+    return matched is not None and int(source) & matched.mask == matched.value
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisGroup:
+    """Megaflows with the same verdict for the same reasons: all of blocks, all of answers, or all of no service.
+
+    Attributes:
+        reasons: the reasons with the evidence of the first megaflow.
+    """
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    diagnoses: tuple[Diagnosis, ...]
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names, sorted."""
+        names = (found.answers if found.block is None else (found.block.service,) for found in self.diagnoses)
+        return tuple(sorted({name for found in names for name in found}))
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Names, sorted."""
+        return tuple(sorted({found.block.backend for found in self.diagnoses if found.block}))
+
+    @property
+    def packets(self) -> int:
+        return sum(found.megaflow.packets for found in self.diagnoses)
+
+
+def group(diagnoses: Iterable[Diagnosis]) -> tuple[DiagnosisGroup, ...]:
+    """Group diagnoses, the largest group first."""
+    by_key: dict[tuple[object, ...], list[Diagnosis]] = {}
+    for found in diagnoses:
+        kind = found.block is None, bool(found.answers)
+        key = (found.verdict, *kind, tuple((reason.cause, reason.text) for reason in found.reasons))
+        by_key.setdefault(key, []).append(found)
+    groups = (DiagnosisGroup(found[0].verdict, found[0].reasons, tuple(found)) for found in by_key.values())
+    return tuple(sorted(groups, key=lambda group: -len(group.diagnoses)))
+
+
+def describe(found: Diagnosis) -> str:
+    """Return the match of the megaflow's block, or the main keys of its own match."""
+    if found.block is not None:
+        return render_match(found.block.flow.match)
+    return ",".join(f"{key.name}({key.inner})" for key in found.megaflow.keys if key.name in _MAIN_KEYS)
+
+
+_MAIN_KEYS = frozenset(
+    ("recirc_id", "in_port", "eth", "eth_type", "ipv4", "ipv6", "tcp", "udp", "sctp", "icmp", "encap")
+)
+
+
+def to_json(diagnoses: Iterable[Diagnosis], selection: Selection, *, notes: Iterable[str]) -> dict[str, object]:
+    """Return the diagnoses for JSON, in the order of the dump. `notes`: what could not be read."""
+    megaflows = [_diagnosis(found) for found in diagnoses]
+    counts = {"in_hardware": selection.in_hardware, "in_hardware_in_chains": selection.chained}
+    return {**counts, "unconfirmed": selection.unconfirmed, "megaflows": megaflows, "notes": list(notes)}
+
+
+def _diagnosis(found: Diagnosis) -> dict[str, object]:
+    megaflow: Megaflow = found.megaflow
+    block = found.block
+    return {
+        "ufid": megaflow.ufid,
+        "verdict": found.verdict.value,
+        "service": block.service if block else None,
+        "backend": block.backend if block else None,
+        "answers_of": list(found.answers),
+        "block": render_match(block.flow.match) if block else None,
+        "in_port": megaflow.in_port,
+        "match": ",".join(f"{key.name}({key.inner})" for key in megaflow.keys),
+        "actions": list(megaflow.actions),
+        "packets": megaflow.packets,
+        "reasons": [_reason(reason) for reason in found.reasons],
+    }
+
+
+def _reason(reason: Reason) -> dict[str, object]:
+    return {
+        "cause": reason.cause.value,
+        "likelihood": reason.likelihood.name.lower(),
+        "text": reason.text,
+        "evidence": list(reason.evidence),
+        "fix": list(reason.fix),
+        "source": reason.source,
+    }
+
+
+ReadFlows = Callable[[], tuple[Flow, ...] | None]
+"""Returns the foreign flows; None: there are none to read, as beside a recorded dump."""
+
+_Key = tuple[str, str | None, ExtraBits, frozenset[str]]
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Finds the foreign flows that un-wildcard bits of megaflows.
+
+    It calls `read_foreign` once, and only if a megaflow has such bits.
+    """
+
+    services: tuple[ExpectedService, ...]
+    bridge: str
+    own_mask: OwnMask
+    read_foreign: ReadFlows
+    _results: dict[_Key, UnwildcardedBits] = field(default_factory=dict)
+    _foreign: list[tuple[Flow, ...] | None] = field(default_factory=list)
+
+    def attribute(self, selection: Selection) -> Selection:
+        """Return the selection with the un-wildcarded bits. Raises what `read_foreign` raises."""
+        counter, index = UnwildcardCounter(self.own_mask), index_blocks(self.services)
+        found = (self._attributed(each, counter, index) for each in selection.candidates)
+        return replace(selection, candidates=tuple(found))
+
+    def _attributed(self, candidate: Candidate, counter: UnwildcardCounter, index: BlockIndex) -> Candidate:
+        fields = match_of(candidate.megaflow)
+        if candidate.overrides:
+            return replace(candidate, overrides=tuple(self._override(each, candidate) for each in candidate.overrides))
+        located = index.locate(candidate.megaflow.in_port, fields)
+        if located is None:
+            return candidate
+        entry, block = located
+        actions = candidate.megaflow.actions
+        is_open = is_slow_path(actions) or is_undetermined(actions)
+        if not is_open and not delivers(candidate.megaflow, fields, block):
+            overridden = self._override(BlockOverride(entry.service, 1), candidate)
+            candidate = replace(candidate, overrides=(overridden,))
+        extra = counter.extra_of(candidate.megaflow, fields, entry, block)
+        return replace(candidate, unwildcarded=self._unwildcarded(extra, fields, entry)) if extra else candidate
+
+    def _override(self, override: BlockOverride, candidate: Candidate) -> BlockOverride:
+        foreign = self._flows()
+        match = match_of_fields(candidate.megaflow.in_port, match_of(candidate.megaflow))
+        flows = None if foreign is None else overriding_flows(match, foreign, service=override.service)
+        return replace(override, flows=flows)
+
+    def _unwildcarded(
+        self, extra: ExtraBits, fields: Mapping[str, MaskedValue], entry: ServiceEntry
+    ) -> UnwildcardedBits:
+        service, in_port = entry.service, entry.match.in_port
+        added = frozenset(name for name, bits in extra if fields[name].mask == bits)
+        key = service.name, in_port, extra, added
+        found = self._results.get(key)
+        if found is None:
+            foreign = self._flows()
+            flows = None if foreign is None else unwildcarding_flows(extra, foreign, service=service, in_port=in_port)
+            found = self._results[key] = UnwildcardedBits(self.bridge, extra, added, flows)
+        return found
+
+    def _flows(self) -> tuple[Flow, ...] | None:
+        if not self._foreign:
+            self._foreign.append(self.read_foreign())
+        return self._foreign[0]

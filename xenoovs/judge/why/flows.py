@@ -1,0 +1,292 @@
+"""Reasons in flows: keys and actions of the megaflow itself, or foreign flows that un-wildcard bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from shlex import join
+
+from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, judge
+from xenoovs.compile.offloadable.openflow_topics import match_topics
+from xenoovs.compile.offloadable.table import (
+    DEFAULT_VERSION,
+    SOURCES,
+    Offload,
+    Profile,
+    TopicKind,
+    Version,
+    parse_version,
+)
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.datapath.tc import Objection, objection_of
+from xenoovs.errors import counted
+from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
+from xenoovs.judge.why.log import Refusal
+from xenoovs.judge.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
+from xenoovs.judge.why.settings import OFFLOAD_INFO
+from xenoovs.openflow.flow import Field, Flow, Match
+from xenoovs.openflow.text import render_bits, render_flow, render_key_to_send, render_match_to_send
+
+_CAUSES = {
+    TopicKind.MATCH: Cause.UNSUPPORTED_MATCH,
+    TopicKind.ACTION: Cause.UNSUPPORTED_ACTION,
+    TopicKind.COMBINATION: Cause.UNSUPPORTED_ACTION,
+    TopicKind.ENVIRONMENT: Cause.EGRESS_NOT_ON_ESWITCH,
+}
+_SPECIAL = {
+    "controller": Cause.SLOW_PATH,
+    "slow-path": Cause.SLOW_PATH,
+    "recirculated": Cause.RECIRCULATION,
+    "output-local": Cause.EGRESS_NOT_ON_ESWITCH,
+    "other-eswitch": Cause.EGRESS_NOT_ON_ESWITCH,
+}
+"""Topics of the offload table with a cause of their own."""
+
+_MAY_CAUSE = {
+    Verdict.SW: frozenset((Offload.SW, Offload.DEPENDS)),
+    Verdict.TC_SW: frozenset((Offload.TC_SW, Offload.DEPENDS)),
+    Verdict.PARTIAL: frozenset((Offload.PARTIAL, Offload.SW, Offload.DEPENDS)),
+}
+"""Verdict of a megaflow -> verdicts of the offload table that may explain it."""
+
+
+def action_reasons(case: Case) -> Iterator[Reason]:
+    """Yield the reasons of the offload table and the log for this megaflow. A line of the log confirms the table."""
+    used = set[Refusal]()
+    for found in check_megaflow(
+        case.megaflow, profile_of(case), version_of(case), internal_ports=_internal_ports(case)
+    ):
+        if explains(found, case.verdict):
+            lines = tuple(refusal for refusal in _refusals(case) if _matches_message(refusal, found))
+            used.update(lines)
+            yield _reason(case, found, lines)
+    for refusal in _refusals(case):
+        if refusal.is_without_entry:
+            yield _without_entry(case, refusal)
+        elif refusal not in used:
+            likelihood = Likelihood.CONFIRMED if refusal.is_specific else Likelihood.LIKELY
+            text = f"Open vSwitch logged: {refusal.message}"
+            yield Reason(refusal.cause, likelihood, text, (refusal.line,), source=refusal.source)
+
+
+def marked_only(case: Case) -> Reason | None:
+    """Return why the NIC only matches, for a megaflow of DPDK whose actions are no reason by themselves."""
+    if case.verdict is not Verdict.PARTIAL or profile_of(case) is not Profile.DPDK or not case.egress:
+        return None
+    return Reason(
+        Cause.EGRESS_NOT_ON_ESWITCH,
+        Likelihood.LIKELY,
+        f"the NIC only marks the packets, and the CPU sends them to {', '.join(case.egress)}: the driver does not take "
+        "the actions, as for a vhost-user port or a port of another NIC",
+        ("offloaded:partial, and Open vSwitch could translate all actions",),
+        source=SOURCES["dpdk-marked"],
+    )
+
+
+_MODULES = ("act_pedit", "act_csum", "act_tunnel_key", "act_ct", "act_vlan", "act_mirred")
+
+
+def _without_entry(case: Case, refusal: Refusal) -> Reason:
+    """Return the reason for ENOENT: the kernel did not find the qdisc, or the module of an action."""
+    port = case.in_port or refusal.port or "PORT"
+    writes = any(action.startswith("set(") for action in case.megaflow.actions)
+    lacks = f"lacks a module for its actions ({'act_pedit, act_csum' if writes else 'act_mirred ...'})"
+    return Reason(
+        Cause.NO_INGRESS_QDISC,
+        Likelihood.LIKELY,
+        f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}",
+        (refusal.line,),
+        (
+            f"tc qdisc show dev {port}",
+            "# without `ingress` or `clsact`: find out what removed it (NetworkManager, a bond), then:",
+            *case.evidence.target.restart,
+            f"modprobe -a {' '.join(_MODULES)}",
+            REVALIDATOR_PURGE,
+        ),
+        source=refusal.source,
+    )
+
+
+def explains(found: Offloadability, verdict: Verdict) -> bool:
+    """Return whether the table's verdict may explain the verdict of a megaflow."""
+    return found.offload in _MAY_CAUSE[verdict]
+
+
+def _refusals(case: Case) -> tuple[Refusal, ...]:
+    """Return the refusals that may be about the megaflow; none for megaflows in traffic control."""
+    if case.verdict is Verdict.TC_SW:
+        return ()
+    return tuple(refusal for refusal in case.refusals if refusal.fits(case.megaflow))
+
+
+def _matches_message(refusal: Refusal, found: Offloadability) -> bool:
+    return found.row.message is not None and found.row.message in refusal.message
+
+
+def _reason(case: Case, found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
+    certainty = Likelihood.LIKELY if found.offload is Offload.DEPENDS else Likelihood.CERTAIN
+    return Reason(
+        _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind],
+        Likelihood.CONFIRMED if lines else certainty,
+        f"{found.topic.what}: {found.row.text}",
+        (found.evidence, *(refusal.line for refusal in lines)),
+        _stop_sampling(case) if found.topic.name == "sampled" else (),
+        source=found.row.source,
+    )
+
+
+def _stop_sampling(case: Case) -> tuple[str, ...]:
+    """Return the commands that end sFlow and IPFIX of the bridge; another program may need them."""
+    if case.bridge is None:
+        return ()
+    columns = [column for column in case.bridge.exporters if column != "netflow"]
+    return (
+        *(join(("ovs-vsctl", "clear", "Bridge", case.bridge.name, column)) for column in columns),
+        REVALIDATOR_PURGE,
+    )
+
+
+def profile_of(case: Case) -> Profile:
+    """Return how Open vSwitch reaches the NIC of the megaflow; by traffic control if that is unknown."""
+    bridge, port, database = case.bridge, case.interface, case.evidence.database
+    is_doca = case.megaflow.layer == "doca" or any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
+    if is_doca or (bridge is not None and bridge.datapath_type == "doca"):
+        return Profile.DOCA
+    if bridge is None:
+        return Profile.DPDK if case.is_userspace else Profile.TC
+    if bridge.datapath_type == "system":
+        return Profile.TC
+    is_doca = port is not None and (port.type == "doca" or (database is not None and database.has_doca))
+    return Profile.DOCA if is_doca else Profile.DPDK
+
+
+def version_of(case: Case) -> Version:
+    """Return the version of the running Open vSwitch; if it is unknown, the default of the table."""
+    version = case.evidence.version
+    return DEFAULT_VERSION if version is None else version_or_default(version)
+
+
+def version_or_default(text: str) -> Version:
+    """Return the version that a text names; the default of the table for other texts."""
+    with suppress(ValueError):
+        return parse_version(text)
+    return DEFAULT_VERSION
+
+
+def _internal_ports(case: Case) -> tuple[str, ...]:
+    """Return the bridge's own port and others of type internal."""
+    bridge = case.bridge
+    if bridge is None:
+        return ()
+    return (bridge.name, *(port.name for port in bridge.ports if port.type == "internal"))
+
+
+# Foreign flows. Open vSwitch adds the mask of every subtable that a packet passes to its megaflow (lib/classifier.c).
+
+
+_SHOWN = 3
+_FOR_ROOM = (Objection.TABLE_FULL, Objection.COLLISION)
+"""Objections that no key explains."""
+
+_OWNER = "# ask the {owner} first; then give {it} a lower priority than the flows of xenoovs, or delete it:"
+
+
+def override_reasons(case: Case) -> Iterator[Reason]:
+    """Yield which blocks do not get their packets because of this megaflow, and the foreign flow that made it."""
+    bridge = case.bridge.name if case.bridge is not None else None
+    for override in case.overrides:
+        actions = ",".join(case.megaflow.actions)
+        flows = override.flows or ()
+        evidence = [f"foreign flow{f' on {bridge}' if bridge else ''}: {render_flow(flow)}" for flow in flows[:_SHOWN]]
+        yield Reason(
+            Cause.OVERRIDDEN,
+            Likelihood.CERTAIN,
+            f"packets of {counted(override.blocks, 'block')} of {override.service.name} match this megaflow and are "
+            f"sent elsewhere ({actions}): a foreign flow of higher priority takes them",
+            tuple(evidence),
+            tuple(dict.fromkeys(_show(bridge or "BRIDGE", flow) for flow in flows[:_SHOWN])),
+        )
+
+
+def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
+    """Yield which bits foreign flows un-wildcard. Nothing if the driver accepts such a rule."""
+    bits, answer = case.unwildcarded, case.driver_answer
+    if bits is None or (answer is not None and answer.is_accepted):
+        return
+    is_netflow = not bits.flows and case.bridge is not None and "netflow" in case.bridge.exporters
+    unsupported = next(_unsupported(case, bits), None)
+    shown = ", ".join(f"{name} {render_bits(name, mask)}" for name, mask in bits.fields)
+    likelihood, effect = Likelihood.POSSIBLE, ", which takes more entries of the NIC than planned"
+    if unsupported is not None:
+        topic = f"{unsupported.topic.what}: {unsupported.row.text}"
+        likelihood, effect = Likelihood.CERTAIN, f", which is not offloaded ({topic})"
+    elif _may_be_refused(case, bits):
+        likelihood, effect = Likelihood.LIKELY, "; drivers refuse rules with keys that they do not support"
+    yield Reason(
+        Cause.UNWILDCARDED,
+        likelihood,
+        f"{'NetFlow of the bridge un-wildcards' if is_netflow else _whose(bits)} {shown}{effect}",
+        _evidence(bits),
+        (join(("ovs-vsctl", "clear", "Bridge", bits.bridge, "netflow")), REVALIDATOR_PURGE)
+        if is_netflow
+        else _fix(bits),
+        unsupported.row.source if unsupported is not None else None,
+    )
+
+
+def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
+    """Return whether the driver may have refused it for a key that only foreign flows match."""
+    if case.verdict is not Verdict.TC_SW or not bits.added or shape_of(case.megaflow) in case.evidence.in_hardware:
+        return False
+    answer = case.driver_answer
+    return answer is None or objection_of(answer.error, answer.message) not in _FOR_ROOM
+
+
+def _unsupported(case: Case, bits: UnwildcardedBits) -> Iterator[Offloadability]:
+    """Yield the rows of the table about the un-wildcarded fields, the worst first."""
+    names = {name for name, _ in bits.fields}
+    for flow in (bits.flows or ())[:_SHOWN]:
+        alone = _only(flow.match, names)
+        for found in judge(tuple(match_topics(alone)), profile_of(case), version_of(case)):
+            if found.offload.is_software and explains(found, case.verdict):
+                yield found
+
+
+def _only(match: Match, names: set[str]) -> Match:
+    """Return the conditions on these fields, and on the EtherType, which distinguishes ICMP from ICMPv6."""
+    masked = tuple(one for one in match.masked if one.field.ovs_name in names or one.field is Field.DL_TYPE)
+    foreign = tuple(text for text in match.foreign if text.partition("=")[0] in names)
+    return replace(match, masked=masked, foreign=foreign)
+
+
+def _whose(bits: UnwildcardedBits) -> str:
+    if bits.flows is None:
+        return "flows that were not read un-wildcard"
+    if not bits.flows:
+        return "a flow that is gone (the megaflow is from before a change) un-wildcarded"
+    return "a foreign flow un-wildcards" if len(bits.flows) == 1 else "foreign flows un-wildcard"
+
+
+def _evidence(bits: UnwildcardedBits) -> tuple[str, ...]:
+    flows = bits.flows or ()
+    more = (f"and {len(flows) - _SHOWN} more flows that match these bits",) if len(flows) > _SHOWN else ()
+    return (*(f"foreign flow on {bits.bridge}: {render_flow(flow)}" for flow in flows[:_SHOWN]), *more)
+
+
+def _fix(bits: UnwildcardedBits) -> tuple[str, ...]:
+    if bits.flows is None:
+        return ("xenoovs why FILE --from-dump DUMP --from-flows FLOWS",)
+    shown, is_one = bits.flows[:_SHOWN], len(bits.flows) == 1
+    if not shown:
+        return (REVALIDATOR_PURGE,)
+    owner = _OWNER.format(owner="flow's owner" if is_one else "flows' owners", it="it" if is_one else "each")
+    shows = tuple(_show(bits.bridge, flow) for flow in shown)
+    deletes = (join(("ovs-ofctl", "--strict", "del-flows", bits.bridge, render_key_to_send(flow))) for flow in shown)
+    return (*dict.fromkeys(shows), owner, *deletes, REVALIDATOR_PURGE)
+
+
+def _show(bridge: str, flow: Flow) -> str:
+    """Return the command that shows the flow with its counters; ovs-ofctl takes no priority there."""
+    match = ",".join(filter(None, (f"table={flow.table}", render_match_to_send(flow.match))))
+    return join(("ovs-ofctl", "--names", "dump-flows", bridge, match))
