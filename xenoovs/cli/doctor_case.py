@@ -226,7 +226,7 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
     cost = _cost(balancer, program, passed) if passed else NOT_READ
-    is_unknown = isinstance(cost, Unknown)
+    is_unknown = bool(passed) and isinstance(cost, Unknown)
     varying = _varying(balancer, program, passed) if is_unknown else ()
     taken = _taken(balancer, program, passed) if is_unknown else ()
     return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken)
