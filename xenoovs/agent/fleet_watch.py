@@ -22,7 +22,6 @@ from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.dpus import dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
-from xenoovs.fleet.schedule import overdue_config, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.fleet.targets import TargetRow, UnwrittenVotes, target_problems, target_rows
@@ -90,7 +89,7 @@ class FleetWatch:
             problems=tuple(problems),
             now_s=now_s,
             targets=tuple(targets),
-            roll_out=() if view is None else (*roll_out_lines(view, statuses, now_s=now_s), *waiting_lines(view)),
+            roll_out=() if view is None else tuple(roll_out_lines(view, statuses, now_s=now_s)),
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
@@ -100,8 +99,7 @@ class FleetWatch:
             self._progress = FleetProgress()
             return ""
         stall = self._progress.stall(view, statuses, now_s=time.monotonic())
-        now_ms = int(time.time() * 1000)
-        return stall or (overdue_step(view) if is_overdue(view, now_ms=now_ms) else overdue_config(view, now_ms=now_ms))
+        return stall or (overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else "")
 
     def _read_servers(self) -> None:
         now_s = time.monotonic()

@@ -122,8 +122,8 @@ def _parse(given: _IntentText) -> FleetServices:
 
 
 def newest_intent(view: FleetView) -> Intent | None:
-    """Return the intent that all DPUs are to have: the newest that does not wait, is not in waves and not refused."""
-    apart = (IntentState.WAITING, IntentState.REFUSED, IntentState.ROLLING)
+    """Return the intent that all DPUs are to have: the newest that is not in waves and not refused."""
+    apart = (IntentState.REFUSED, IntentState.ROLLING)
     return view.intents.get(max((number for number, one in view.intents.items() if one.state not in apart), default=0))
 
 

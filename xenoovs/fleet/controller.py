@@ -15,7 +15,6 @@ from xenoovs.fleet.baseline import with_baseline
 from xenoovs.fleet.change import FleetChange, next_change, refused, with_action
 from xenoovs.fleet.health import FleetHealth, HealthStep
 from xenoovs.fleet.memory import FleetMemory
-from xenoovs.fleet.schedule import begun
 from xenoovs.fleet.switch_time import SWITCH_AFTER_S, is_awaited, switch_time_ms
 from xenoovs.fleet.votes import changed_health
 from xenoovs.fleet.waves import next_step
@@ -98,9 +97,6 @@ class FleetController:
         view = self._store.view()
         if view is None:
             return
-        if due := begun(view, now_ms=_now_ms(), after_s=self._switch_after_s):
-            self._begin(view, due)
-            return
         statuses = self._statuses()
         health = self._follow_health(view, statuses)
         change = self._change_of(view, health)
@@ -111,11 +107,6 @@ class FleetController:
             return
         self._settled, self._shown = (view, health.availability), ""
         self._roll_out(view, statuses)
-
-    def _begin(self, view: FleetView, due: Changes) -> None:
-        """Write that a config does not wait any more; the next view has it to decide. Raises XenoovsError."""
-        if self._commit(view, due):
-            self._log.info("config no longer waits", generation=view.generation + 1, intent=max(due.intents))
 
     def _change_of(self, view: FleetView, health: HealthStep) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""

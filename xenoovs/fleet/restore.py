@@ -59,12 +59,10 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
 
 
 def _ended(intent: Intent) -> Intent:
-    """Return an intent as it is after a restore: neither a roll-out goes on, nor does a config wait for its time."""
-    if intent.state not in (IntentState.ROLLING, IntentState.WAITING):
+    """Return an intent as it is after a restore: no roll-out goes on."""
+    if intent.state is not IntentState.ROLLING:
         return intent
-    was = "its roll-out was running" if intent.state is IntentState.ROLLING else "it waited for its time"
-    comment = f"refused: {was} when the fleet was exported"
-    return intent.ended(IntentState.REFUSED, comment)
+    return intent.ended(IntentState.REFUSED, "refused: its roll-out was running when the fleet was exported")
 
 
 def services_to_move(view: FleetView) -> list[str]:

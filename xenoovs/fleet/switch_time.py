@@ -5,7 +5,6 @@ Pure. The clocks are those of the controller and of the DPUs; `MAX_WAIT_S` bound
 
 from __future__ import annotations
 
-from xenoovs.fleet.change import newest_intent, rolling_intent
 from xenoovs.store.view import Changes, FleetView
 
 SWITCH_AFTER_S = 2.0
@@ -21,8 +20,7 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
     """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change.
 
     A change that takes blocks from backends has a time, because DPUs would disagree about these blocks while it
-    spreads. One that only adds services, takes a roll-out back, or ends it, has none. A config that was given
-    for a time has this one, if it has not passed.
+    spreads. One that only adds services, takes a roll-out back, or ends it, has none.
 
     Args:
         view: What the changes were computed from.
@@ -36,17 +34,8 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
         return None
     if changes.wave == 0:
         return 0
-    if given_ms := _given_time_ms(view, now_ms=now_ms):
-        return given_ms
     takes_blocks = bool(changes.wave or changes.removed or touched & view.services.keys())
     return now_ms + int(after_s * 1000) if after_s and takes_blocks else 0
-
-
-def _given_time_ms(view: FleetView, *, now_ms: int) -> int:
-    """Return the time that an operator gave to the intent that is decided about; 0: none, or it has passed."""
-    intent = rolling_intent(view) or newest_intent(view)
-    at_ms = 0 if intent is None else intent.at_ms
-    return at_ms if 0 < at_ms - now_ms <= MAX_WAIT_S * 1000 else 0
 
 
 def is_awaited(view: FleetView, *, now_ms: int) -> bool:

@@ -8,12 +8,10 @@ from typing import Any
 
 from xenoovs.display import duration, moment, percent, quantity
 from xenoovs.fleet.dpus import DpuRow, DpuState
-from xenoovs.fleet.schedule import waiting_intent
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.show.column import Column, Measure, Row, Table, computed, counter, gauge
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
-from xenoovs.store.view import Intent, IntentState
 
 _STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
 
@@ -432,18 +430,11 @@ INTENTS = Table(
             header="WHEN",
             cell=moment,
         ),
-        Column("When it takes effect; null: at once.", lambda row: row.value.at_ms or None, name="at_ms"),
         Column("Who gave it.", lambda row: row.value.author, name="author", header="WHO"),
-        Column("Of its author, or of the controller.", lambda row: row.value.comment, name="comment"),
-        Column(of=lambda row: _comment(row.value), header="COMMENT"),
+        Column("Of its author, or of the controller.", lambda row: row.value.comment, name="comment", header="COMMENT"),
         Column("Of its text.", lambda row: row.value.digest, name="digest"),
     ),
 )
-
-
-def _comment(intent: Intent) -> str:
-    until = f"until {moment(intent.at_ms)}" if intent.state is IntentState.WAITING else ""
-    return "; ".join(filter(None, (until, intent.comment)))
 
 
 ACTIONS = Table(
@@ -493,11 +484,6 @@ DRIFTS = Table(
 
 def _of_view(number: Callable[[Any], Any]) -> Measure:
     return lambda snapshot: None if snapshot.view is None else number(snapshot)
-
-
-def _waits_until_s(snapshot: FleetSnapshot) -> float | None:
-    intent = None if snapshot.view is None else waiting_intent(snapshot.view)
-    return None if intent is None else intent.at_ms / 1000
 
 
 def _dpus(snapshot: FleetSnapshot) -> dict[str, float]:
@@ -552,15 +538,8 @@ FLEET = Table(
             gauge(
                 "xenoovs_fleet_stalled",
                 _STORE,
-                "1 while no controller writes what is due: the newest change, a step of a roll-out, or a config "
-                "that waited.",
+                "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
                 _of_view(lambda snapshot: snapshot.is_stalled),
-            ),
-            gauge(
-                "xenoovs_fleet_config_waits_until_seconds",
-                "`xenoovs fleet apply --at`",
-                "When the waiting config takes effect, in seconds since 1970; absent if none waits.",
-                _waits_until_s,
             ),
             gauge(
                 "xenoovs_fleet_problems",

@@ -28,6 +28,8 @@ _TABLES: Mapping[str, StoreTable[Any]] = {
     "intents": INTENTS,
     "watches": WATCHES,
 }
+_EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
+"""Columns that files of earlier versions have, by table."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
 
 
@@ -115,13 +117,18 @@ def _view(document: Mapping[str, Any]) -> FleetView:
     )
 
 
+def _without_earlier(given: object, table: StoreTable[Any]) -> object:
+    earlier = _EARLIER.get(table.name, ())
+    return {name: each for name, each in given.items() if name not in earlier} if isinstance(given, dict) else given
+
+
 def _values(listed: object, table: StoreTable[Any], name: str) -> dict[Any, Any]:
     if not isinstance(listed, list):
         raise ValueError(f"{name} is no list")
     found = dict[Any, Any]()
     for index, given in enumerate(listed):
         where = f"{name}[{index}]"
-        row = row_of(given, table.name, table.columns, where=where)
+        row = row_of(_without_earlier(given, table), table.name, table.columns, where=where)
         key = table.key(row)
         if key in found:
             raise ValueError(f"{where}: there is one of this name already")

@@ -239,13 +239,29 @@ def _override(row: _RowReader) -> FleetOverride:
     return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
-_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "at_ms", "in_waves", "soak_s", "hw_before")
+_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s", "hw_before")
+_WAITING = "waiting"
+"""The state of a config that earlier versions were given for a time: here it is one that came to nothing."""
 _DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
     *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
     *("sampled", "down", "voted", "is_fit", "clock_us", "store", "commit", "certificate_ends_s"),
 )
 _WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
+
+
+def _intent(row: _RowReader) -> Intent:
+    is_waiting = row["state"] == _WAITING
+    intent = Intent(
+        **{column: row[column] for column in _INTENT},
+        state=IntentState.REFUSED if is_waiting else row.known("state", IntentState),
+        down_before=frozenset(row["down_before"]),
+        unfit_before=frozenset(row["unfit_before"]),
+    )
+    if not is_waiting:
+        return intent
+    return replace(intent, comment="refused: it waited for its time, for which this version starts no config")
+
 
 SERVICES: StoreTable[StoredService] = StoreTable(
     "Service",
@@ -280,12 +296,7 @@ INTENTS: StoreTable[Intent] = StoreTable(
     "Intent",
     (*_INTENT, "down_before", "unfit_before", "state"),
     lambda row: row["number"],
-    lambda row: Intent(
-        **{column: row[column] for column in _INTENT},
-        state=row.known("state", IntentState),
-        down_before=frozenset(row["down_before"]),
-        unfit_before=frozenset(row["unfit_before"]),
-    ),
+    _intent,
     lambda intent: {
         **_plain_row((*_INTENT, "down_before", "unfit_before"))(intent),
         "state": intent.state.value,

@@ -148,9 +148,8 @@ class Watch:
 
 
 class IntentState(Enum):
-    """What became of an intent. Waiting: for its time. Staged: given to all DPUs at once. Rolling: in waves."""
+    """What became of an intent. Staged: given to all DPUs at once. Rolling: in waves."""
 
-    WAITING = "waiting"
     STAGED = "staged"
     ROLLING = "rolling"
     CURRENT = "current"
@@ -171,8 +170,6 @@ class Intent:
             thousandths; without DPUs of which it was not known.
         down_before: During its roll-out: the targets of health checks that were down when it began.
         unfit_before: During its roll-out: the DPUs that were not fit when their wave began.
-        at_ms: When it takes effect, in milliseconds since 1970; 0: it was not given for later.
-        in_waves: Whether it then goes out in waves, for one that waits.
     """
 
     number: int
@@ -184,8 +181,6 @@ class Intent:
     state: IntentState
     soak_s: int = 0
     hw_before: Mapping[str, int] = field(default_factory=dict)
-    at_ms: int = 0
-    in_waves: bool = False
     down_before: frozenset[str] = frozenset()
     unfit_before: frozenset[str] = frozenset()
 

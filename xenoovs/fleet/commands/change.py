@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from xenoovs.display import decimal, duration, moment, percent
+from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
 from xenoovs.fleet.change import (
     FleetChange,
@@ -26,7 +26,6 @@ from xenoovs.fleet.change import (
 )
 from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
 from xenoovs.fleet.progress import SETTLE_S, FleetProgress
-from xenoovs.fleet.schedule import MAX_AHEAD_S, waiting_intent
 from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
@@ -34,16 +33,10 @@ from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
 from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
-from xenoovs.terminal.options import OutputFormat, duration_or_zero, moment_ahead, output_option, parse_weight
+from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, parse_weight
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
-
-
-def _moment(text: str) -> int:
-    return moment_ahead(text, most_s=MAX_AHEAD_S)
-
-
 _file_argument = click.argument("file", type=_FILE)
 _yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _comment_option = click.option("--comment", default="", metavar="TEXT", help="Why; `xenoovs fleet history` shows it.")
@@ -56,14 +49,6 @@ _soak_option = click.option(
     default=f"{SOAK_S}s",
     show_default=True,
     help="How long each wave is watched; at most a day.",
-)
-_at_option = click.option(
-    "--at",
-    "at_ms",
-    type=_moment,
-    metavar="TIME",
-    help="Take effect at TIME, at most 7 days ahead: HH:MM[:SS], the next one in local time, 2026-11-24T22:00[:SS] "
-    "with or without an offset as +01:00, or +90m from now.",
 )
 _MAX_SOAK_S = 86_400
 _MAX_COMMENT = 200
@@ -105,7 +90,6 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
 )
 @_soak_option
 @_now_option
-@_at_option
 @_yes_option
 @_comment_option
 @timeout_option
@@ -117,7 +101,6 @@ def apply_command(
     second: int | None,
     soak_s: float,
     now: bool,
-    at_ms: int | None,
     yes: bool,
     comment: str,
     timeout_s: float,
@@ -135,52 +118,47 @@ def apply_command(
     Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
     generation, or says which have not.
 
-    With --at the config waits in the store, and the command ends. At TIME the canaries switch to it; with --now, all
-    DPUs do. Before that, `fleet stop` takes it back, and another `apply` replaces it.
-
     Exit status 0: all DPUs have it, 1: refused, 2: some have not yet, or no controller goes on; they follow by
     themselves when they can, and when a controller runs again.
     """
     text, services = _read(file)
     roll_out = None if now else _RollOut(ceil(soak_s), canary, second)
     name = str(file)
-    return _give(store, text, services, roll_out, name=name, at_ms=at_ms, yes=yes, comment=comment, timeout_s=timeout_s)
+    return _give(store, text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
 
 
 @click.command("stop")
 @on_fleet
 def stop_command(*, store: FleetStore) -> None:
-    """End a roll-out: DPUs that have the new config go back to the one in use. Or take back a config that waits."""
-    done = ""
+    """End a roll-out: DPUs that have the new config go back to the one in use."""
+    number = 0
 
     def compute(view: FleetView) -> Changes:
-        nonlocal done
-        intent = rolling_intent(view) or waiting_intent(view)
+        nonlocal number
+        intent = rolling_intent(view)
         if intent is None:
-            raise FleetRefused("no config is rolled out or waits; `xenoovs fleet history` shows all of them")
-        is_rolling = intent.state is IntentState.ROLLING
-        done = f"the roll-out of config {intent.number}" if is_rolling else f"config {intent.number}, which waited,"
+            raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
+        number = intent.number
         return refusal(view, intent, f"stopped by {user_name()}")
 
     store.change(compute)
-    echo(f"{done} is taken back")
+    echo(f"the roll-out of config {number} is taken back")
 
 
 @click.command("rollback")
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @_soak_option
 @_now_option
-@_at_option
 @_yes_option
 @timeout_option
 @on_fleet
 def rollback_command(
-    *, number: int | None, soak_s: float, now: bool, at_ms: int | None, yes: bool, timeout_s: float, store: FleetStore
+    *, number: int | None, soak_s: float, now: bool, yes: bool, timeout_s: float, store: FleetStore
 ) -> int:
     """Give an earlier config to the fleet again: that of entry NUMBER of `fleet history`, or the one before.
 
     It becomes a new entry, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
-    Overrides stay. --at is that of `fleet apply`.
+    Overrides stay.
     """
     view = store.view()
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]
@@ -192,7 +170,7 @@ def rollback_command(
     services = parse_intent(intent.text, file=name)
     text, comment = intent.text, f"rollback to {chosen}"
     roll_out = None if now else _RollOut(ceil(soak_s))
-    return _give(store, text, services, roll_out, name=name, at_ms=at_ms, yes=yes, comment=comment, timeout_s=timeout_s)
+    return _give(store, text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
 
 
 @click.command("drain")
@@ -264,25 +242,22 @@ def _give(
     roll_out: _RollOut | None,
     *,
     name: str,
-    at_ms: int | None,
     yes: bool,
     comment: str,
     timeout_s: float,
 ) -> int:
-    """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once; `at_ms`: None: now."""
+    """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once."""
     view = store.view()
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change, replaced = with_intent(view, text, services, memory=store.memory), waiting_intent(view)
+    change = with_intent(view, text, services, memory=store.memory)
     _show(view, change, services)
     digest = sha256(text.encode()).hexdigest()
     current = view.intents.get(view.intent)
-    if not change.steps and replaced is None and current is not None and current.digest == digest:
+    if not change.steps and current is not None and current.digest == digest:
         return _wait(store, timeout_s)
-    if replaced is not None:
-        echo(f"it replaces config {replaced.number}, which waits until {moment(replaced.at_ms)}")
-    if change.steps or replaced is not None:
+    if change.steps:
         confirm("Change the fleet?", yes=yes, instead=", or see the change with `xenoovs fleet plan`")
     number = 0
 
@@ -290,22 +265,15 @@ def _give(
         nonlocal number
         _require_no_roll_out(view)
         changes, now_ms = with_intent(view, text, services, memory=store.memory), int(time.time() * 1000)
-        if changes.steps != change.steps or waiting_intent(view) != replaced:
+        if changes.steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
-        if at_ms is not None and at_ms <= now_ms:
-            raise FleetRefused(f"{moment(at_ms)} has passed meanwhile; nothing was written: give a later --at")
         number = max(view.intents, default=0) + 1
         # A config that changes no service now is in use at once.
-        waves = roll_out if at_ms is not None or change.steps else None
+        waves = roll_out if change.steps else None
         state = IntentState.STAGED if waves is None else IntentState.ROLLING
         author, soak_s = user_name(), 0 if waves is None else waves.soak_s
         intent = Intent(number, text, digest, author, comment[:_MAX_COMMENT], now_ms, state, soak_s=soak_s)
-        if at_ms is not None:
-            intent = replace(intent, state=IntentState.WAITING, at_ms=at_ms, in_waves=waves is not None)
         written = Changes(intents={number: intent})
-        if replaced is not None:
-            written = refusal(view, replaced, f"replaced by config {number}")
-            written = replace(written, intents={**written.intents, number: intent})
         if waves is None:
             return written
         members = concerned(view, changes.changes)
@@ -313,11 +281,6 @@ def _give(
 
     store.change(compute)
     echo(f"{name} is entry {number} of the history")
-    if at_ms is not None:
-        who = "all DPUs switch" if roll_out is None else "the first wave switches"
-        left = duration(at_ms / 1000 - time.time())
-        echo(f"{who} to it at {moment(at_ms)}, in {left}; `xenoovs fleet stop` takes it back")
-        return EXIT_OK
     intent = _after_roll_out(store, store.settled(), number)
     if intent is not None and intent.state is IntentState.REFUSED:
         raise FleetRefused(f"{name} was {intent.comment}; the fleet has what it had")

@@ -17,7 +17,6 @@ from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
-from xenoovs.fleet.schedule import overdue_config, waiting_intent, waiting_lines
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes, target_problems, target_rows
@@ -70,7 +69,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     problems += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
     roll_out = roll_out_lines(view, statuses, now_s=time.time())
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
-    connection, waiting = store.fleet.connection, waiting_intent(view)
+    connection = store.fleet.connection
     snapshot = FleetSnapshot(
         view,
         tuple(rows),
@@ -91,7 +90,6 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
             "dpus": DPUS.documents(snapshot),
             "overrides": OVERRIDES.documents(view),
             "servers": SERVERS.documents(snapshot),
-            "waiting": None if waiting is None else {"intent": waiting.number, "at_ms": waiting.at_ms},
             "problems": [*problems, *roll_out],
             "targets": TARGETS.documents(snapshot),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
@@ -105,8 +103,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
 def _stall(view: FleetView, change: FleetChange) -> str:
     if not change.is_empty:
         return UNDECIDED
-    now_ms = int(time.time() * 1000)
-    return overdue_step(view) if is_overdue(view, now_ms=now_ms) else overdue_config(view, now_ms=now_ms)
+    return overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else ""
 
 
 @click.command("history")
@@ -115,8 +112,8 @@ def _stall(view: FleetView, change: FleetChange) -> str:
 def history_command(*, output: OutputFormat, store: FleetStore) -> None:
     """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them.
 
-    COMMENT also shows until when a config waits. Below is what was done beside, also what was undone since: drains,
-    weights, and changes of DPUs; the newest 40 of the 200 that are kept, and with JSON all of them.
+    Below is what was done beside, also what was undone since: drains, weights, and changes of DPUs; the newest 40 of
+    the 200 that are kept, and with JSON all of them.
     """
     view = store.view()
     output.show(
@@ -206,12 +203,11 @@ def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float])
         print_columns(DPUS.columns, DPUS.shown(snapshot))
     echo()
     print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
-    waiting = waiting_lines(view)
-    if snapshot.problems or snapshot.roll_out or waiting or view.overrides or drains:
+    if snapshot.problems or snapshot.roll_out or view.overrides or drains:
         echo()
     for problem in snapshot.problems:
         print_text(printable(problem), fg="red")
-    for line in (*snapshot.roll_out, *waiting):
+    for line in snapshot.roll_out:
         print_text(printable(line), fg="yellow")
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
