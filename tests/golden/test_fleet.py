@@ -24,10 +24,9 @@ from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 HERE = Path(__file__).parent / "fleet"
 INTENT = Intent(7, "", "", "operator", "refused: no such thing", 0, IntentState.REFUSED)
-WAITS = Intent(5, "", "", "operator", "", 0, IntentState.WAITING, at_ms=1_800_000_000_500)
 VOTES = Votes(frozenset({"dpu1", "dpu2"}), frozenset({"dpu3"}), frozenset())
 SNAPSHOT = FleetSnapshot(
-    FleetView("production", 1, 41, 6, 0, intents={5: WAITS, 7: INTENT}),
+    FleetView("production", 1, 41, 6, 0, intents={7: INTENT}),
     (
         DpuRow(
             "dpu1",
