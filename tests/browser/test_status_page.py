@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from aiohttp import web
 from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
 from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, remote, snapshot
 from tests.snapshots import web as web_service
-from xenoovs.agent.web.page import mount_page
+from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.display import duration, percent, quantity
 from xenoovs.show.agent import BackendState, Event, LazySnapshot, Override
 
@@ -45,7 +46,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def serving() -> AsyncIterator[Served]:
     app = web.Application()
     served = Served()
-    mount_page(served.lazy_snapshot)(app)
+    mount_page("agent.js", lambda: partial(agent_json, served.lazy_snapshot()))(app)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

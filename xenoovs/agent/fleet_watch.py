@@ -17,7 +17,7 @@ from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.telemetry import mount_metrics
-from xenoovs.agent.web.page import mount_fleet_page
+from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.dpus import dpu_problems, dpu_rows, fleet_problems, roll_out_lines
@@ -127,7 +127,7 @@ class FleetWatch:
 def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) -> web.Application:
     """Return the application with `/`, `/now` and `/metrics`."""
     app = bare_app(listener.auth, limit=limit)
-    mount_fleet_page(lambda: json.dumps(watch.snapshot().document()))(app)
+    mount_page("fleet.js", lambda: lambda: json.dumps(watch.snapshot().document()))(app)
     mount_metrics(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot()))(app)
     return app
 

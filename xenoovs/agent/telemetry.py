@@ -12,7 +12,7 @@ from aiohttp import web
 
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.offload import OffloadSampler, SamplePace
-from xenoovs.agent.web.page import mount_page
+from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
 from xenoovs.show.metrics import CONTENT_TYPE, Timings, exposition
 
@@ -79,7 +79,7 @@ class Telemetry:
         return (
             self._mount_requests,
             mount_metrics(lambda: partial(self.metrics, lazy_snapshot())),
-            mount_page(lazy_snapshot),
+            mount_page("agent.js", lambda: partial(agent_json, lazy_snapshot())),
         )
 
     def metrics(self, at: LazySnapshot) -> bytes:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.display import duration, percent, quantity
+from xenoovs.display import duration
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
-from xenoovs.show.column import Column, Row, Table, columns_of
+from xenoovs.show.agent import BackendView, BridgeTraffic, Snapshot, backend_rows, parse_snapshot
+from xenoovs.show.codec import to_document
+from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.terminal import STYLES
@@ -60,58 +60,6 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
 
 
 # From the bridge.
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficChange:
-    """The traffic of one backend now.
-
-    Attributes:
-        now: As read.
-        before: As read before; None: there are no rates.
-        apart_s: Time between the two reads.
-    """
-
-    now: BackendTraffic
-    before: BackendTraffic | None
-    apart_s: float
-
-    def rate(self, unit: str) -> float | None:
-        """Return packets or bytes a second."""
-        # The counters begin again when the flows are replaced.
-        if self.before is None or self.now.packets < self.before.packets:
-            return None
-        found: float = (getattr(self.now, unit) - getattr(self.before, unit)) / self.apart_s
-        return found
-
-
-def _of(name: str, header: str, *, cell: Callable[[Any], str] = str, is_number: bool = True, keep: int = 0) -> Column:
-    def of(row: Row[TrafficChange]) -> object:
-        value = getattr(row.value.now, name)
-        return float(value) if isinstance(value, Fraction) else value
-
-    return Column(of=of, header=header, cell=cell, is_number=is_number, keep=keep, name=name)
-
-
-def _rate(name: str, header: str, of: Callable[[TrafficChange], float | None], *, keep: int = 0) -> Column:
-    return Column(of=lambda row: of(row.value), header=header, cell=quantity, is_number=True, keep=keep, name=name)
-
-
-_TRAFFIC = Table(
-    lambda rows: (((), row) for row in rows),
-    (
-        _of("service", "SERVICE", is_number=False),
-        _of("backend", "BACKEND", is_number=False),
-        _of("target_share", "TARGET", cell=percent),
-        _of("share", "SHARE", cell=percent),
-        _of("blocks", "BLOCKS", keep=1),
-        _of("packets", "PACKETS"),
-        _of("traffic_share", "TRAFFIC", cell=percent),
-        _of("bytes", "BYTES", keep=2),
-        _rate("rate_pps", "PPS", lambda change: change.rate("packets")),
-        _rate("rate_bps", "BPS", lambda change: (r := change.rate("bytes")) and r * 8, keep=3),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,15 +235,33 @@ def _show(
     from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    pairs = zip(report.backends, earlier, strict=True)
-    rows = [TrafficChange(now, then, apart_s) for now, then in pairs]
+    rows = [_traffic(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
     if options.output is OutputFormat.JSON:
         facts = {"missing_flows": report.missing, "foreign_flows": report.foreign, "ports_without_link": list(dead)}
         drains = [drain_document(drain) for drain in report.drains]
-        print_json({"from": "bridge", **facts, "backends": _TRAFFIC.documents(rows), "drains": drains})
+        print_json({"from": "bridge", **facts, "backends": to_document(rows), "drains": drains})
         return
-    print_columns(_TRAFFIC.columns, (Row(row, None, 0.0) for row in rows))
+    print_columns(columns_of(BridgeTraffic), (Row(row, None, 0.0) for row in rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
         echo(click.style(f"\nport {name} has no link", fg="red"))
+
+
+def _traffic(now: BackendTraffic, before: BackendTraffic | None, apart_s: float) -> BridgeTraffic:
+    packets_s = bytes_s = None
+    # The counters begin again when the flows are replaced.
+    if before is not None and now.packets >= before.packets:
+        packets_s, bytes_s = ((now.packets - before.packets) / apart_s, (now.bytes - before.bytes) / apart_s)
+    return BridgeTraffic(
+        service=now.service,
+        backend=now.backend,
+        target_share=float(now.target_share),
+        share=float(now.share),
+        blocks=now.blocks,
+        packets=now.packets,
+        traffic_share=None if now.traffic_share is None else float(now.traffic_share),
+        bytes=now.bytes,
+        rate_pps=packets_s,
+        rate_bps=bytes_s and bytes_s * 8,
+    )

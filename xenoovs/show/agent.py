@@ -448,6 +448,27 @@ class BlockView:
     )
 
 
+# The bridge without an agent.
+
+
+@record
+class BridgeTraffic:
+    """One backend of one service, by the counters of its flows."""
+
+    service: str = column("Name of the service.", header="SERVICE")
+    backend: str = column("Name of the backend.", header="BACKEND")
+    target_share: float = column("Share of the clients by weight (0-1).", header="TARGET", cell=percent, is_number=True)
+    share: float = column("Share of the clients now (0-1).", header="SHARE", cell=percent, is_number=True)
+    blocks: int = column("Its blocks on the bridge.", header="BLOCKS", is_number=True, keep=1)
+    packets: int = column("Packets since the flows were installed.", header="PACKETS", is_number=True)
+    traffic_share: float | None = column(
+        "Share of the packets (0-1); null before the first one.", header="TRAFFIC", cell=percent, is_number=True
+    )
+    bytes: int = column("Bytes with the Ethernet header, as OpenFlow counts.", header="BYTES", is_number=True, keep=2)
+    rate_pps: float | None = column("Packets a second; null: one read.", header="PPS", cell=quantity, is_number=True)
+    rate_bps: float | None = column("Bits a second.", header="BPS", cell=quantity, is_number=True, keep=3)
+
+
 # Services.
 
 

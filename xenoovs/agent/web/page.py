@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -36,7 +36,6 @@ _CELLS = {
     "probe": BackendView.probe_cell,
 }
 """Columns of a backend that the page shows as `status` does."""
-_AGENT, _FLEET = ("page.js", "agent.js"), ("page.js", "fleet.js")
 
 
 def agent_json(lazy_snapshot: LazySnapshot) -> str:
@@ -148,40 +147,27 @@ def _word(verdict: Verdict | None) -> str:
 
 
 @cache
-def asset(name: str) -> str:
-    """Return the text of a file beside this module."""
-    return (files("xenoovs.agent.web") / name).read_text(encoding="utf-8")
+def page(script: str) -> tuple[str, dict[str, str]]:
+    """Return the whole document, and its headers.
 
-
-@cache
-def page(*scripts: str) -> str:
-    """Return the whole document, with its style and its scripts in it."""
-    style = f"<style>{asset('style.css')}</style>"
-    return (
-        asset("page.html")
-        .replace("<style></style>", style)
-        .replace("<script></script>", f"<script>{_script(scripts)}</script>")
-    )
-
-
-def _script(names: Sequence[str]) -> str:
-    return "".join(map(asset, names))
-
-
-@cache
-def headers(*scripts: str) -> dict[str, str]:
-    """Return the headers: the browser may use this script, this style and this agent only (CSP Level 3)."""
+    The browser may use this script, this style and this server only (CSP Level 3).
+    """
+    parts = {"style": _asset("style.css"), "script": _asset("page.js") + _asset(script)}
+    document = _asset("page.html")
+    for tag, text in parts.items():
+        document = document.replace(f"<{tag}></{tag}>", f"<{tag}>{text}</{tag}>")
+    digests = {tag: base64.b64encode(sha256(text.encode()).digest()).decode() for tag, text in parts.items()}
     policy = (
         "default-src 'none'",
-        f"script-src '{_digest(_script(scripts))}'",
-        f"style-src '{_digest(asset('style.css'))}'",
+        f"script-src 'sha256-{digests['script']}'",
+        f"style-src 'sha256-{digests['style']}'",
         "img-src data:",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
     )
-    return {
+    return document, {
         "Content-Security-Policy": "; ".join(policy),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
@@ -191,39 +177,30 @@ def headers(*scripts: str) -> dict[str, str]:
     }
 
 
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()
+def _asset(name: str) -> str:
+    return (files("xenoovs.agent.web") / name).read_text(encoding="utf-8")
 
 
-def mount_page(lazy_snapshot: Callable[[], LazySnapshot]) -> Callable[[web.Application], None]:
-    """Return what adds `/`, and `/now`: the JSON that the page fetches again and again."""
+def mount_page(script: str, now: Callable[[], Callable[[], str]]) -> Callable[[web.Application], None]:
+    """Return what adds `/`, and `/now`: the JSON that the page fetches again and again.
 
-    def now() -> Callable[[], str]:
-        at = lazy_snapshot()
-        return lambda: agent_json(at)
+    Args:
+        script: Of the page, a file beside this module.
+        now: Returns what makes the JSON in a thread: with many services this takes long, and the event loop sends
+            health checks.
+    """
 
-    return _mount(now, _AGENT)
+    async def document(_: web.Request) -> web.StreamResponse:
+        text, headers = page(script)
+        return web.Response(text=text, content_type="text/html", charset="utf-8", headers=headers)
 
+    async def data(request: web.Request) -> web.StreamResponse:
+        text = await run_beside(request.app, now())
+        headers = page(script)[1]
+        return web.Response(text=text, content_type="application/json", charset="utf-8", headers=headers)
 
-def mount_fleet_page(fleet_json: Callable[[], str]) -> Callable[[web.Application], None]:
-    """Return the same for a fleet; `fleet_json` is called in a thread."""
-    return _mount(lambda: fleet_json, _FLEET)
-
-
-def _mount(now: Callable[[], Callable[[], str]], scripts: tuple[str, ...]) -> Callable[[web.Application], None]:
     def mount(app: web.Application) -> None:
-        app.router.add_get("/", _answer(lambda: lambda: page(*scripts), "text/html", scripts))
-        app.router.add_get("/now", _answer(now, "application/json", scripts))
+        app.router.add_get("/", document)
+        app.router.add_get("/now", data)
 
     return mount
-
-
-def _answer(
-    make: Callable[[], Callable[[], str]], content_type: str, scripts: tuple[str, ...]
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        # With many services this takes long, and the event loop sends health checks.
-        text = await run_beside(request.app, make())
-        return web.Response(text=text, content_type=content_type, charset="utf-8", headers=headers(*scripts))
-
-    return answer
