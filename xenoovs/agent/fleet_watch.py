@@ -20,14 +20,13 @@ from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.active import no_controller
-from xenoovs.fleet.dpus import dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
-from xenoovs.fleet.snapshot import FleetSnapshot
-from xenoovs.fleet.tables import FLEET_TABLES
-from xenoovs.fleet.targets import TargetRow, UnwrittenVotes, target_problems, target_rows
+from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
+from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
+from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.metrics import exposition
 from xenoovs.store.client import DpuStatusReader, StoreClient
-from xenoovs.store.cluster import ServerFacts, all_problems, host_facts
+from xenoovs.store.cluster import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0
@@ -54,42 +53,35 @@ class FleetWatch:
             return self._snapshot()
 
     def _snapshot(self) -> FleetSnapshot:
-        now_s, connection = time.time(), self._store.connection
+        connection, problems = self._store.connection, list[str]()
         is_leader = connection.is_connected and connection.is_leader
         view = self._store.view()
         statuses = self._states.statuses() if self._states.connection.is_connected else None
         self._read_servers()
-        problems = all_problems(self._servers) + ([self._servers_problem] if self._servers_problem else [])
         if view is None or not connection.is_connected:
-            problems.insert(
-                0, f"the store does not answer: {connection.reason or 'not connected'}; what is shown is old"
-            )
+            reason = connection.reason or "not connected"
+            problems.append(f"the store does not answer: {reason}; what is shown is old")
         elif connection.problem:
-            problems.insert(0, f"{connection.problem}; what is shown is old")
+            problems.append(f"{connection.problem}; what is shown is old")
+        problems += [self._servers_problem] if self._servers_problem else []
         problems += no_controller(self._directory, is_leader=is_leader)
-        stall = ""
+        stall, late = "", frozenset[str]()
         if view is not None:
+            late = self._unwritten.late(view, statuses, now_s=time.monotonic())
             try:
                 stall = self._stall(view, statuses)
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
-            problems += fleet_problems(self._progress.change, statuses, stall=stall)
-        rows = [] if view is None or statuses is None else dpu_rows(view, statuses, now_s=now_s)
-        targets = list[TargetRow]()
-        if view is not None:
-            late = self._unwritten.late(view, statuses, now_s=time.monotonic())
-            targets = target_rows(view, statuses, now_s=now_s, unwritten=late, memory=self._progress.memory)
-        problems += [*dpu_problems(rows), *target_problems(targets)]
-        return FleetSnapshot(
-            view=view,
-            rows=tuple(rows),
-            servers=self._servers,
+        return fleet_snapshot(
+            view,
+            statuses,
+            self._servers,
             is_active=is_leader,
-            is_stalled=bool(stall),
-            problems=tuple(problems),
-            now_s=now_s,
-            targets=tuple(targets),
-            roll_out=() if view is None else tuple(roll_out_lines(view, statuses, now_s=now_s)),
+            change=self._progress.change,
+            stall=stall,
+            unwritten=late,
+            problems=problems,
+            memory=self._progress.memory,
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
@@ -127,7 +119,7 @@ class FleetWatch:
 def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) -> web.Application:
     """Return the application with `/`, `/now` and `/metrics`."""
     app = bare_app(listener.auth, limit=limit)
-    mount_page("fleet.js", lambda: lambda: json.dumps(watch.snapshot().document()))(app)
+    mount_page("fleet.js", lambda: lambda: json.dumps(fleet_page(watch.snapshot())))(app)
     mount_metrics(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot()))(app)
     return app
 

@@ -1,18 +1,19 @@
-"""All that is known of a fleet at one moment: the same on its page and in its metrics."""
+"""All that is known of a fleet at one moment: the same for commands, on its page and in its metrics."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from xenoovs.display import decimal
 from xenoovs.errors import counted, worded
-from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
-from xenoovs.fleet.switch_time import LARGEST_ERROR_US
-from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.store.cluster import ServerFacts
-from xenoovs.store.view import FleetView, Intent, IntentState
+from xenoovs.fleet.change import FleetChange
+from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
+from xenoovs.store.cluster import ServerFacts, all_problems
+from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,6 @@ class FleetSnapshot:
         return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), not row.note, row.name))
 
     @property
-    def has_groups(self) -> bool:
-        """Whether a DPU is in a group."""
-        return any(row.groups for row in self.rows)
-
-    @property
     def headline(self) -> tuple[str, str]:
         """The state of the fleet in a few words, and how bad it is: `good`, `warn` or `bad`."""
         counts = self.counts()
@@ -80,83 +76,41 @@ class FleetSnapshot:
         """Whether the controller refused that config."""
         return self.newest is not None and self.newest.state is IntentState.REFUSED
 
-    def document(self) -> dict[str, object]:
-        """Return what the page shows, as values of JSON."""
-        view, counts, newest = self.view, self.counts(), self.newest
-        role = (
-            ("controller active", "good")
-            if self.is_active
-            else ("controller passive: its server does not lead", "warn")
-        )
-        notices = [*((text, "bad") for text in self.problems), *((text, "warn") for text in self.roll_out)]
-        if newest is not None and self.is_refused:
-            notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
-        overrides = () if view is None else sorted(view.overrides.items())
-        return {
-            "name": "" if view is None else view.name,
-            "badges": [self.headline, role],
-            "notices": notices,
-            "overrides": [
-                {
-                    "of": "/".join(names),
-                    "weight": decimal(one.weight) if one.weight else "",
-                    "author": one.author,
-                    "for_s": self.now_s - one.since_ms / 1000,
-                }
-                for names, one in overrides
-            ],
-            "generation": None if view is None else view.generation,
-            "config": None if view is None else view.intent,
-            "services": None if view is None else len(view.services),
-            "targets": {
-                "up": sum(row.state is not TargetState.DOWN for row in self.targets),
-                "all": len(self.targets),
-            },
-            "drift": sum(len(row.status.drift) for row in self.rows),
-            "clock_error_ms": LARGEST_ERROR_US // 1000,
-            "databases": {"served": sum(server.is_connected for server in self.servers), "all": len(self.servers)},
-            "has_groups": self.has_groups,
-            "states": [(state.value, counts[state]) for state in WORST_FIRST],
-            "dpus": [
-                {
-                    "name": row.name,
-                    "groups": sorted(row.groups),
-                    "state": row.state.value,
-                    "applied": row.status.applied,
-                    "hw_share": None if row.hw_share is None else float(row.hw_share),
-                    "seen_s": row.seen_s,
-                    "clock": row.clock,
-                    "is_clock_good": row.is_clock_good,
-                    "has_reported": bool(row.status.seen_ms),
-                    "version": row.status.version,
-                    "note": row.note,
-                }
-                for row in self.worst_first()
-            ],
-            "servers": [row for server in self.servers for row in _server_rows(server)],
-        }
+    @property
+    def is_well(self) -> bool:
+        """Whether every DPU has the newest generation, no roll-out runs, and there is no problem."""
+        return not (self.problems or self.roll_out) and all(row.state is DpuState.APPLIED for row in self.rows)
 
 
-def _server_rows(server: ServerFacts) -> Iterator[dict[str, object]]:
-    """Yield a row for a database of this host, and one for each server of its cluster that it leads."""
-    cluster, database = server.cluster, server.database.value
-    yield {
-        "database": database,
-        "server": "this host",
-        "role": (server.role.value, "good" if server.is_connected else "bad"),
-        "term": None if cluster is None else cluster.term,
-        "index": None if cluster is None else cluster.index,
-        "size_bytes": server.size_bytes,
-        "free_bytes": server.free_bytes,
-    }
-    for member in () if cluster is None else cluster.members:
-        lag = None if cluster is None else cluster.lag(member)
-        if cluster is not None and lag is not None and not member.is_self:
-            role = ("silent", "bad") if member in cluster.silent() else ("follower", "good")
-            yield {
-                "database": database,
-                "server": member.address,
-                "role": role,
-                "index": member.match_index,
-                "lag": lag,
-            }
+def fleet_snapshot(
+    view: FleetView | None,
+    statuses: Mapping[str, DpuStatus] | None,
+    servers: tuple[ServerFacts, ...],
+    *,
+    is_active: bool,
+    change: FleetChange,
+    stall: str,
+    unwritten: Collection[str],
+    problems: Iterable[str],
+    memory: FleetMemory | None = None,
+) -> FleetSnapshot:
+    """Return the moment of these facts, with all of its problems.
+
+    Args:
+        change: What the store lacks.
+        stall: What no controller has written, in words; empty: nothing is due.
+        unwritten: As of `UnwrittenVotes.late`.
+        problems: Further ones.
+        memory: As of `next_change`.
+    """
+    now_s = time.time()
+    rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
+    targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
+    if view is not None:
+        found = fleet_problems(change, statuses, stall=stall)
+        targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memory=memory)
+        roll_out = roll_out_lines(view, statuses, now_s=now_s)
+    found += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
+    return FleetSnapshot(
+        view, rows, servers, is_active, (*problems, *found), now_s, bool(stall), tuple(roll_out), tuple(targets)
+    )

@@ -1,40 +1,46 @@
-"""The tables of a fleet: its DPUs, the targets of its health checks, and the servers of its store."""
+"""The tables of a fleet: its DPUs, the targets of its health checks, and the servers of its store; and its page."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from xenoovs.display import duration, moment, percent, quantity
-from xenoovs.fleet.dpus import DpuRow, DpuState
+from xenoovs.display import decimal, duration, moment, percent, quantity
+from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.show.column import Column, Measure, Row, Table, computed, counter, gauge
+from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, page_table
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
+from xenoovs.store.view import FleetView
 
 _STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
+
+
+def _column(doc: str, of: Callable[[Any], Any] | None, *metrics: Metric, **more: Any) -> Column:
+    """Return a column. `of`: reads it from the value of a row; None: it is the attribute of its name."""
+    return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
+
+
+def _rounded(digits: int) -> Callable[[float | None], float | None]:
+    return lambda number: None if number is None else round(float(number), digits)
 
 
 # DPUs.
 
 
-def _rounded(seconds: float | None, digits: int = 3) -> float | None:
-    return None if seconds is None else round(float(seconds), digits)
-
-
-def state_style(row: Row[DpuRow]) -> str:
-    """Return the style of the state of a DPU."""
-    return {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad")
+def _states(state: DpuState | TargetState) -> dict[str, float]:
+    return {state.name.lower(): 1}
 
 
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     (
-        Column("Its name.", lambda row: row.value.name, header="DPU", live=5, name="name"),
-        computed(
+        _column("Its name.", None, header="DPU", live=5, name="name"),
+        _column(
             "Names of its groups.",
-            lambda row: sorted(row.value.groups),
+            lambda dpu: sorted(dpu.groups),
             gauge(
                 "xenoovs_fleet_dpu_group",
                 "`xenoovs fleet set-dpu`",
@@ -50,22 +56,20 @@ DPUS = Table(
             live_from=100,
             name="groups",
         ),
-        computed(
+        _column(
             "How it stands to the newest generation.",
-            lambda row: row.value.state.name.lower(),
-            gauge(
-                "xenoovs_fleet_dpu_state",
-                _REPORTS,
-                "State of a DPU; always 1.",
-                lambda dpu: {dpu.state.name.lower(): 1},
-                ("state",),
-            ),
+            None,
+            gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
+            json=lambda state: state.name.lower(),
+            header="STATE",
+            cell=lambda state: state.value,
+            style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
+            live=8,
             name="state",
         ),
-        Column(of=lambda row: row.value.state.value, header="STATE", style=state_style, live=8),
-        computed(
+        _column(
             "Newest generation that the bridge of a DPU has had.",
-            lambda row: row.value.status.applied,
+            lambda dpu: dpu.status.applied,
             gauge("xenoovs_fleet_dpu_generation", _REPORTS),
             header="GENERATION",
             cell=lambda applied: str(applied or "-"),
@@ -73,76 +77,78 @@ DPUS = Table(
             live=11,
             name="applied",
         ),
-        Column(of=lambda row: row.value.hw_share, header="HW", cell=percent, is_number=True, live=8),
-        Column("Generation that it was ready for.", lambda row: row.value.status.prepared, name="prepared"),
-        computed(
-            "1 if a DPU was not ready when the DPUs switched to its generation; it followed later.",
-            lambda row: row.value.is_late,
+        _column("Generation that it was ready for.", lambda dpu: dpu.status.prepared, name="prepared"),
+        _column(
+            "Whether it was not ready when the DPUs switched to its generation; it followed later.",
+            None,
             gauge("xenoovs_fleet_dpu_late", _REPORTS),
             name="is_late",
         ),
-        computed(
+        _column(
+            "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
+            None,
+            gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
+            json=_rounded(4),
+            header="HW",
+            cell=percent,
+            is_number=True,
+            live=8,
+            name="hw_share",
+        ),
+        _column(
             "Time since its last report.",
-            lambda row: _rounded(row.value.seen_s),
-            gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS, "Time since the last report.", lambda dpu: dpu.seen_s),
+            None,
+            gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
+            json=_rounded(3),
+            header="SEEN",
+            cell=duration,
+            is_number=True,
+            live=9,
             name="seen_s",
         ),
-        Column(of=lambda row: row.value.seen_s, header="SEEN", cell=duration, is_number=True, live=9),
-        computed(
-            "Estimated error of its clock, in microseconds; null: unknown.",
-            lambda row: None if row.value.status.clock_us < 0 else row.value.status.clock_us,
+        _column(
+            "Estimated error of its clock, in microseconds, as of its last report; null: unknown.",
+            lambda dpu: dpu,
             gauge(
                 "xenoovs_fleet_dpu_clock_error_seconds",
                 _REPORTS,
                 "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
                 lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us / 1e6,
             ),
-            name="clock_us",
-        ),
-        Column(
-            of=lambda row: row.value.clock,
+            json=lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us,
             header="CLOCK",
+            cell=lambda dpu: dpu.clock,
             is_number=True,
             live=9,
-            style=lambda row: "plain" if row.value.is_clock_good else "warn",
+            style=lambda row: "plain" if row.value.is_clock_good or not row.value.status.seen_ms else "warn",
+            name="clock_us",
         ),
-        Column(
+        _column(
             "Of its agent.",
-            lambda row: row.value.status.version,
+            lambda dpu: dpu.status.version,
             header="VERSION",
-            cell=lambda v: v or "-",
+            cell=lambda version: version or "-",
             keep=2,
             name="version",
         ),
-        Column(
-            "Time until its certificate ends; null: not known.",
-            lambda row: _rounded(row.value.certificate_left_s, 0),
+        _column(
+            "Time until its certificate ends; none: not known, or without TLS.",
+            None,
+            gauge("xenoovs_fleet_dpu_certificate_seconds", _REPORTS),
+            json=_rounded(0),
             name="certificate_left_s",
-            metrics=(
-                gauge(
-                    "xenoovs_fleet_dpu_certificate_seconds",
-                    _REPORTS,
-                    "Time until the certificate of a DPU ends; absent without TLS.",
-                    lambda dpu: dpu.certificate_left_s,
-                ),
-            ),
         ),
-        Column(of=lambda row: row.value.note, header="NOTE", live=10),
-        Column("Why it does not follow the store.", lambda row: row.value.status.error, name="error"),
-        computed(
+        _column("What is wrong.", lambda dpu: dpu.note, header="NOTE", live=10),
+        _column("Why it does not follow the store.", lambda dpu: dpu.status.error, name="error"),
+        _column(
             "Services whose flows differ from the store, with what was read.",
-            lambda row: dict(row.value.status.drift),
-            gauge(
-                "xenoovs_fleet_dpu_drift_services",
-                _REPORTS,
-                "Services whose flows differ from the store.",
-                lambda dpu: len(dpu.status.drift),
-            ),
+            lambda dpu: dict(dpu.status.drift),
+            gauge("xenoovs_fleet_dpu_drift_services", _REPORTS, of=lambda dpu: len(dpu.status.drift)),
             name="drift",
         ),
-        computed(
+        _column(
             "Whether an operator took it out of service.",
-            lambda row: row.value.is_out,
+            None,
             gauge(
                 "xenoovs_fleet_dpu_unready",
                 _REPORTS,
@@ -152,19 +158,8 @@ DPUS = Table(
             ),
             name="is_out",
         ),
-        Column("Whether it should get no clients.", lambda row: row.value.is_unfit, name="is_unfit"),
-        Column("Its megaflows by verdict.", lambda row: dict(row.value.status.verdicts), name="verdicts"),
-        computed(
-            "Share of its megaflows in hardware; null without traffic.",
-            lambda row: _rounded(row.value.hw_share, 4),
-            gauge(
-                "xenoovs_fleet_dpu_offload_ratio",
-                _REPORTS,
-                "Share of a DPU's megaflows in hardware (0-1), as of its last report; absent without traffic.",
-                lambda dpu: dpu.hw_share,
-            ),
-            name="hw_share",
-        ),
+        _column("Whether it should get no clients.", None, name="is_unfit"),
+        _column("Its megaflows by verdict.", lambda dpu: dict(dpu.status.verdicts), name="verdicts"),
     ),
     ("dpu",),
 )
@@ -173,31 +168,27 @@ DPUS = Table(
 # Targets of health checks.
 
 
+def _voters(row: TargetRow) -> dict[str, list[str]]:
+    return {vote: sorted(getattr(row.votes, vote)) for vote in ("down", "up", "silent")}
+
+
 def _votes(row: TargetRow) -> dict[tuple[str, ...], float]:
     if row.state is TargetState.UP:
         return {}
-    votes = (("down", row.votes.down), ("up", row.votes.up), ("silent", row.votes.silent))
-    return {(row.state.name.lower(), vote): len(names) for vote, names in votes}
+    return {(row.state.name.lower(), vote): len(names) for vote, names in _voters(row).items()}
 
 
 TARGETS = Table(
     lambda snapshot: (((row.target,), row) for row in snapshot.targets),
     (
-        Column("What is probed.", lambda row: row.value.target, name="target"),
-        Column("The backends behind it.", lambda row: list(row.value.backends), name="backends"),
-        Column("By the votes of its witnesses.", lambda row: row.value.state.name.lower(), name="state"),
-        Column("Since when.", lambda row: _rounded(row.value.since_s), name="since_s"),
-        Column("Whether it is down and keeps its clients.", lambda row: row.value.is_held, name="is_held"),
-        computed(
+        _column("What is probed.", None, name="target"),
+        _column("The backends behind it.", None, json=list, name="backends"),
+        _column("By the votes of its witnesses.", lambda row: row.state.name.lower(), name="state"),
+        _column("Since when.", None, json=_rounded(3), name="since_s"),
+        _column("Whether it is down and keeps its clients.", None, name="is_held"),
+        _column(
             "Names of the DPUs by vote.",
-            lambda row: {
-                vote: sorted(names)
-                for vote, names in (
-                    ("down", row.value.votes.down),
-                    ("up", row.value.votes.up),
-                    ("silent", row.value.votes.silent),
-                )
-            },
+            _voters,
             gauge(
                 "xenoovs_fleet_target_votes",
                 _REPORTS,
@@ -215,202 +206,195 @@ TARGETS = Table(
 # Servers of the store.
 
 
-def _of_cluster(number: Callable[[ClusterStatus], Any]) -> Callable[[ServerFacts], Any]:
-    return lambda server: None if server.cluster is None else number(server.cluster)
+@dataclass(frozen=True, slots=True)
+class StoreServer:
+    """A server of this host, or another one of its cluster. None: not known.
+
+    Attributes:
+        facts: Of the server of this host.
+        member: The other one; None: it is that of this host.
+    """
+
+    facts: ServerFacts
+    member: ClusterMember | None = None
+
+    @property
+    def cluster(self) -> ClusterStatus | None:
+        return self.facts.cluster
+
+    @property
+    def term(self) -> int | None:
+        return None if self.cluster is None or self.member is not None else self.cluster.term
+
+    @property
+    def index(self) -> int | None:
+        """Its newest log entry."""
+        if self.member is not None:
+            return self.member.match_index
+        return None if self.cluster is None else self.cluster.index
+
+    @property
+    def lag(self) -> int | None:
+        """Log entries that it lacks; only the leader knows."""
+        return None if self.cluster is None or self.member is None else self.cluster.lag(self.member)
+
+    @property
+    def is_silent(self) -> bool | None:
+        """Whether the leader has not heard it."""
+        return None if self.lag is None or self.cluster is None else self.member in self.cluster.silent()
+
+    @property
+    def role(self) -> str:
+        return self.facts.role.value if self.member is None else "silent" if self.is_silent else "follower"
 
 
-def _members(server: ServerFacts) -> list[dict[str, object]]:
+def _servers(snapshot: FleetSnapshot) -> Iterator[StoreServer]:
+    for server in snapshot.servers:
+        yield StoreServer(server)
+        for member in () if server.cluster is None else server.cluster.members:
+            if not member.is_self:
+                yield StoreServer(server, member)
+
+
+def _own(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], StoreServer]]:
+    return (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None)
+
+
+def _members(server: StoreServer) -> list[dict[str, object]]:
+    cluster = server.cluster
     return [
-        {
-            "id": member.id,
-            "address": member.address,
-            "is_self": member.is_self,
-            "silent_s": member.silent_s,
-            "lag": None if server.cluster is None else server.cluster.lag(member),
-        }
-        for member in (() if server.cluster is None else server.cluster.members)
+        {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": cluster.lag(m)}
+        for m in (() if cluster is None else cluster.members)
+        if cluster is not None
     ]
 
 
+def _known(number: object) -> str:
+    return "-" if number is None else str(number)
+
+
+def _bytes(number: int | None) -> str:
+    return "-" if number is None else f"{quantity(number)}B"
+
+
+def _of_host(server: StoreServer, number: Any) -> Any:
+    return None if server.member is not None else number
+
+
 SERVERS = Table(
-    lambda snapshot: (((server.database.value,), server) for server in snapshot.servers),
+    _own,
     (
-        Column("Its database.", lambda row: row.value.database.value, name="database"),
-        computed(
+        _column("Its database.", lambda server: server.facts.database.value, header="DATABASE", name="database"),
+        _column("", lambda server: "this host" if server.member is None else server.member.address, header="SERVER"),
+        _column(
             "What it is in its cluster.",
-            lambda row: row.value.role.value,
+            None,
             gauge(
                 "xenoovs_store_role",
                 _SERVERS,
                 "Role of the server of a database on this host; always 1.",
-                lambda server: {server.role.value: 1},
+                lambda server: {server.role: 1},
                 ("role",),
+            ),
+            header="ROLE",
+            style=lambda row: (
+                "good"
+                if (row.value.facts.is_connected if row.value.member is None else not row.value.is_silent)
+                else "bad"
             ),
             name="role",
         ),
-        computed(
-            "1 while the server stands alone or is in contact with most of its cluster.",
-            lambda row: row.value.is_connected,
+        _column(
+            "Whether it stands alone or is in contact with most of its cluster.",
+            lambda server: server.facts.is_connected,
             gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
             name="is_connected",
         ),
-        computed(
-            "Size of the database with its log.",
-            lambda row: row.value.size_bytes,
-            gauge("xenoovs_store_size_bytes", "stat"),
-            name="size_bytes",
-        ),
-        computed(
-            "Room on the disk of the database.",
-            lambda row: row.value.free_bytes,
-            gauge("xenoovs_store_free_bytes", "statvfs"),
-            name="free_bytes",
-        ),
-        computed(
+        _column(
             "Elections since the cluster was made: its term.",
-            lambda row: _of_cluster(lambda cluster: cluster.term)(row.value),
+            None,
             counter("xenoovs_store_elections_total", _SERVERS),
+            header="TERM",
+            cell=_known,
+            is_number=True,
+            keep=2,
             name="term",
         ),
-        computed(
+        _column(
             "Newest log entry of the server.",
-            lambda row: _of_cluster(lambda cluster: cluster.index)(row.value),
+            None,
             gauge("xenoovs_store_log_index", _SERVERS),
+            header="INDEX",
+            cell=_known,
+            is_number=True,
+            keep=3,
             name="index",
         ),
-        Column(
+        _column("Log entries that it lacks.", lambda server: server.lag, header="LAG", cell=_known, is_number=True),
+        _column(
+            "Size of the database with its log.",
+            lambda server: _of_host(server, server.facts.size_bytes),
+            gauge("xenoovs_store_size_bytes", "stat"),
+            header="SIZE",
+            cell=_bytes,
+            is_number=True,
+            keep=1,
+            name="size_bytes",
+        ),
+        _column(
+            "Room on the disk of the database.",
+            lambda server: _of_host(server, server.facts.free_bytes),
+            gauge("xenoovs_store_free_bytes", "statvfs"),
+            header="FREE",
+            cell=_bytes,
+            is_number=True,
+            style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
+            name="free_bytes",
+        ),
+        _column(
             "Of its cluster.",
-            lambda row: _of_cluster(lambda cluster: cluster.election_timer_s)(row.value),
+            lambda server: None if server.cluster is None else server.cluster.election_timer_s,
             name="election_timer_s",
         ),
-        computed(
-            "",
-            None,
-            gauge(
-                "xenoovs_store_gap",
-                "`ovsdb-tool check-cluster`",
-                "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
-                lambda server: None if server.cluster is None else bool(server.gap),
-            ),
+        _column(
+            "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
+            lambda server: None if server.cluster is None else bool(server.facts.gap),
+            gauge("xenoovs_store_gap", "`ovsdb-tool check-cluster`"),
         ),
-        Column(
-            "Time until its certificate ends; null: it has none.",
-            lambda row: _rounded(row.value.certificate_left_s, 0),
+        _column(
+            "Time until its certificate ends; none: without TLS.",
+            lambda server: server.facts.certificate_left_s,
+            gauge("xenoovs_store_certificate_seconds", "`openssl x509`"),
+            json=_rounded(0),
             name="certificate_left_s",
-            metrics=(
-                gauge(
-                    "xenoovs_store_certificate_seconds",
-                    "`openssl x509`",
-                    "Time until the certificate of a server of the store ends; absent without TLS.",
-                    lambda server: server.certificate_left_s,
-                ),
-            ),
         ),
-        Column("The servers of its cluster.", lambda row: _members(row.value), name="members"),
+        _column("The servers of its cluster.", _members, name="members"),
     ),
     ("database",),
 )
-
-
-Member = tuple[ServerFacts, ClusterStatus, ClusterMember]
-
-
-def _others(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], Member]]:
-    for server in snapshot.servers:
-        for member in () if server.cluster is None else server.cluster.members:
-            if server.cluster is not None and not member.is_self:
-                yield (server.database.value, member.address), (server, server.cluster, member)
-
-
-def _silent(found: Member) -> bool | None:
-    _, cluster, member = found
-    return None if cluster.lag(member) is None else member in cluster.silent()
-
-
 MEMBERS = Table(
-    _others,
+    lambda snapshot: (
+        ((each.facts.database.value, each.member.address), each) for each in _servers(snapshot) if each.member
+    ),
     (
-        computed(
-            "",
-            None,
-            gauge(
-                "xenoovs_store_member_lag",
-                _SERVERS,
-                "Log entries that another server lacks; only the leader knows.",
-                lambda found: found[1].lag(found[2]),
-            ),
-            gauge(
-                "xenoovs_store_member_silent",
-                _SERVERS,
-                "1 while the leader has not heard another server for three election timers.",
-                _silent,
-            ),
+        _column(
+            "Log entries that another server lacks; only the leader knows.",
+            lambda server: server.lag,
+            gauge("xenoovs_store_member_lag", _SERVERS),
+        ),
+        _column(
+            "1 while the leader has not heard another server for three election timers.",
+            lambda server: server.is_silent,
+            gauge("xenoovs_store_member_silent", _SERVERS),
         ),
     ),
     ("database", "member"),
 )
-
-
-def _text(of_server: Callable[[ServerFacts], Any], of_member: Callable[[Any, Any], Any]) -> Callable[[Row[Any]], str]:
-    def text(row: Row[Any]) -> str:
-        server, cluster, member = row.value
-        found = of_server(server) if member is None else of_member(cluster, member)
-        return "-" if found is None else str(found)
-
-    return text
-
-
-def _bytes(number: int | None) -> str | None:
-    return None if number is None else f"{quantity(number)}B"
-
-
-def _role_style(row: Row[Any]) -> str:
-    server, cluster, member = row.value
-    return "plain" if (server.is_connected if member is None else member not in cluster.silent()) else "bad"
-
-
-def _servers_and_others(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for server in snapshot.servers:
-        yield (), (server, server.cluster, None)
-        for member in () if server.cluster is None else server.cluster.members:
-            if server.cluster is not None and server.cluster.lag(member) is not None and not member.is_self:
-                yield (), (server, server.cluster, member)
-
-
 SERVER_LIST = Table(
-    _servers_and_others,
-    (
-        Column(of=lambda row: row.value[0].database.value, header="DATABASE"),
-        Column(of=_text(lambda _: "this host", lambda _, member: member.address), header="SERVER"),
-        Column(
-            of=_text(
-                lambda server: server.role.value,
-                lambda cluster, member: "silent" if member in cluster.silent() else "follower",
-            ),
-            header="ROLE",
-            style=_role_style,
-        ),
-        Column(
-            of=_text(_of_cluster(lambda cluster: cluster.term), lambda *_: None), header="TERM", is_number=True, keep=2
-        ),
-        Column(
-            of=_text(_of_cluster(lambda cluster: cluster.index), lambda _, member: member.match_index),
-            header="INDEX",
-            is_number=True,
-            keep=3,
-        ),
-        Column(of=_text(lambda _: None, lambda cluster, member: cluster.lag(member)), header="LAG", is_number=True),
-        Column(
-            of=_text(lambda server: _bytes(server.size_bytes), lambda *_: None), header="SIZE", is_number=True, keep=1
-        ),
-        Column(
-            of=_text(lambda server: _bytes(server.free_bytes), lambda *_: None),
-            header="FREE",
-            is_number=True,
-            style=lambda row: "plain" if row.value[2] is not None or row.value[0].has_room else "bad",
-        ),
-    ),
+    lambda snapshot: (((), each) for each in _servers(snapshot) if each.member is None or each.lag is not None),
+    SERVERS.columns,
 )
+"""Those of this host, and of databases that it leads also the other ones."""
 
 
 # What operators and agents wrote.
@@ -419,62 +403,63 @@ SERVER_LIST = Table(
 INTENTS = Table(
     lambda view: (((), each) for each in sorted(view.intents.values(), key=lambda each: -each.number)),
     (
-        Column(
-            "In the order of the history.", lambda row: row.value.number, name="number", header="NUMBER", is_number=True
-        ),
-        Column("What became of it.", lambda row: row.value.state.value, name="state", header="STATE"),
-        Column(
-            "When it was given, in milliseconds since 1970.",
-            lambda row: row.value.created_ms,
-            name="created_ms",
-            header="WHEN",
-            cell=moment,
-        ),
-        Column("Who gave it.", lambda row: row.value.author, name="author", header="WHO"),
-        Column("Of its author, or of the controller.", lambda row: row.value.comment, name="comment", header="COMMENT"),
-        Column("Of its text.", lambda row: row.value.digest, name="digest"),
+        _column("In the order of the history.", None, name="number", header="NUMBER", is_number=True),
+        _column("What became of it.", lambda intent: intent.state.value, name="state", header="STATE"),
+        _column("When it was given, in milliseconds since 1970.", None, name="created_ms", header="WHEN", cell=moment),
+        _column("Who gave it.", None, name="author", header="WHO"),
+        _column("Of its author, or of the controller.", None, name="comment", header="COMMENT"),
+        _column("Of its text.", None, name="digest"),
     ),
 )
-
 
 ACTIONS = Table(
     lambda view: (((), each) for each in sorted(view.actions.values(), key=lambda each: -each.number)),
     (
-        Column(
-            "When, in milliseconds since 1970.", lambda row: row.value.at_ms, name="at_ms", header="WHEN", cell=moment
-        ),
-        Column("Who did it.", lambda row: row.value.author, name="author", header="WHO"),
-        Column("In the words of the command.", lambda row: row.value.text, name="action", header="ACTION"),
+        _column("When, in milliseconds since 1970.", None, name="at_ms", header="WHEN", cell=moment),
+        _column("Who did it.", None, name="author", header="WHO"),
+        _column("In the words of the command.", lambda action: action.text, name="action", header="ACTION"),
     ),
 )
 
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
     (
-        Column("Name of the service.", lambda row: row.value.service, name="service"),
-        Column("Name of the backend.", lambda row: row.value.backend, name="backend"),
-        Column("In place of that of the config; 0 is a drain.", lambda row: float(row.value.weight), name="weight"),
-        Column("Who set it.", lambda row: row.value.author, name="author"),
+        _column("Name of the service.", None, name="service"),
+        _column("Name of the backend.", None, name="backend"),
+        _column("In place of that of the config; 0 is a drain.", None, json=float, name="weight"),
+        _column("Who set it.", None, name="author"),
     ),
 )
 
 DRIFTS = Table(
     lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
     (
-        Column("The DPU.", lambda row: row.value[0].name, name="dpu", header="DPU"),
-        Column("The service.", lambda row: row.value[1], name="service", header="SERVICE"),
-        Column("Of the blocks on the bridge; empty: there are none.", lambda row: row.value[2], name="digest"),
-        Column(of=lambda row: "other blocks" if row.value[2] else "no blocks", header="BRIDGE HAS"),
-        Column(
+        _column("The DPU.", lambda drift: drift[0].name, name="dpu", header="DPU"),
+        _column("The service.", lambda drift: drift[1], name="service", header="SERVICE"),
+        _column(
+            "Of the blocks on the bridge; empty: there are none.",
+            lambda drift: drift[2],
+            name="digest",
+            header="BRIDGE HAS",
+            cell=lambda digest: "other blocks" if digest else "no blocks",
+        ),
+        _column(
             "Newest generation that the bridge had.",
-            lambda row: row.value[0].status.applied,
+            lambda drift: drift[0].status.applied,
             name="applied",
             header="GENERATION",
             cell=lambda applied: str(applied or "-"),
             is_number=True,
         ),
-        Column("Since the report.", lambda row: _rounded(row.value[0].seen_s), name="seen_s"),
-        Column(of=lambda row: row.value[0].seen_s, header="REPORTED", cell=duration, is_number=True),
+        _column(
+            "Since the report.",
+            lambda drift: drift[0].seen_s,
+            json=_rounded(3),
+            name="seen_s",
+            header="REPORTED",
+            cell=duration,
+            is_number=True,
+        ),
     ),
 )
 
@@ -482,76 +467,107 @@ DRIFTS = Table(
 # The fleet.
 
 
-def _of_view(number: Callable[[Any], Any]) -> Measure:
-    return lambda snapshot: None if snapshot.view is None else number(snapshot)
-
-
-def _dpus(snapshot: FleetSnapshot) -> dict[str, float]:
-    counts = snapshot.counts()
-    return {state.name.lower(): counts[state] for state in DpuState}
-
-
-def _targets(snapshot: FleetSnapshot) -> dict[str, float]:
-    counts = Counter(row.state for row in snapshot.targets)
-    return {state.name.lower(): counts[state] for state in TargetState}
+def _of_view(doc: str, origin: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
+    return _column(doc, lambda at: None if at.view is None else of(at, at.view), gauge(name, origin))
 
 
 FLEET = Table(
     lambda snapshot: [((), snapshot)],
     (
-        computed(
+        _column(
+            "1 while the controller of this host decides: its server leads.",
+            lambda at: at.is_active,
+            gauge("xenoovs_fleet_active", "the controller"),
+        ),
+        _of_view(
+            "Newest generation of the fleet.", _STORE, "xenoovs_fleet_generation", lambda _, view: view.generation
+        ),
+        _of_view("Services.", _STORE, "xenoovs_fleet_services", lambda _, view: len(view.services)),
+        _of_view(
+            "Weights and drains set at run time.",
+            "`xenoovs fleet drain`, `weight`",
+            "xenoovs_fleet_overrides",
+            lambda _, view: len(view.overrides),
+        ),
+        _of_view(
+            "1 while the newest config is one that the controller refused; the previous one stays in use.",
+            _STORE,
+            "xenoovs_fleet_config_refused",
+            lambda at, _: at.is_refused,
+        ),
+        _of_view("Wave of the roll-out; 0: there is none.", _STORE, "xenoovs_fleet_wave", lambda _, view: view.wave),
+        _of_view(
+            "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
+            _STORE,
+            "xenoovs_fleet_stalled",
+            lambda at, _: at.is_stalled,
+        ),
+        _column(
+            "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
+            lambda at: len(at.problems),
+            gauge("xenoovs_fleet_problems", "the controller"),
+        ),
+        _column(
             "",
             None,
             gauge(
-                "xenoovs_fleet_active",
-                "the controller",
-                "1 while the controller of this host decides: its server leads.",
-                lambda snapshot: snapshot.is_active,
+                "xenoovs_fleet_dpus",
+                _REPORTS,
+                "DPUs by state.",
+                lambda at: {state.name.lower(): at.counts()[state] for state in DpuState},
+                ("state",),
             ),
             gauge(
-                "xenoovs_fleet_generation",
-                _STORE,
-                "Newest generation of the fleet.",
-                _of_view(lambda snapshot: snapshot.view.generation),
+                "xenoovs_fleet_targets",
+                _REPORTS,
+                "Targets of health checks by state.",
+                lambda at: {state.name.lower(): sum(row.state is state for row in at.targets) for state in TargetState},
+                ("state",),
             ),
-            gauge(
-                "xenoovs_fleet_services", _STORE, "Services.", _of_view(lambda snapshot: len(snapshot.view.services))
-            ),
-            gauge(
-                "xenoovs_fleet_overrides",
-                "`xenoovs fleet drain`, `weight`",
-                "Weights and drains set at run time.",
-                _of_view(lambda snapshot: len(snapshot.view.overrides)),
-            ),
-            gauge(
-                "xenoovs_fleet_config_refused",
-                _STORE,
-                "1 while the newest config is one that the controller refused; the previous one stays in use.",
-                _of_view(lambda snapshot: snapshot.is_refused),
-            ),
-            gauge(
-                "xenoovs_fleet_wave",
-                _STORE,
-                "Wave of the roll-out; 0: there is none.",
-                _of_view(lambda snapshot: snapshot.view.wave),
-            ),
-            gauge(
-                "xenoovs_fleet_stalled",
-                _STORE,
-                "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
-                _of_view(lambda snapshot: snapshot.is_stalled),
-            ),
-            gauge(
-                "xenoovs_fleet_problems",
-                "the controller",
-                "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
-                lambda snapshot: len(snapshot.problems),
-            ),
-            gauge("xenoovs_fleet_dpus", _REPORTS, "DPUs by state.", _dpus, ("state",)),
-            gauge("xenoovs_fleet_targets", _REPORTS, "Targets of health checks by state.", _targets, ("state",)),
         ),
     ),
 )
 
 FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
 """Of a `FleetSnapshot`."""
+
+
+# The page.
+
+
+def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
+    """Return what the page shows, as values of JSON."""
+    view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
+    role = (
+        ("controller active", "good")
+        if snapshot.is_active
+        else ("controller passive: its server does not lead", "warn")
+    )
+    notices = [*((text, "bad") for text in snapshot.problems), *((text, "warn") for text in snapshot.roll_out)]
+    if newest is not None and snapshot.is_refused:
+        notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
+    for names, one in () if view is None else sorted(view.overrides.items()):
+        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
+        since = duration(snapshot.now_s - one.since_ms / 1000)
+        notices.append((f"{'/'.join(names)} {state}, by {one.author}, for {since}", ""))
+    up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
+    served = sum(server.is_connected for server in snapshot.servers)
+    good_clocks = sum(row.is_clock_good for row in rows)
+    return {
+        "name": "" if view is None else view.name,
+        "badges": [snapshot.headline, role],
+        "notices": notices,
+        "facts": [
+            ("generation", "-" if view is None else str(view.generation), "of all blocks"),
+            ("config", "-" if view is None else str(view.intent or "-"), "entry of the history"),
+            ("services", "-" if view is None else str(len(view.services)), "in the store"),
+            ("DPUs", f"{counts[DpuState.APPLIED]} of {len(rows)}", "have the newest generation"),
+            ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
+            ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),
+            ("clocks", f"{good_clocks} of {len(rows)}", f"are right within {LARGEST_ERROR_US // 1000} ms"),
+            ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
+        ],
+        "states": [("all", len(rows)), *((state.value, counts[state]) for state in WORST_FIRST)],
+        "dpus": page_table(DPUS.columns, (Row(row, None, snapshot.now_s) for row in snapshot.worst_first())),
+        "servers": page_table(SERVERS.columns, SERVER_LIST.shown(snapshot)),
+    }

@@ -98,6 +98,7 @@ class Column:
     Attributes:
         doc: What it says, as in the schema.
         of: Reads it from a row; for a field it reads the field.
+        json: Returns what JSON has for its value; None: the value. Fields of records are JSON as they are.
         read: Reads a field from the state of the agent, when a record is built.
         reads: Reads a field of a request from outside; raises ValueError.
         header: Above it on a terminal; empty: terminals do not show it.
@@ -115,6 +116,7 @@ class Column:
 
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
+    json: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] | None = None
     reads: Parser[Any] | None = None
     header: str = ""
@@ -221,4 +223,21 @@ class Table:
     def documents(self, state: Any) -> list[dict[str, Any]]:
         """Return the rows as JSON has them."""
         named = [each for each in self.columns if each.name]
-        return [{each.name: each.value(value) for each in named} for _, value in self.rows(state)]
+        return [
+            {each.name: each.value(value) if each.json is None else each.json(each.value(value)) for each in named}
+            for _, value in self.rows(state)
+        ]
+
+
+def page_table(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> dict[str, Any]:
+    """Return a table for a page: the headers of terminals, and each cell with its style."""
+    rows = [*rows]
+    shown = [
+        each
+        for each in columns
+        if each.header and each.in_tables and (each.only_if is None or any(map(each.only_if, rows)))
+    ]
+    return {
+        "headers": [each.header.lower() for each in shown],
+        "rows": [[(each.text(row), each.style(row) if each.style else "plain") for each in shown] for row in rows],
+    }

@@ -154,7 +154,7 @@ class RemoteView:
     )
     address: str = column("Of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
     paths: tuple[PathView, ...] = column("In the order of the config.")
-    state_cell = Column(header="STATE", of=_remote_state)
+    state_cell = Column(header="STATE", of=_remote_state, style=lambda row: PATH_STYLES[PathState(_remote_state(row))])
     good_cell = Column(
         header="GOOD",
         of=lambda row: f"{len(row.value.paths_in(PathState.GOOD))}/{len(row.value.paths)}",

@@ -114,11 +114,9 @@ function bar(service, backend, traffic, longest) {
       has ? h("small", { class: "holds" }, has) : null));
 }
 
-function remotes({ headers, rows, hint }) {
-  if (!rows.length) return null;
-  const made = rows.map(([state, cells]) => h("tr", { class: state }, cells.map((text) => h("td", {}, text))));
-  return h("section", { class: "card remotes" }, h("h2", {}, "Tunnels", h("small", {}, hint)),
-    h("div", { class: "scroll" }, table(headers, made)));
+function remotes(found, hint) {
+  if (!found.rows.length) return null;
+  return h("section", { class: "card fleet remotes" }, h("h2", {}, "Tunnels", h("small", {}, hint)), cellTable(found));
 }
 
 function events(found) {
@@ -143,7 +141,7 @@ run("agent", (now) => {
     facts(at, now.totals),
     ...at.services.map((service) => card(service, now.services[service.name])),
     now.left ? h("p", { class: "quiet" }, now.left) : null,
-    remotes(now.remotes),
+    remotes(now.remotes, now.hint),
     events(now.events),
   ];
 });

@@ -18,6 +18,14 @@ function table(headers, rows, cell = "th") {
   return h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows));
 }
 
+// A table of columns of `status`: texts with their styles.
+function cellTable({ headers, rows }, rowClass = () => null) {
+  const content = ([text, style]) => (style === "plain" ? text : pill([text, style]));
+  const cell = (each, number) =>
+    number === 0 ? h("th", { scope: "row" }, each[0]) : each[0] === "" ? h("td") : h("td", { "data-label": headers[number] }, content(each));
+  return table(headers, rows.map((cells) => h("tr", { class: rowClass(cells) }, cells.map(cell))));
+}
+
 function tiles(facts, kind = "") {
   const made = facts.map(([name, value, under]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "under" }, under)));

@@ -17,7 +17,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_bits
 from xenoovs.show.agent import BackendState, BackendView, BlockView, LazySnapshot, ServiceView, totals
 from xenoovs.show.codec import to_json
-from xenoovs.show.column import Row, columns_of
+from xenoovs.show.column import Row, columns_of, page_table
 from xenoovs.show.conditions import addressed, hardware_share, headline, notices
 from xenoovs.show.paths import RemoteView
 
@@ -45,7 +45,6 @@ def agent_json(lazy_snapshot: LazySnapshot) -> str:
     left = f"{len(snapshot.services) - len(shown)} more services: see `xenoovs top`."
     newest = sorted(snapshot.events, key=lambda event: -event.number)[:_MAX_EVENTS]
     remotes = [Row(remote, None, snapshot.now_s) for remote in snapshot.remotes]
-    columns = [each for each in columns_of(RemoteView) if each.header]
     return to_json(
         {
             "snapshot": replace(snapshot, services=shown, events=()),
@@ -67,11 +66,8 @@ def agent_json(lazy_snapshot: LazySnapshot) -> str:
                 for service in shown
             },
             "left": addressed(left, options) if len(shown) < len(snapshot.services) else "",
-            "remotes": {
-                "headers": [each.header.lower() for each in columns],
-                "rows": [(RemoteView.state_cell.text(row), [each.text(row) for each in columns]) for row in remotes],
-                "hint": addressed("one line per remote; `xenoovs paths list` shows each path", options),
-            },
+            "remotes": page_table(columns_of(RemoteView), remotes),
+            "hint": addressed("one line per remote; `xenoovs paths list` shows each path", options),
             "events": [
                 {"time_s": e.time_s, "level": e.level, "text": e.text, "facts": render_facts(e.facts)} for e in newest
             ],

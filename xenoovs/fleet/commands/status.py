@@ -14,14 +14,14 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.active import no_controller
 from xenoovs.fleet.change import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.dpus import DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
+from xenoovs.fleet.dpus import DpuState, dpu_rows
 from xenoovs.fleet.drains import pinned_drains
 from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
-from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
-from xenoovs.fleet.targets import UnwrittenVotes, target_problems, target_rows
+from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.column import Row
-from xenoovs.store.cluster import all_problems, host_facts
+from xenoovs.store.cluster import host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
@@ -59,27 +59,18 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     while not (late := unwritten.late(view, statuses, now_s=time.monotonic())) and unwritten.is_waiting:
         time.sleep(_POLL_S)
         view, statuses = store.view(), store.statuses()
-    now_s = time.time()
-    rows = [] if statuses is None else dpu_rows(view, statuses, now_s=now_s)
-    targets = target_rows(view, statuses, now_s=now_s, unwritten=late)
-    servers = host_facts(store.directory, reads_files=True)
-    change = next_change(view)
-    problems = no_controller(store.directory, is_leader=store.fleet.connection.is_leader)
-    problems += fleet_problems(change, statuses, stall=_stall(view, change))
-    problems += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
-    roll_out = roll_out_lines(view, statuses, now_s=time.time())
-    drains = pinned_drains(view, now_ms=int(time.time() * 1000))
-    connection = store.fleet.connection
-    snapshot = FleetSnapshot(
+    change, connection = next_change(view), store.fleet.connection
+    snapshot = fleet_snapshot(
         view,
-        tuple(rows),
-        servers,
+        statuses,
+        host_facts(store.directory, reads_files=True),
         is_active=connection.is_leader,
-        problems=tuple(problems),
-        now_s=now_s,
-        roll_out=tuple(roll_out),
-        targets=tuple(targets),
+        change=change,
+        stall=_stall(view, change),
+        unwritten=late,
+        problems=no_controller(store.directory, is_leader=connection.is_leader),
     )
+    drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     output.show(
         lambda: {
             "fleet": view.name,
@@ -90,14 +81,13 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
             "dpus": DPUS.documents(snapshot),
             "overrides": OVERRIDES.documents(view),
             "servers": SERVERS.documents(snapshot),
-            "problems": [*problems, *roll_out],
+            "problems": [*snapshot.problems, *snapshot.roll_out],
             "targets": TARGETS.documents(snapshot),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
         lambda: _show(view, snapshot, drains),
     )
-    is_well = not (problems or roll_out) and all(row.state is DpuState.APPLIED for row in rows)
-    return EXIT_OK if is_well else EXIT_DIFFERS
+    return EXIT_OK if snapshot.is_well else EXIT_DIFFERS
 
 
 def _stall(view: FleetView, change: FleetChange) -> str:
