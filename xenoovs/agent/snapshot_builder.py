@@ -22,15 +22,7 @@ from xenoovs.decision.slow_start import Ramps
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.show.agent import (
-    AgentView,
-    BackendState,
-    BlockView,
-    LazySnapshot,
-    Override,
-    ServiceView,
-    Snapshot,
-)
+from xenoovs.show.agent import AgentView, BackendState, BlockView, LazySnapshot, Override, ServiceView, Snapshot
 from xenoovs.show.column import build
 
 if TYPE_CHECKING:

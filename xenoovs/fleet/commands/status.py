@@ -107,8 +107,7 @@ def history_command(*, output: OutputFormat, store: FleetStore) -> None:
     """
     view = store.view()
     output.show(
-        lambda: {"intents": INTENTS.documents(view), "actions": ACTIONS.documents(view)},
-        lambda: _show_history(view),
+        lambda: {"intents": INTENTS.documents(view), "actions": ACTIONS.documents(view)}, lambda: _show_history(view)
     )
 
 
