@@ -77,6 +77,7 @@ class FleetWatch:
             statuses,
             self._servers,
             is_active=is_leader,
+            now_s=time.time(),
             change=self._progress.change,
             stall=stall,
             unwritten=late,

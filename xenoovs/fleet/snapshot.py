@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -88,6 +87,7 @@ def fleet_snapshot(
     servers: tuple[ServerFacts, ...],
     *,
     is_active: bool,
+    now_s: float,
     change: FleetChange,
     stall: str,
     unwritten: Collection[str],
@@ -103,7 +103,6 @@ def fleet_snapshot(
         problems: Further ones.
         memory: As of `next_change`.
     """
-    now_s = time.time()
     rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
     targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
     if view is not None:

@@ -65,6 +65,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
         statuses,
         host_facts(store.directory, reads_files=True),
         is_active=connection.is_leader,
+        now_s=time.time(),
         change=change,
         stall=_stall(view, change),
         unwritten=late,
