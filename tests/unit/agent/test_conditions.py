@@ -74,12 +74,6 @@ def test_backends_that_answer_probes_but_advertise_down_are_not_called_silent(se
     assert headline(of(stopped)) == ("clients without a working backend", "bad")
 
 
-def test_a_part_of_the_clients_with_a_backend_that_is_down_by_its_agent() -> None:
-    service = with_backends((UP, 0.25, False), (UP, 0.75, False))
-    stopped = replace(service, backends=(replace(service.backends[0], agent=STOPPED), service.backends[1]))
-    assert texts(of(stopped)) == ["service web: 25% of its clients have a backend that is down by its agent"]
-
-
 def test_clients_at_backups_are_a_warning() -> None:
     first = web().backends[0]
     sorry = replace(first, name="sorry", state=UP, share=1.0, is_backup=True)
@@ -147,10 +141,6 @@ def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> No
     waits = replace(snapshot(), confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
     words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
     assert (texts(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
-
-
-def test_a_pause_that_holds_nothing_back_is_no_difference() -> None:
-    assert is_as_desired(replace(snapshot(), is_paused=True))
 
 
 def test_a_database_that_was_not_read_yet_is_no_difference() -> None:

@@ -50,12 +50,6 @@ def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: di
         assert (scene.flows, agent.state.runtime.overrides) == (before, ())
 
 
-def test_one_that_is_down_is_drained(scene: Scene) -> None:
-    with scene.agent(probe=all_but_one) as (agent, client):
-        eventually(lambda: is_out(agent), "fips3 is ejected")
-        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
-
-
 def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(scene: Scene) -> None:
     scene.edit("weight: 30", "weight: 0")
     with scene.agent(probe=all_but_one) as (agent, client):

@@ -19,13 +19,6 @@ def scene(tmp_path: Path) -> Scene:
     return make_scene(tmp_path)
 
 
-def test_a_status_has_no_blocks(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        (service,) = client.ask("status")["snapshot"]["services"]
-        assert "blocks" not in service
-        assert [backend["flows"] > 0 for backend in service["backends"]] == [True, True]
-
-
 def test_the_blocks_of_a_service_fill_the_address_space(scene: Scene) -> None:
     with scene.agent() as (agent, client):
         found = client.ask("blocks", query={"service": "dns"})
@@ -87,11 +80,3 @@ def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch
         client.ask("status")
     assert (len(makers), len(loops)) == (1, 1)
     assert makers != loops
-
-
-def test_what_depends_on_the_program_alone_is_made_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scene.agent() as (agent, client):
-        first = agent.snapshot()
-        monkeypatch.setattr("xenoovs.agent.snapshot_builder.hardware_entries", None)
-        assert agent.snapshot().services == first.services
-        assert client.ask("status")["snapshot"]["services"][0]["megaflows_predicted"] > 0

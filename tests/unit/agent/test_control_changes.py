@@ -47,31 +47,6 @@ def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
         assert len(scene.flows) == len(before)
 
 
-def test_a_change_of_one_flow_is_called_flow_mod(scene: Scene) -> None:
-    """A service of one backend, which is replaced by its backup: one block, and it has another owner."""
-    text = (
-        scene.config.read_text()
-        .replace("weight: 30}", "weight: 1, backup: true}")
-        .replace(", weight: 70", ", weight: 1")
-    )
-    scene.config.write_text(text)
-    with scene.agent() as (_, client):
-        done = client.ask("drain", backend("fips2"))
-        assert done["flow_mods"] == 1
-        assert "moved by 1 flow-mod" in done["message"]
-        assert "flow-mods" not in done["message"]
-
-
-def test_a_weight_is_in_use_and_shown_beside_that_of_the_config(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        client.ask("weight", backend("fips2", weight=30))
-        (service,) = seen(client).services
-        assert (service.backends[0].weight, service.backends[0].weight_in_use) == (70, 30)
-        assert share(client, "fips2") == 0.5
-        (override,) = seen(client).overrides
-        assert (override.weight, override.configured) == (Fraction(30), Fraction(70))
-
-
 def test_the_weight_of_the_config_is_no_override(scene: Scene) -> None:
     with scene.agent() as (_, client):
         client.ask("weight", backend("fips2", weight=30))
@@ -114,14 +89,6 @@ def test_the_last_backend_is_drained_to_a_backup(scene: Scene) -> None:
         client.ask("drain", backend("sorry"))
         with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
             client.ask("drain", backend("fips3"))
-
-
-def test_the_last_backend_is_not_drained(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        client.ask("drain", backend("fips2"))
-        with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
-            client.ask("drain", backend("fips3"))
-        assert share(client, "fips3") == 1
 
 
 def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) -> None:
@@ -206,22 +173,3 @@ def test_a_response_reports_the_round_that_made_the_change(scene: Scene, monkeyp
         )
         done = client.ask("weight", backend("fips2", weight=30))
         assert done["clients_moved"] == {"dns": 0.1875}
-
-
-def test_a_drain_by_pin_keeps_open_connections_for_its_time(scene: Scene) -> None:
-    scene.edit("protocol: udp", "protocol: tcp")
-    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 1s}\n    backends:")
-    with scene.agent() as (_, client):
-        done = client.ask("drain", backend("fips2"))
-        assert "open connections stay where they are for at most 1m" in done["message"]
-        assert seen(client).services[0].draining > 0
-        eventually(
-            lambda: seen(client).services[0].draining == 0, "the drain ends, because the old backend gets no packets"
-        )
-        assert share(client, "fips2") == 0
-
-
-def test_a_pause_names_the_command_that_reaches_this_agent(scene: Scene) -> None:
-    with scene.agent() as (agent, client):
-        agent.command_options = lambda: " --bridge ovsbr1"
-        assert client.ask("pause")["message"].endswith("changes nothing until `xenoovs resume --bridge ovsbr1`")

@@ -79,11 +79,6 @@ def test_a_server_is_drained_in_all_services_in_one_round(pair: tuple[Agent, Cli
     assert in_state(client, BackendState.DRAINED) == set()
 
 
-def test_an_address_names_the_backends_that_have_it(pair: tuple[Agent, Client]) -> None:
-    done = pair[1].ask("drain", {"backend": "192.0.2.22"})
-    assert done["backends"] == [{"service": "web", "backend": "web2"}]
-
-
 REFUSED: list[tuple[str, dict[str, Any], int, str, str]] = [
     ("drain", {"backend": "web3"}, 404, "unknown_backend", "did you mean web2 or web1"),
     ("drain", {"backend": "02:00:5e:10:00:07"}, 404, "unknown_backend", "has no backend 02:00:5e:10:00:07"),
@@ -143,23 +138,6 @@ def test_maintenance_of_all_drops_packets_and_is_reported(pair: tuple[Agent, Cli
         "web/web2": 0,
         "web/same": 0,
     }
-
-
-def test_a_drain_of_the_last_that_is_not_in_maintenance_is_refused(pair: tuple[Agent, Client]) -> None:
-    _, client = pair
-    client.ask("maintenance", {"service": "web", "backend": "web1"})
-    client.ask("maintenance", {"service": "web", "backend": "same"})
-    with pytest.raises(AgentRefused, match="every other backend with a weight is down or in maintenance"):
-        client.ask("drain", {"service": "web", "backend": "web2"})
-
-
-def test_undrain_of_another_weight_names_reset(pair: tuple[Agent, Client]) -> None:
-    _, client = pair
-    client.ask("weight", {"service": "web", "backend": "web1", "weight": 3})
-    with pytest.raises(AgentRefused, match="has weight 3 by an override; `xenoovs reset web/web1`"):
-        client.ask("undrain", {"service": "web", "backend": "web1"})
-    client.ask("reset", {"service": "web", "backend": "web1"})
-    assert backends(client)["web/web1"].weight_in_use == 1
 
 
 @pytest.mark.parametrize("route", ["drain", "maintenance", "weight"])

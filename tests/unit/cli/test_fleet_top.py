@@ -37,22 +37,6 @@ def test_a_thousand_dpus_fit_and_trouble_comes_first() -> None:
     assert shown[-1] == "1-19 of 1000   ↑ ↓ scroll   f filter: all   q quit"
 
 
-def test_clocks_and_notes_fit_and_groups_need_a_wide_terminal() -> None:
-    made = fleet(3 + 500)
-    rows = list(made.rows)
-    rows[7] = replace(rows[7], status=replace(rows[7].status, seen_ms=1, clock_us=80_000), groups=frozenset({"edge"}))
-    made = replace(made, rows=tuple(rows))
-    shown = lines(made)
-    assert max(map(len, shown)) <= 80
-    # Of DPUs in one state those with a note come first.
-    assert shown[5].split()[:6] == ["dpu007", "applied", "41", "-", "12s", "80.0"]
-    assert "its clock may be wrong" in shown[5]
-    wide = [click.unstyle(line) for line in fleet_frame(made, FleetScreen(), Size(100, 24))]
-    assert max(map(len, wide)) <= 100
-    assert wide[3].split()[:3] == ["DPU", "GROUPS", "STATE"]
-    assert wide[5].split()[:3] == ["dpu007", "edge", "applied"]
-
-
 def test_a_note_that_is_cut_off_is_below_the_table_where_there_is_room() -> None:
     made = fleet(501)
     made = replace(made, rows=made.rows[498:])
@@ -90,11 +74,3 @@ def test_many_problems_leave_room_for_dpus() -> None:
     assert shown[7] == "26 more: see `xenoovs fleet status`"
     assert shown[9].startswith("dpu500")
     assert max(map(len, shown)) <= 80
-
-
-def test_a_roll_out_is_above_the_dpus() -> None:
-    rolling = FleetView("production", 1, 41, 7, 0, wave=1)
-    assert replace(fleet(), rows=(), view=rolling).headline == ("wave 1 of a roll-out", "warn")
-    shown = lines(replace(fleet(), roll_out=("config 8 is rolled out: wave 1, 2 of 1000 DPUs",)))
-    assert shown[3] == "config 8 is rolled out: wave 1, 2 of 1000 DPUs"
-    assert shown[5].startswith("dpu500")

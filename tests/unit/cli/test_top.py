@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
 from unicodedata import east_asian_width
 
 import click
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
 from xenoovs.show.screen import Size, fit, line, one_column
-from xenoovs.show.top import Order, Quit, Sort, Task, View, chosen_index, frame, names_of, pressed, sorted_rows
+from xenoovs.show.top import Order, Quit, Task, View, frame, pressed
 
 DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
@@ -71,30 +70,6 @@ def test_q_ends(key: str) -> None:
     assert after(key)[1] is Quit.QUIT
 
 
-def test_ctrl_c_ends_from_a_question_too() -> None:
-    assert after("d", "ctrl-c")[1] is Quit.QUIT
-
-
-def test_s_goes_through_all_orders() -> None:
-    views = accumulate(range(len(Sort)), lambda view, _: pressed(view, "s", snapshot())[0], initial=View())
-    assert [view.sort for view in views] == [*Sort, Sort.CONFIG]
-
-
-def test_rows_by_packets() -> None:
-    assert [row.value.name for row in sorted_rows(snapshot(), Sort.PPS)[:2]] == ["b0", "b1"]
-    assert names_of(sorted_rows(snapshot(), Sort.SOFTWARE)[0]) == ("web", "b1")
-    assert names_of(sorted_rows(snapshot(), Sort.STATE)[0]) == ("web", "b2")
-
-
-def test_the_cursor_stays_on_its_backend_when_the_order_changes() -> None:
-    view = View(("web", "b2"), Sort.STATE)
-    assert chosen_index(view, sorted_rows(snapshot(), view.sort)) == 0
-
-
-def test_a_backend_that_is_gone_leaves_the_cursor_at_the_first() -> None:
-    assert chosen_index(View(("web", "gone")), sorted_rows(snapshot(), Sort.CONFIG)) == 0
-
-
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))
 def test_any_keys_and_any_window_give_a_frame_that_fits(keys: list[str], width: int, height: int) -> None:
     lines = frame(snapshot(), after(*keys)[0], Size(width, height))
@@ -127,14 +102,3 @@ def test_texts_are_cut_to_the_width() -> None:
     assert line(3, ("ab", "plain"), ("cd  ", "plain")) == "abc"
     assert line(9, ("a ", "plain"), ("  ", "bold")) == "a"
     assert line(9, ("up", "good"), (" 4", "plain")) == "\x1b[32mup\x1b[0m 4"
-
-
-@pytest.mark.parametrize(("used", "configured", "shown"), [(0.125, 1, "0.125/1"), (1, 1, "1"), (12.5, 100, "12.5/100")])
-def test_a_weight_is_whole_at_80_columns(used: float, configured: float, shown: str) -> None:
-    service = snapshot().services[0]
-    backend = replace(service.backends[0], weight=configured, weight_in_use=used, share=1)
-    one = replace(snapshot(), services=(replace(service, backends=(backend,)),))
-    lines = [click.unstyle(line) for line in frame(one, View(), Size(80, 24))]
-    assert f" {shown} " in lines[4]
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[2].index("WEIGHT") + len("WEIGHT") == lines[4].index(shown) + len(shown)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import pty
 import re
@@ -30,7 +29,6 @@ from xenoovs.show.agent import Snapshot
 from xenoovs.show.codec import to_json
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
-_TOP = (*_MAIN, "100ms", "--control")
 _PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")
 _RUDE = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202e"
 """Clears the screen, sets the title, changes colours, breaks lines and turns text round."""
@@ -146,13 +144,6 @@ def test_a_drain_is_confirmed_and_done(stub: Stub, control: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_what_changes_is_shown(stub: Stub, control: Path) -> None:
-    with top(control) as (window, _):
-        window.wait_for("as configured")
-        stub.shown = replace(snapshot(), is_paused=True)
-        window.wait_for("paused")
-
-
 @pytest.mark.parametrize("ending", ["q", "ctrl-c", "terminate"])
 def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
     with top(control) as (window, process):
@@ -219,49 +210,11 @@ def test_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) 
         stub.is_slow = False
 
 
-def test_no_color_disables_colours(control: Path) -> None:
-    with top(control, NO_COLOR="1") as (window, _):
-        window.wait_for("down")
-        assert re.findall(r"\x1b\[3[0-7]m", window.seen) == []
-        assert "\x1b[7m▸ b0" in window.seen
-
-
 def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control: Path) -> None:
     with top(control, TERM="dumb") as (window, process):
         window.wait_for("web  192.0.2.80  75% in hardware  megaflows 14/16")
         assert process.wait(PATIENCE_S) == 0
         assert "\x1b[?1049h" not in window.seen
-
-
-def test_without_a_terminal_one_frame_is_printed(control: Path) -> None:
-    done = subprocess.run([*_TOP, str(control)], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert "web  192.0.2.80  75% in hardware  megaflows 14/16" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
-def test_without_an_agent_there_is_an_error(tmp_path: Path) -> None:
-    done = subprocess.run([*_TOP, str(tmp_path / "x")], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "there is no such socket" in done.stderr
-
-
-def test_one_document_is_that_of_status(control: Path) -> None:
-    documents = []
-    for command in (["top", "--once"], ["status"]):
-        argv = [*_PROGRAM, *command, "--control", str(control), "-o", "json"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-        documents.append(json.loads(done.stdout))
-    assert documents[0] == documents[1]
-    assert documents[0]["snapshot"]["services"][0]["backends"][0]["rate"]["pps"] > 0
-
-
-def test_json_on_a_terminal_needs_once(control: Path) -> None:
-    ours, theirs = pty.openpty()
-    command = [*_PROGRAM, "top", "--control", str(control), "-o", "json"]
-    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S)
-    os.close(ours)
-    os.close(theirs)
-    assert (done.returncode, b"-o json prints one document and ends: add --once" in done.stderr) == (64, True)
 
 
 @pytest.mark.parametrize("command", [("status",), ("top", "--once")], ids=" ".join)
