@@ -124,13 +124,7 @@ class SnapshotBuilder:
             services = service_views(replace(moment, installed=installed, blocks=self._blocks(moment.sample)))
             return replace(frame, services=services, flows=0 if program is None else self._flows.of(program))
 
-        def blocks(service: str) -> tuple[BlockView, ...]:
-            made = () if program is None else (one for one in program.services if one.service.name == service)
-            sampled = self._blocks(moment.sample)
-            found = (one for names, some in sampled.items() if names[0] == service for one in some)
-            return next((block_views(one, found) for one in made), ())
-
-        return LazySnapshot(snapshot, blocks)
+        return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(moment.sample), service))
 
     def _blocks(self, sample: OffloadSample) -> Sampled:
         return {} if sample.findings is None else self._sampled.of(sample.findings)
@@ -309,6 +303,13 @@ class BackendMoment:
 
 
 # Blocks.
+
+
+def blocks_of(program: Program | None, sampled: Sampled, service: str) -> tuple[BlockView, ...]:
+    """Return the blocks of a service by its name, with their verdicts; none if the bridge does not have it."""
+    made = (one for one in (() if program is None else program.services) if one.service.name == service)
+    found = (one for names, some in sampled.items() if names[0] == service for one in some)
+    return next((block_views(one, found) for one in made), ())
 
 
 def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple[BlockView, ...]:

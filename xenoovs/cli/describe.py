@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,17 @@ import click
 from xenoovs.cli.control import backend_request
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
-from xenoovs.show.agent import BackendView, BlockView, Event, Override, ServiceView, Snapshot, parse_snapshot
+from xenoovs.show.agent import (
+    BackendView,
+    BlockView,
+    Event,
+    LazySnapshot,
+    Override,
+    ServiceView,
+    Snapshot,
+    backend_rows,
+    parse_snapshot,
+)
 from xenoovs.show.codec import parse, to_document
 from xenoovs.show.column import Row
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options
@@ -80,13 +91,14 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     client = client or (None if config is not None else _only_agent(where))
     remarks: tuple[str, ...] = ()
     if client is not None:
-        described = tuple(_from_agent(client, request))
+        lazy = _from_agent(client)
     else:
         config = config or find_config(where.lab, instead="--config FILE")
         balancer = balancer or load_resolved(config, of_dpu=True)
         switch = reach(where.db, where.lab)
         target = where_of(switch.endpoint, config=config, lab=where.lab)
-        described, remarks = _from_bridge(balancer, switch, request, target)
+        lazy, remarks = _from_bridge(balancer, switch, target)
+    described = tuple(_described(lazy, request))
     if output is OutputFormat.JSON:
         print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})
         return
@@ -116,6 +128,20 @@ def _only_agent(where: Where) -> Client | None:
 # Which backends.
 
 
+def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Described]:
+    """Yield the backends that are asked for. Raises RequestRefused."""
+    snapshot = lazy.snapshot()
+    chosen = _chosen(_backends_of(snapshot), request)
+    overrides = {(one.service, one.backend): one for one in snapshot.overrides}
+    for service in snapshot.services:
+        for backend in service.backends:
+            name = (service.name, backend.name)
+            if name in chosen:
+                blocks = tuple(block for block in lazy.blocks(service.name) if block.backend == backend.name)
+                events = tuple(event for event in snapshot.events if _is_about(event, *name))[-_SHOWN_EVENTS:]
+                yield Described(service, backend, blocks, overrides.get(name), events, snapshot.now_s)
+
+
 def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> set[tuple[str, str]]:
     """Return the names of the backends that are asked for. Raises RequestRefused."""
     from xenoovs.agent.servers import find_server, unknown
@@ -136,31 +162,12 @@ def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
     from xenoovs.model.balancer import Backend
     from xenoovs.model.next_hop import UNCHANGED, UNKNOWN_MAC, parse_next_hop
 
-    found = []
-    for service in snapshot.services:
-        for view in service.backends:
-            mac = view.mac if view.mac == UNCHANGED or view.mac.count(":") == 5 else UNKNOWN_MAC
-            address = None if view.address is None else ip_address(view.address)
-            hop = parse_next_hop(f"{mac}@{view.egress}")
-            found.append((service.name, Backend(view.name, hop, Fraction(view.weight), address)))
-    return found
+    def backend(view: BackendView) -> Backend:
+        mac = view.mac if view.mac == UNCHANGED or view.mac.count(":") == 5 else UNKNOWN_MAC
+        address = None if view.address is None else ip_address(view.address)
+        return Backend(view.name, parse_next_hop(f"{mac}@{view.egress}"), Fraction(view.weight), address)
 
-
-# What is known.
-
-
-def _from_agent(client: Client, request: dict[str, object]) -> Iterator[Described]:
-    snapshot = parse_snapshot(client.ask("status")["snapshot"])
-    chosen = _chosen(_backends_of(snapshot), request)
-    events = [parse(Event, event, "an event of an agent") for event in client.ask("events")["events"]]
-    overrides = {(one.service, one.backend): one for one in snapshot.overrides}
-    for service in snapshot.services:
-        for backend in service.backends:
-            name = (service.name, backend.name)
-            if name in chosen:
-                blocks = tuple(block for block in _blocks(client, service.name) if block.backend == backend.name)
-                own = tuple(event for event in events if _is_about(event, *name))
-                yield Described(service, backend, blocks, overrides.get(name), own[-_SHOWN_EVENTS:], snapshot.now_s)
+    return [(row.parent.name, backend(row.value)) for row in backend_rows(snapshot)]
 
 
 def _is_about(event: Event, service: str, backend: str) -> bool:
@@ -168,6 +175,15 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
     if (facts.get("service"), facts.get("backend")) == (service, backend):
         return True
     return f"{service}/{backend}" in str(facts.get("backends", "")).split(",")
+
+
+# What is known.
+
+
+def _from_agent(client: Client) -> LazySnapshot:
+    snapshot = parse_snapshot(client.ask("status")["snapshot"])
+    events = tuple(parse(Event, event, "an event of an agent") for event in client.ask("events")["events"])
+    return LazySnapshot(lambda: replace(snapshot, events=events), lambda service: tuple(_blocks(client, service)))
 
 
 def _blocks(client: Client, service: str) -> Iterator[BlockView]:
@@ -179,18 +195,16 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
 
 
 def _from_bridge(
-    balancer: Balancer, switch: ManagementSwitch, request: dict[str, object], target: CommandTarget
-) -> tuple[tuple[Described, ...], tuple[str, ...]]:
+    balancer: Balancer, switch: ManagementSwitch, target: CommandTarget
+) -> tuple[LazySnapshot, tuple[str, ...]]:
     """Return the facts from flows and megaflows, and what could not be read."""
-    from xenoovs.agent.servers import backends_of
-    from xenoovs.agent.snapshot_builder import Moment, block_views, installed_services, sampled_blocks, service_views
+    from xenoovs.agent.snapshot_builder import Moment, blocks_of, installed_services, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
     from xenoovs.cli.offload import block_checker
     from xenoovs.compile.program import compile_program
     from xenoovs.compile.read import drain_ports, read
     from xenoovs.evidence.collector import Collector
 
-    chosen = _chosen(backends_of(balancer), request)
     checker = block_checker(balancer, Collector(switch, target=target))
     # Not as the config says, but as the bridge is: an agent that was killed may have drained a backend.
     observed = switch.dump_flows(balancer.uplinks.bridge)
@@ -201,23 +215,14 @@ def _from_bridge(
             program = compile_program(balancer, decision, transition, ofports=drain_ports(observed))
             checker = replace(checker, program=program)
     moment = Moment(AgentState(balancer, balancer), installed=installed_services(checker.program))
-    findings, remarks = None, checker.remarks
+    remarks = checker.remarks
     try:
         check = checker.check()
-        findings, remarks = check.findings, check.remarks
-        moment = replace(moment, blocks=sampled_blocks(findings))
+        moment, remarks = replace(moment, blocks=sampled_blocks(check.findings)), check.remarks
     except SwitchError as error:
         remarks = (*remarks, f"megaflows cannot be read: {error}")
-    programs = {made.service.name: made for made in checker.program.services}
-    found = []
-    for service in service_views(moment):
-        own = () if findings is None else (one for one in findings.blocks if one.block.service == service.name)
-        blocks = block_views(programs[service.name], own)
-        for backend in service.backends:
-            if (service.name, backend.name) in chosen:
-                mine = tuple(block for block in blocks if block.backend == backend.name)
-                found.append(Described(service, backend, mine, None, (), 0.0))
-    return tuple(found), remarks
+    snapshot = Snapshot(balancer.uplinks.label, "", "", 0.0, 0.0, service_views(moment))
+    return LazySnapshot(lambda: snapshot, partial(blocks_of, checker.program, moment.blocks)), remarks
 
 
 # How it is shown.
