@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from xenoovs.agent.daemon import Agent
@@ -17,54 +17,81 @@ _THREADS = 8
 """For each agent, more than it ever needs at once: calls that hang at one bridge must not delay those at another."""
 
 
-async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: TaskFactory | None = None) -> None:
-    """Run agents until all are stopped.
+Starter = Callable[[], Awaitable[Agent | None]]
+"""Makes an agent, with its config; None: the group stops."""
 
-    Args:
-        agents: By the labels of their bridges.
-        once: As of `Agent.run`. All agents come to their end.
-        beside: Runs until then.
 
-    Raises:
-        XenoovsError: With `once`: a bridge could not be reconciled.
-        Exception: An agent failed unexpectedly, which ends all.
+class AgentGroup:
+    """The agents of one process. Each runs as soon as it is made: its bridge waits for the configs of no others.
+
+    Attributes:
+        agents: Those made so far, by the labels of their bridges.
+        turn: Held while a config is read. If all were read at the same time, no bridge would get flows before the end.
     """
-    descriptors = raise_descriptor_limit()
-    for agent in agents.values():
-        agent.scheduler.max_running = max_probes(descriptors // len(agents))
-    if len(agents) == 1:
-        (only,) = agents.values()
-        await only.run(once=once)
-        return
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(agents), thread_name_prefix="xenoovs-work"))
-    problems: list[XenoovsError] = []
-    runs = (_run(agent, bridge, problems, once=once) for bridge, agent in agents.items())
-    await run_all(runs, beside=() if beside is None else (beside(),))
-    if problems:
-        raise problems[0]
 
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.turn, self.is_stopping = asyncio.Lock(), False
 
-async def _run(agent: Agent, bridge: str, problems: list[XenoovsError], *, once: bool) -> None:
-    # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
-    with bridge_context(bridge):
-        try:
-            await agent.run(once=once)
-        except XenoovsError as problem:
-            problems.append(problem)
-
-
-def handle_signals(loop: asyncio.AbstractEventLoop, agents: tuple[Agent, ...]) -> None:
-    """Stop all agents on SIGTERM and SIGINT, reload all on SIGHUP. For the main thread."""
-
-    def stop() -> None:
-        for agent in agents:
+    def stop(self) -> None:
+        """Stop all agents, and make no more."""
+        self.is_stopping = True
+        for agent in self.agents.values():
             agent.stop()
 
-    def reload() -> None:
-        for agent in agents:
+    def reload(self) -> None:
+        """Read all config files now."""
+        for agent in self.agents.values():
             agent.reload()
 
-    loop.add_signal_handler(signal.SIGTERM, stop)
-    loop.add_signal_handler(signal.SIGINT, stop)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    async def run(
+        self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
+    ) -> None:
+        """Make agents and run them until all are stopped.
+
+        Args:
+            starters: By the labels of their bridges.
+            once: As of `Agent.run`. All agents come to their end.
+            beside: Runs until then, from when all are made.
+
+        Raises:
+            XenoovsError: An agent could not be made, or with `once`: a bridge could not be reconciled.
+            Exception: An agent failed unexpectedly, which ends all.
+        """
+        probes, loop = max_probes(raise_descriptor_limit() // len(starters)), asyncio.get_running_loop()
+        if len(starters) > 1:
+            loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
+        problems, all_made = list[XenoovsError](), asyncio.Event()
+
+        async def run_one(bridge: str, start: Starter) -> None:
+            if (agent := await start()) is None or self.is_stopping:
+                return
+            self.agents[bridge], agent.scheduler.max_running = agent, probes
+            if len(self.agents) == len(starters):
+                all_made.set()
+            try:
+                await agent.run(once=once)
+            except XenoovsError as problem:
+                problems.append(problem)
+
+        async def run_named(bridge: str, start: Starter) -> None:
+            # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
+            with bridge_context(bridge):
+                await run_one(bridge, start)
+
+        async def run_beside(factory: TaskFactory) -> None:
+            await all_made.wait()
+            await factory()
+
+        one_or_named = run_named if len(starters) > 1 else run_one
+        runs = (one_or_named(bridge, start) for bridge, start in starters.items())
+        await run_all(runs, beside=() if beside is None else (run_beside(beside),))
+        if problems:
+            raise problems[0]
+
+
+def handle_signals(loop: asyncio.AbstractEventLoop, group: AgentGroup) -> None:
+    """Stop all agents on SIGTERM and SIGINT, reload all on SIGHUP. For the main thread."""
+    loop.add_signal_handler(signal.SIGTERM, group.stop)
+    loop.add_signal_handler(signal.SIGINT, group.stop)
+    loop.add_signal_handler(signal.SIGHUP, group.reload)

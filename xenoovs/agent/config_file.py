@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
@@ -40,23 +41,25 @@ class ConfigVersion:
     commit_at_s: float | None = None
 
 
+_TURN = Lock()
+"""Threads that parse at the same time all end when the last does. So the bridge of the first file need not wait."""
+
+
 def _parse(text: bytes, sources: ConfigSources) -> Balancer:
     return parse_config(text, file=str(sources.main), sources=sources)
 
 
 class BoundParser:
-    """Parses a file that must keep the bridge that it has at first, as ConfigParser."""
+    """Parses a file that must keep its bridge, as ConfigParser. `bridge`: the label."""
 
-    def __init__(self) -> None:
-        self._bridge: str | None = None
+    def __init__(self, bridge: str) -> None:
+        self._bridge = bridge
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
         """Raises ConfigError, OtherBridge."""
         balancer = _parse(text, sources)
-        label = balancer.uplinks.label
-        if self._bridge not in (None, label):
-            raise OtherBridge(mine=str(self._bridge), wanted=label)
-        self._bridge = label
+        if (label := balancer.uplinks.label) != self._bridge:
+            raise OtherBridge(mine=self._bridge, wanted=label)
         return balancer
 
 
@@ -126,8 +129,9 @@ class ConfigFile:
 
     def _read(self) -> ConfigVersion:
         """Raises ConfigError, ConfigUnreadable."""
-        balancer = self._parse(self._sources.read(self.path), self._sources)
-        return ConfigVersion(balancer, self._digest)
+        text = self._sources.read(self.path)
+        with _TURN:
+            return ConfigVersion(self._parse(text, self._sources), self._digest)
 
     def accept(self) -> None:
         """Make the candidate the good config."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -18,7 +19,7 @@ import click
 
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import port_views
-from xenoovs.agent.bridges import handle_signals, run_together
+from xenoovs.agent.bridges import AgentGroup, Starter, handle_signals
 from xenoovs.agent.config_file import BoundParser, ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
@@ -43,8 +44,9 @@ from xenoovs.cli.controller_options import Control
 from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import ListenError, SameBridge, SwitchError
+from xenoovs.errors import ConfigError, ListenError, SameBridge, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
+from xenoovs.model.load import parse_config, read_config
 from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
@@ -67,10 +69,12 @@ class ConfiguredBridge:
     """A bridge and its config file.
 
     Attributes:
+        read: Returns its config. Raises ConfigError, ConfigUnreadable, OtherBridge.
         name: Names its socket, lock and run-time state; `--bridge` takes it.
     """
 
-    config: ConfigFile
+    read: Callable[[], ConfigFile]
+    path: Path
     uplinks: Uplinks
     name: str
 
@@ -83,38 +87,64 @@ def configured_bridges(
     is_controller: bool,
     lab: str | None = None,
     fleet: ConfigFile | None = None,
+    check: Callable[[Balancer], None] = lambda _balancer: None,
 ) -> tuple[ConfiguredBridge, ...]:
-    """Read the configs of one process, each of a bridge.
+    """Return the bridges of one process, each with its config. Of several files only the bridge is read, if possible.
 
     Args:
         switch: The Open vSwitch of this host.
         is_controller: Whether bridges connect to this process, also from other hosts.
         lab: The lab whose Open vSwitch this is.
         fleet: The config of a member of a fleet, in place of those of the files.
+        check: Called with each config that was read.
 
     Raises:
         click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
     """
     # By OpenFlow, a config that names another bridge later is refused by the controller.
     is_bound = len(files) > 1 and not is_controller
-    configs = [fleet] if fleet else [_config(file, lab, is_bound=is_bound) for file in files]
-    if datapath_id is not None and len(configs) > 1:
+    if datapath_id is not None and len(files) > 1:
         raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
     bridges = []
-    for config in configs:
-        uplinks = _uplinks(config.balancer.uplinks, datapath_id)
-        bridges.append(ConfiguredBridge(config, uplinks, _name(uplinks, switch) if is_controller else uplinks.bridge))
+    for file in files:
+        uplinks = _peeked(file) if len(files) > 1 and lab is None else None
+        if uplinks is not None:
+            read = partial(_config, file, lab, check, bridge=uplinks.label if is_bound else None)
+        else:
+            config = fleet or _config(file, lab, check)
+            uplinks, read = _uplinks(config.balancer.uplinks, datapath_id), partial(_itself, config)
+        name = _name(uplinks, switch) if is_controller else uplinks.bridge
+        bridges.append(ConfiguredBridge(read, file, uplinks, name))
     for one, other in combinations(bridges, 2):
         if _may_be_one(one.uplinks, other.uplinks):
-            raise SameBridge(files=(str(one.config.path), str(other.config.path)), bridge=other.uplinks.label)
+            raise SameBridge(files=(str(one.path), str(other.path)), bridge=other.uplinks.label)
     return tuple(bridges)
 
 
-def _config(file: Path, lab: str | None, *, is_bound: bool) -> ConfigFile:
-    """Return the config in a file. `is_bound`: whether it must keep its bridge."""
+_SWITCH = re.compile(rb"^switch:.*?(?=^[^\s#]|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _peeked(file: Path) -> Uplinks | None:
+    """Return the bridge of a config without the rest, which may take seconds; None: read all."""
+    if not file.is_file() or (found := _SWITCH.search(read_config(file))) is None:
+        return None
+    with suppress(ConfigError):
+        return parse_config(b"version: 1\nservices: []\n" + found[0], file=str(file)).uplinks
+    return None
+
+
+def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, bridge: str | None = None) -> ConfigFile:
+    """Return the config in a file. `bridge`: the one that it must keep; None: any."""
     if lab is not None:
-        return ConfigFile(file, labs().target_of(lab).config_parser())
-    return ConfigFile(file, BoundParser()) if is_bound else ConfigFile(file)
+        config = ConfigFile(file, labs().target_of(lab).config_parser())
+    else:
+        config = ConfigFile(file) if bridge is None else ConfigFile(file, BoundParser(bridge))
+    check(config.balancer)
+    return config
+
+
+def _itself(config: ConfigFile) -> ConfigFile:
+    return config
 
 
 def _uplinks(uplinks: Uplinks, datapath_id: int | None) -> Uplinks:
@@ -178,10 +208,9 @@ def run(options: Options, control: Control | None) -> None:
             is_controller=is_controller,
             lab=options.lab,
             fleet=None if fleet is None else fleet.config,
+            check=partial(_check_programs, options=options),
         )
         options.check_several(len(bridges))
-        for bridge in bridges:
-            _check_programs(bridge.config.balancer, options)
         opened = stack.enter_context(open_sockets(options, places, bridges, is_shared=is_shared))
         asyncio.run(_run_agents(opened, switch, options, control, fleet, started=started))
 
@@ -233,36 +262,54 @@ async def _run_agents(
     *,
     started: Callable[[], None],
 ) -> None:
-    bridges = tuple(agent.bridge.uplinks for agent in opened.agents)
-    with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
-        agents = await make_agents(opened, reach, switch, options)
-        for agent in agents.values():
+    bridges, group, waiting = tuple(agent.bridge.uplinks for agent in opened.agents), AgentGroup(), len(opened.agents)
+
+    def made(agent: Agent) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
             agent.round_listeners.append(started)
-        handle_signals(asyncio.get_running_loop(), tuple(agents.values()))
         if fleet is not None:
-            fleet.attach(*agents.values())
-        beside = serve_together(opened, agents, options)
-        await run_together(agents, once=options.once, beside=beside)
+            fleet.attach(agent)
+
+    with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
+        handle_signals(asyncio.get_running_loop(), group)
+        await run_agents(group, opened, reach, switch, options, made=made)
 
 
-async def make_agents(opened: AllOpened, reach: Reach, switch: ManagementSwitch, options: Options) -> dict[str, Agent]:
-    """Make the agents, not running yet, by the labels of their bridges."""
-    made = await asyncio.gather(*(_agent(one, reach, switch, options) for one in opened.agents))
-    return {one.bridge.uplinks.label: agent for one, agent in zip(opened.agents, made, strict=True)}
+async def run_agents(
+    group: AgentGroup,
+    opened: AllOpened,
+    reach: Reach,
+    switch: ManagementSwitch,
+    options: Options,
+    *,
+    made: Callable[[Agent], None] = lambda _agent: None,
+) -> None:
+    """Run agents, and serve each at its own socket, and all of them at the TCP ports. `made`: called with each."""
+    shown, is_one = dict[str, ServedAgent](), len(opened.agents) == 1
 
-
-def serve_together(opened: AllOpened, agents: Mapping[str, Agent], options: Options) -> TaskFactory | None:
-    """Serve each agent's API at its own socket; return what has to run to serve all of them at one port."""
-    shown = {bridge: ServedAgent(agent, _mounts(agent, options)) for bridge, agent in agents.items()}
-    is_one = len(agents) == 1
-    for one, each in zip(opened.agents, shown.values(), strict=True):
+    async def start(one: OpenedAgent) -> Agent | None:
+        async with group.turn:
+            if group.is_stopping:
+                return None
+            config = await asyncio.to_thread(one.bridge.read)
+        agent = await _agent(one, config, reach, switch, options)
+        served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options))
         for sock in (*one.sockets, *(opened.ports if is_one else ())):
-            each.agent.add_task(lambda each=each, sock=sock: serve(each.agent, sock, each.mounts))  # type: ignore[misc]
-    return None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
+            agent.add_task(partial(serve, agent, sock, served.mounts))
+        made(agent)
+        return agent
+
+    starters: dict[str, Starter] = {one.bridge.uplinks.label: partial(start, one) for one in opened.agents}
+    beside: TaskFactory | None = None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
+    await group.run(starters, once=options.once, beside=beside)
 
 
-async def _agent(one: OpenedAgent, reach: Reach, switch: ManagementSwitch, options: Options) -> Agent:
-    config, loop, neighbours = one.bridge.config, asyncio.get_running_loop(), Neighbours()
+async def _agent(
+    one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options
+) -> Agent:
+    loop, neighbours = asyncio.get_running_loop(), Neighbours()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     source_ports = SourcePorts()
     reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))

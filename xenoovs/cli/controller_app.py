@@ -18,12 +18,11 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import Any
 
-from xenoovs.agent.bridges import run_together
-from xenoovs.agent.daemon import Agent
+from xenoovs.agent.bridges import AgentGroup
 from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.cli.agent import agent_command
 from xenoovs.cli.agent_options import Options
-from xenoovs.cli.agents import configured_bridges, local_places, make_agents, open_sockets, serve_together
+from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
@@ -74,7 +73,7 @@ class XenoovsController(_Application):  # type: ignore[misc]
         self._registry = Registry(log=self._log)
         for one in self._bridges:
             self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)
-        self._agents: tuple[Agent, ...] = ()
+        self._group = AgentGroup()
         # ryu replaces select(2) and with it what asyncio would use.
         self._events = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._thread = Thread(target=self._run, name="xenoovs-agent", daemon=True)
@@ -90,8 +89,7 @@ class XenoovsController(_Application):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Called by the launcher at its end. The flows stay."""
-        for agent in self._agents:
-            self._events.call_soon_threadsafe(agent.stop)
+        self._events.call_soon_threadsafe(self._group.stop)
         self._thread.join(_END_S)
         super().stop()
 
@@ -108,13 +106,8 @@ class XenoovsController(_Application):  # type: ignore[misc]
             places = None
             warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
         with open_sockets(self._options, places, self._bridges, is_shared=False) as opened:
-
-            async def run() -> None:
-                agents = await make_agents(opened, self._reach, self._local, self._options)
-                self._agents = tuple(agents.values())
-                await run_together(agents, beside=serve_together(opened, agents, self._options))
-
-            self._events.run_until_complete(run())
+            agents = run_agents(self._group, opened, self._reach, self._local, self._options)
+            self._events.run_until_complete(agents)
 
     def _reach(self, uplinks: Uplinks, resolve: Resolve) -> Reached:
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)

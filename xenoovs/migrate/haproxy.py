@@ -207,7 +207,7 @@ def read_haproxy(text: str) -> Draft:
                 use((*section.head[-2:], *named[origin][0].head[1:2]))
             case (_, "from", _) | (_, _, "from", _):
                 draft.omissions.add(section.head[-2:], "no defaults section above has this name")
-        use(section.head if section.kind != "defaults" else section.head[:1])
+        use(section.head[: 1 if section.kind == "defaults" else 2])
         inherited, rules = [*base.default_servers], [*base.check_rules]
         proxy = replace(base, default_servers=inherited, check_rules=rules, binds=[], rules=[], servers=[])
         proxy.omissions = Omissions()
@@ -224,7 +224,8 @@ def read_haproxy(text: str) -> Draft:
             draft.omissions += proxy.omissions
             draft.omissions.add(section.words, "left out: no frontend that was converted sends to it")
     for section in sections:
-        draft.omissions.rest(section.head, "a name that no section uses", about=section.kind)
+        unused = "a name that no section uses" if section.kind == "defaults" else NOTHING_LIKE_IT
+        draft.omissions.rest(section.head, unused, about=section.kind)
         _name_the_rest(section, draft.omissions)
     return draft.finish()
 

@@ -307,6 +307,7 @@ def _fill(service: DraftService, statement: Statement) -> None:
     service.health = service.omissions.one_check("check", checks)
     if service.health and "alpha" in settings:
         service.health["initial"] = "down"
+        use(settings["alpha"].head[:1])
 
 
 def _name_the_rest(statement: Statement, omissions: Omissions) -> None:
@@ -412,8 +413,11 @@ def _check_of(
                 _set(health, "query", each, _VALUE)
             case "misc_path":
                 _set_command(health, each, address)
-            case "alpha" | "url":
-                use(each.head[:1] if each.name == "alpha" or each is urls[0] else ())
+            case "alpha":
+                health["initial"] = "down"
+                use(each.head[:1])
+            case "url" if each is urls[0]:
+                use(each.head[:1])
     use(first.head)
     if health["probe"] == "exec" and "command" not in health:
         omissions.add(first.words, "a MISC_CHECK without misc_path")

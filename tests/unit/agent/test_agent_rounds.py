@@ -15,7 +15,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
-from xenoovs.agent.bridges import handle_signals
+from xenoovs.agent.bridges import AgentGroup, handle_signals
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import warn
@@ -205,7 +205,9 @@ def test_many_log_lines_in_one_step_lose_no_signal(switch: FakeSwitch, tmp_path:
     agent = probing(tmp_path, switch, broken)
 
     async def run() -> None:
-        handle_signals(asyncio.get_running_loop(), (agent,))
+        group = AgentGroup()
+        group.agents["ovsbr1"] = agent
+        handle_signals(asyncio.get_running_loop(), group)
         agent.add_task(much_to_say)
         await agent.run()
 
