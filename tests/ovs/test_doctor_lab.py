@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
-from xenoovs.cli.doctor_case import Question
+from xenoovs.cli.doctor import Question
 from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.doctor_case import Question
-from xenoovs.datapath.fact import Unknown
-from xenoovs.errors import FileUnusable, SwitchError
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.compile.program import Program, compile_onto
+from xenoovs.compile.tunnel_ports import wanted_ports
+from xenoovs.datapath.fact import Fact, Unknown, Unresponsive
+from xenoovs.datapath.host import BackendFacts, HostFacts
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tunnel_facts import TunnelEnd, tunnel_ends
+from xenoovs.errors import FileUnusable, ParseError, SwitchError, XenoovsError
+from xenoovs.evidence.collector import Collector
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import CommandTarget
-from xenoovs.judge.doctor.check import UNDO_LEFTOVERS, WRITE_KEYS, CheckResult, CheckState, Fix
+from xenoovs.judge.doctor.check import (
+    UNDO_LEFTOVERS,
+    WRITE_KEYS,
+    CheckResult,
+    CheckState,
+    DoctorCase,
+    Fix,
+    RemoteAnswers,
+    RequiredBackend,
+    RequiredKey,
+    RequiredTunnel,
+    Requirements,
+)
 from xenoovs.judge.doctor.examine import (
     BACKEND_CHECKS,
     HOST_CHECKS,
@@ -23,8 +44,18 @@ from xenoovs.judge.doctor.examine import (
     safe_fixes,
     to_json,
 )
-from xenoovs.switch.endpoint import require_answers
+from xenoovs.judge.doctor.foreign_flows import ForeignFlows, foreign_flows
+from xenoovs.judge.doctor.nic import TC_MODULES
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.foreign import preempting_rules
+from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.next_hop import mac_and_port
+from xenoovs.model.tunnel import PathSelector
+from xenoovs.switch.devices import read_backend
+from xenoovs.switch.endpoint import Endpoint, require_answers
+from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import check_reachable
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
@@ -39,6 +70,9 @@ from xenoovs.terminal.options import (
 )
 from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import connect, where_of
+
+if TYPE_CHECKING:
+    from xenoovs.terminal.labs import LabTarget
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 
@@ -246,3 +280,156 @@ def _show_checks(checks: tuple[CheckResult, ...], target: CommandTarget) -> None
             echo(f"  fix: {click.style(fix.text(target), bold=True)}")
             if check.has_safe_fix and not check.needs_restart:
                 echo("       (--fix does it)")
+
+
+# What the checks need to know: of the config, of the switch, of the lab and of the agent.
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The options of doctor.
+
+    Attributes:
+        balancer: the config; None: every bridge is checked.
+        switch: the Open vSwitch.
+        lab: the lab, if the switch is in one.
+        target: how commands reach the Open vSwitch.
+        backends: whether backends are checked.
+    """
+
+    balancer: Balancer | None
+    switch: ManagementSwitch
+    lab: LabTarget | None
+    target: CommandTarget
+    backends: bool
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.switch.endpoint
+
+    def read(self) -> DoctorCase:
+        """Read all facts."""
+        collector = Collector(self.switch, target=self.target)
+        host = collector.host(TC_MODULES)
+        if self.balancer is not None and self.balancer.announce is not None:
+            host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
+        if self.balancer is None:
+            return DoctorCase(Evidence(collector.tunnels(host, _ends(host, None))), None)
+        program, foreign = self._on_bridge(self.balancer, host)
+        host = collector.tunnels(host, _ends(host, program.balancer))
+        return DoctorCase(Evidence(host, target=self.target), self._wanted(program, foreign, host))
+
+    def _on_bridge(self, balancer: Balancer, host: HostFacts) -> tuple[Program, Fact[ForeignFlows]]:
+        """Return the program of the config on its bridge, where drains may go on, and the flows of others there."""
+        bridge = balancer.uplinks.bridge
+        try:
+            if isinstance(host.daemon, Unresponsive):
+                raise SwitchError(host.daemon.reason)
+            program = compile_onto(balancer, self.switch.dump_flows(bridge))
+            others = self.switch.dump_foreign_flows(bridge)
+            return program, foreign_flows(balancer, program, (seen.flow for seen in others))
+        except (SwitchError, ParseError) as error:
+            return compile_onto(balancer, ()), Unknown(str(error))
+
+    def _wanted(self, program: Program, foreign: Fact[ForeignFlows], host: HostFacts) -> Requirements:
+        balancer = program.balancer
+        uplinks = balancer.uplinks
+        return Requirements(
+            bridge=uplinks.bridge,
+            ingress=uplinks.ingress,
+            egress=balancer.egress_ports,
+            entries=sum(map(hardware_entries, program.services)),
+            foreign=foreign,
+            backends=self._backends(balancer) if self.backends else (),
+            preempting=preempting_rules(expected_services(program), _filters(host)),
+            tunnels=tuple(self._tunnels(balancer)),
+            keys=self._keys(balancer),
+            tunnel_ports=wanted_ports(balancer),
+        )
+
+    def _tunnels(self, balancer: Balancer) -> Iterator[RequiredTunnel]:
+        probed = self._probed(balancer) if any(tunnel.probe for tunnel in balancer.tunnels) else ()
+        for tunnel in balancer.tunnels:
+            remotes = probed
+            if not isinstance(probed, Unknown):
+                remotes = tuple(remote for remote in probed if remote.name.startswith(f"{tunnel.name}/"))
+            is_by_port = tunnel.paths.by is PathSelector.SOURCE_PORT
+            has_source_ports = tunnel.source_ports is not None if is_by_port else None
+            probe_port = None if tunnel.probe is None else tunnel.probe.port
+            yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports, probe_port)
+
+    def _keys(self, balancer: Balancer) -> tuple[RequiredKey, ...]:
+        if all(tunnel.ipsec is None for tunnel in balancer.switch_tunnels):
+            return ()
+        from xenoovs.cli.ipsec import required_keys
+
+        return tuple(required_keys(balancer, self.endpoint))
+
+    def _probed(self, balancer: Balancer) -> Fact[tuple[RemoteAnswers, ...]]:
+        """Return the state of remotes from the agent of the bridge."""
+        # Imported here: they import HTTP, and most configs have no tunnels.
+        from xenoovs.agent.control.client import Client
+        from xenoovs.agent.control.paths import agent_paths
+
+        try:
+            places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
+            path = places.running(balancer.uplinks.label)
+            if path is None:
+                return Unknown("no agent runs, which would probe the paths")
+            found = Client(path).ask("paths")["remotes"]
+        except XenoovsError as error:
+            return Unknown(f"the agent does not say: {error}")
+        keys = ("name", "problem", "tos", "tos_sent", "returned")
+        return tuple(RemoteAnswers(*(each[key] for key in keys)) for each in found)
+
+    def _backends(self, balancer: Balancer) -> tuple[RequiredBackend, ...]:
+        served: dict[tuple[str, str, str], list[Service]] = {}
+        for service in balancer.services:
+            for backend in service.backends:
+                served.setdefault((backend.name, *mac_and_port(backend.next_hop)), []).append(service)
+        return tuple(
+            RequiredBackend(
+                *key,
+                services=tuple(service.name for service in services),
+                vips=tuple(dict.fromkeys(str(vip) for service in services for vip in service.claim.vips)),
+                facts=_facts(self.lab, mac=key[1], egress=key[2]),
+            )
+            for key, services in served.items()
+        )
+
+
+def _ends(host: HostFacts, balancer: Balancer | None) -> tuple[TunnelEnd, ...]:
+    """Return the tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
+    if isinstance(host.database, Unknown):
+        return ()
+    remotes = {} if balancer is None else remotes_of(balancer)
+    wanted = None if balancer is None else balancer.uplinks.bridge
+    bridges = (bridge for bridge in host.database.bridges if wanted in (None, bridge.name))
+    # Without its key a port does not show that it should be encrypted.
+    encrypted = frozenset[str]() if balancer is None else balancer.ipsec_ports
+    ends = (end for bridge in bridges for end in tunnel_ends(bridge, remotes))
+    return tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
+
+
+def _filters(host: HostFacts) -> Iterator[tuple[str, TcFilter]]:
+    """Yield the rules of devices that have some of other programs."""
+    for device in () if isinstance(host.devices, Unknown) else host.devices.values():
+        if not isinstance(device.rules, Unknown):
+            yield from ((device.name, one) for one in device.rules.filters)
+
+
+def _facts(lab: LabTarget | None, *, mac: str, egress: str) -> Fact[BackendFacts]:
+    if lab is None:
+        return Unknown("the backend is not reachable from this host")
+    namespace = lab.namespace_of(mac, egress)
+    if namespace is None:
+        return Unknown(f"lab {lab.name} has no machine with this MAC")
+    return read_backend(Netns(Path("/run/netns") / namespace), "eth0")
+
+
+def remotes_of(balancer: Balancer) -> dict[str, tuple[str, ...]]:
+    """Return the tunnel ports of backends, with the remotes behind them."""
+    found: dict[str, dict[str, None]] = {}
+    for end in balancer.remote_ends:
+        found.setdefault(end.port, {})[str(end.remote)] = None
+    return {port: tuple(remotes) for port, remotes in found.items()}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from xenoovs.cli.doctor_case import foreign_flows
 from xenoovs.compile.offloadable.check import (
     Offloadability,
     ProgramOffload,
@@ -33,7 +32,7 @@ from xenoovs.compile.offloadable.table import (
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.errors import FileUnusable, counted
 from xenoovs.evidence.record import read_text
-from xenoovs.judge.doctor.check import ForeignCost
+from xenoovs.judge.doctor.foreign_flows import ForeignCost, foreign_flows
 from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign

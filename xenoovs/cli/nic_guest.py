@@ -16,7 +16,6 @@ PRELOADED = (
     "xenoovs.cli.status",
     "xenoovs.engine.engine",
     "xenoovs.cli.offload",
-    "xenoovs.cli.doctor_case",
     "xenoovs.evidence.collector",
     "xenoovs.cli.plan",
     "xenoovs.lab.nic.guest.lab",

@@ -8,9 +8,8 @@ import pytest
 
 from tests.compiled import compiled
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.cli.doctor_case import MAX_PACKETS, foreign_flows, sample_packets
 from xenoovs.datapath.fact import NOT_READ, Unknown
-from xenoovs.judge.doctor.check import ForeignCost, ForeignFlows
+from xenoovs.judge.doctor.foreign_flows import MAX_PACKETS, ForeignCost, ForeignFlows, foreign_flows, sample_packets
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.text import parse_flow
 

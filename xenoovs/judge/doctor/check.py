@@ -11,43 +11,8 @@ from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 from xenoovs.judge.foreign import PreemptingRule
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignCost:
-    """The cost of foreign flows, by simulation of packets of many clients.
-
-    Attributes:
-        packets: number of simulated packets.
-        entries: hardware entries with our flows alone.
-        entries_with_foreign: hardware entries with foreign flows too.
-        overridden: packets that foreign flows send elsewhere.
-    """
-
-    packets: int
-    entries: int
-    entries_with_foreign: int
-    overridden: int
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignFlows:
-    """Foreign flows on the bridge.
-
-    Attributes:
-        passed: flows that our packets pass, as text.
-        others: number of other foreign flows.
-        cost: cost of the flows that our packets pass.
-        varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
-        taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
-    """
-
-    passed: tuple[str, ...] = ()
-    others: int = 0
-    cost: Fact[ForeignCost] = NOT_READ
-    varying: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ from xenoovs.judge.doctor.check import (
     CheckState,
     DoctorCase,
     Fix,
-    ForeignCost,
-    ForeignFlows,
     HostCheck,
     set_config,
     unset_config,
     vsctl,
 )
+from xenoovs.judge.doctor.foreign_flows import ForeignCost, ForeignFlows
 
 # Keys and defaults of settings: ovs-vswitchd.conf.db(5), table Open_vSwitch.
 

@@ -19,7 +19,8 @@ from xenoovs.datapath.host import (
     TcRules,
 )
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, ForeignCost, ForeignFlows, Requirements
+from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, Requirements
+from xenoovs.judge.doctor.foreign_flows import ForeignCost, ForeignFlows
 from xenoovs.judge.doctor.nic import TC_MODULES
 
 PCI = "0000:03:00.0"

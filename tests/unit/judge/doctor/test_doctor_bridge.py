@@ -23,7 +23,8 @@ from xenoovs.datapath.database import Controller, Mirror
 from xenoovs.datapath.fact import Unknown
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor import openvswitch
-from xenoovs.judge.doctor.check import CheckState, DoctorCase, ForeignFlows
+from xenoovs.judge.doctor.check import CheckState, DoctorCase
+from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 
 PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 

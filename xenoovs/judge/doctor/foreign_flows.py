@@ -1,0 +1,162 @@
+"""The cost of foreign flows, by simulation of packets of many clients with and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address
+
+from xenoovs.compile.program import Program
+from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
+from xenoovs.errors import SimulateError
+from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
+from xenoovs.openflow.text import render_flow
+
+MAX_PACKETS = 2048
+"""Simulated clients in total: enough for every block of common configs, in a second or two."""
+
+_VARYING = frozenset(("nw_tos", "ip_dscp", "nw_ecn", "nw_ttl", "tcp_flags", "ipv6_label"))
+"""Header fields (ovs-fields(7)) that differ between clients, or even between packets of one."""
+
+_GOLDEN_RATIO = 2654435761
+"""Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4): spreads 0, 1, 2 ... over 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCost:
+    """The cost of foreign flows, by simulation of packets of many clients.
+
+    Attributes:
+        packets: number of simulated packets.
+        entries: hardware entries with our flows alone.
+        entries_with_foreign: hardware entries with foreign flows too.
+        overridden: packets that foreign flows send elsewhere.
+    """
+
+    packets: int
+    entries: int
+    entries_with_foreign: int
+    overridden: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFlows:
+    """Foreign flows on the bridge.
+
+    Attributes:
+        passed: flows that our packets pass, as text.
+        others: number of other foreign flows.
+        cost: cost of the flows that our packets pass.
+        varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
+        taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
+    """
+
+    passed: tuple[str, ...] = ()
+    others: int = 0
+    cost: Fact[ForeignCost] = NOT_READ
+    varying: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+
+
+def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
+    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
+    floors: dict[int, int] = {}
+    for flow in program.flows:
+        cookie = decode_cookie(flow.cookie)
+        if cookie is not None and cookie.service:
+            floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
+    all_foreign = tuple(_as_varying(flow) for flow in foreign if is_foreign(flow.cookie))
+    ports = (None, *balancer.uplinks.ingress)
+    passed = tuple(
+        flow
+        for flow in all_foreign
+        if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
+    )
+    cost = _cost(balancer, program, passed) if passed else NOT_READ
+    is_unknown = bool(passed) and isinstance(cost, Unknown)
+    varying = _varying(balancer, program, passed) if is_unknown else ()
+    taken = _taken(balancer, program, passed) if is_unknown else ()
+    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken)
+
+
+def _as_varying(flow: Flow) -> Flow:
+    """Return a flow whose condition on the type of service is not simulated: the sampled packets have only one."""
+    tos = flow.match.get(Field.NW_TOS)
+    if tos is None:
+        return flow
+    others = (condition for condition in flow.match.masked if condition is not tos)
+    foreign = (*flow.match.foreign, f"nw_tos={tos.value}")
+    return replace(flow, key=replace(flow.key, match=match_of(others, in_port=flow.match.in_port, foreign=foreign)))
+
+
+def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+    """Return matched fields that are not simulated, of flows that our packets would meet without them."""
+    found: dict[str, None] = {}
+    for flow in passed:
+        names = [condition.partition("=")[0] for condition in flow.match.foreign]
+        if names and _VARYING.issuperset(names):
+            without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
+            cost = _cost(balancer, program, (without,))
+            if not isinstance(cost, Unknown) and cost.overridden:
+                found.update(dict.fromkeys(names))
+    return tuple(found)
+
+
+def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+    """Return the services of which these flows take every packet. Their actions may be ones that are not simulated."""
+    dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
+    alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *dropping))
+    missed = dict[str, bool]()
+    for service, packet in _samples(balancer):
+        if not missed.get(service):
+            missed[service] = alone.predict(packet)[1].copies == beside.predict(packet)[1].copies
+    return tuple(service for service, is_missed in missed.items() if not is_missed)
+
+
+def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
+    try:
+        alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
+        packets = tuple(sample_packets(balancer))
+        ours = [alone.predict(packet) for packet in packets]
+        theirs = [beside.predict(packet) for packet in packets]
+    except SimulateError as error:
+        return Unknown(str(error))
+    overridden = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
+    return ForeignCost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), overridden)
+
+
+def sample_packets(balancer: Balancer) -> Iterator[Packet]:
+    """Yield packets of many clients to every service, the same ones each time."""
+    return (packet for _, packet in _samples(balancer))
+
+
+def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
+    """Yield these packets with the names of their services."""
+    entries = [
+        (port, service, family)
+        for service in balancer.services
+        for family in service.claim.served_families
+        for port in balancer.uplinks.ingress
+    ]
+    each = max(1, MAX_PACKETS // max(1, len(entries)))
+    for port, service, family in entries:
+        for number in range(each):
+            yield service.name, _packet(service, family, in_port=port, number=number)
+
+
+def _packet(service: Service, family: Family, *, in_port: str, number: int) -> Packet:
+    claim, spread = service.claim, number * _GOLDEN_RATIO & 0xFFFFFFFF
+    vips = claim.vips_of(family)
+    destination = vips[number % len(vips)] if vips else _address(family, 0xC6336401)
+    protocol = claim.protocol.number(family) if claim.protocol else 6
+    has_ports = claim.protocol is None or claim.protocol.has_ports
+    sport, dport = (1024 + spread % 60000, claim.ports[0].first if claim.ports else 80) if has_ports else (8, 0)
+    return Packet(in_port, _address(family, spread), destination, protocol, sport, dport)
+
+
+def _address(family: Family, low: int) -> IPAddress:
+    return IPv4Address(low) if family is Family.IPV4 else IPv6Address(0x20010DB8 << 96 | low)
