@@ -208,12 +208,6 @@ def test_a_lab_that_does_not_exist_is_reported_before_its_config(xenoovs: Comman
     assert "There is no lab two; labs here: one." in result.err
 
 
-def test_the_number_of_an_entry_is_a_number(xenoovs: CommandLine) -> None:
-    result = xenoovs("history", "abc")
-    assert result.status == 64
-    assert "'abc' is not a valid number of an entry." in result.err
-
-
 def test_down_names_the_labs_that_are_up(xenoovs: CommandLine, labs: Path) -> None:
     _add_lab(labs, "one")
     assert xenoovs("lab", "down").out == "there is no lab default; up: one (--lab NAME chooses one)\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,69 +19,12 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG, DUMP = str(GOLDEN / "dns.yaml"), str(GOLDEN / "in_hardware.dump")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "No config: name the FILE (or give --bridge NAME)"),
-        ((CONFIG, "--bridge", "br0"), "dns.yaml is about bridge ovsbr1."),
-        ((CONFIG, "--from-dump", DUMP, "--wait", "1s"), "--from-dump reads no switch, so --wait has no use"),
-        ((CONFIG, "--from-dump", DUMP, "--watch"), "so --watch has no use"),
-        ((CONFIG, "--from-dump", DUMP, "--lab", "x"), "so --lab has no use"),
-        ((CONFIG, "--from-flows", DUMP), "--from-flows goes with"),
-        (("-", "--from-dump", "-"), "standard input can be only one"),
-        ((CONFIG, "--wait", "1s", "--watch"), "--wait and --watch exclude each other"),
-        (("--bridge", "br0", "--blocks"), "--blocks needs the config FILE"),
-        (("--from-dump", DUMP, "--service", "dns"), "--service needs the config FILE"),
-        (("--from-dump", DUMP, "--from-flows", DUMP), "--from-flows goes with the config FILE"),
-        ((CONFIG, "--from-dump", DUMP, "--service", "web"), "--service web: the config has dns"),
-        ((CONFIG, "--from-dump", DUMP, "--verdict", "GOOD"), "Invalid value for '--verdict'"),
-        ((CONFIG, "--wait", "soon"), "not a time"),
-        ((CONFIG, "--require", "most"), "not a share"),
-    ],
-)
-def test_wrong_usage(options: tuple[str, ...], message: str, xenoovs: CommandLine) -> None:
-    result = xenoovs("verify-offload", *options)
-    assert (result.status, message in result.err) == (64, True), result.err
-
-
-def test_a_dump_that_is_not_there(xenoovs: CommandLine) -> None:
-    result = xenoovs("verify-offload", CONFIG, "--from-dump", "/nowhere/dump")
-    assert (result.status, result.out) == (1, "")
-    assert "/nowhere/dump: No such file" in result.err
-
-
 def test_bytes_that_are_no_text_are_torn_lines(tmp_path: Path, xenoovs: CommandLine) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(Path(DUMP).read_bytes() + b"ufid:\xff\xfe, in_port(\x00\n")
     result = xenoovs("verify-offload", CONFIG, "--from-dump", dump)
     assert result.status == 0
     assert "lines that could not be read (1)" in result.out
-
-
-@pytest.fixture
-def filtered(tmp_path: Path) -> Path:
-    """As `dpctl/dump-flows -m type=offloaded` prints it: six of seven blocks."""
-    lines = [line for line in Path(DUMP).read_text().splitlines(keepends=True) if "offloaded:yes" in line]
-    path = tmp_path / "filtered.dump"
-    path.write_text("".join(lines[1:]))
-    return path
-
-
-@pytest.mark.parametrize("options", [(CONFIG,), (CONFIG, "--require", "95%"), ("--bridge", "ovsbr1")])
-def test_a_dump_that_may_lack_software_megaflows_is_no_success(
-    options: tuple[str, ...], filtered: Path, xenoovs: CommandLine
-) -> None:
-    result = xenoovs("verify-offload", *options, "--from-dump", filtered)
-    assert result.status == 3
-    assert "type=offloaded" in result.out
-    assert "no conclusion" in result.out.splitlines()[-1]
-
-
-@pytest.mark.parametrize("options", [(CONFIG,), ("--bridge", "ovsbr1")])
-def test_json_output_reports_it_too(options: tuple[str, ...], filtered: Path, xenoovs: CommandLine) -> None:
-    document = json.loads(xenoovs("verify-offload", *options, "--from-dump", filtered, "-o", "json").out)
-    assert (document["exit_code"], document["conclusion"]) == (3, "nothing_seen")
-    assert any("type=offloaded" in remark for remark in document["remarks"])
 
 
 def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:

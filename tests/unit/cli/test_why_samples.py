@@ -106,10 +106,3 @@ def test_reinstall_reports_that_the_nic_had_lost_rules(recorded: _Recorded, xeno
     assert result.status == 0, result.out
     assert "before Open vSwitch reinstalled megaflows, the NIC did not use " in result.out
     assert "all in hardware" in result.out
-
-
-@pytest.mark.parametrize("command", ["why", "verify-offload"])
-def test_an_interval_of_0s_is_a_time(xenoovs: CommandLine, command: str) -> None:
-    """`--interval 0s` of verify-offload was documented, but refused."""
-    result = xenoovs(command, CONFIG, "--interval", "0s", "--from-dump", GOLDEN / "in_hardware.dump")
-    assert "--from-dump reads no switch, so --interval has no use" in result.err
