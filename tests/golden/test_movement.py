@@ -13,6 +13,7 @@ SEEDS, EVENTS = range(1, 4), 60
 """The defaults of the script."""
 
 
+@pytest.mark.long
 def test_the_page_has_the_curve_of_like_backends() -> None:
     assert curve_table(curve_of(LIKE, SEEDS, EVENTS)) in PAGE.read_text(encoding="utf-8")
 

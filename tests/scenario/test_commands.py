@@ -2,11 +2,12 @@
 
 `#` begins a case; what stands before the first one is done in each. `file NAME` writes the lines below that begin with
 `|`, and those of another file behind `add`. `edit NAME` goes on with a file: the text behind `-` becomes that behind
-`+`, and `cut` drops lines with a text. `env NAME VALUE` sets a variable. `$` runs a command of xenoovs, once for each
-choice of `{this,that}`; `> NAME` writes what it prints. Below it, of its output: `exit` (0, if it is missing), `out`
-and `err` (each has the text, whatever its blanks; after 1 and 64 `out` is empty without such a line), `no` (neither has
-it), `last` (the end of the last line), `lines` (their number in `out`), and `json PATH VALUE`, where `[]` in a path is
-each item of a list.
+`+`, and `cut` drops lines with a text. `env NAME VALUE` sets a variable. `lab NAME` lets there be a lab that is not up;
+the config of the service is service.yaml. `$` runs a command of xenoovs, once for each choice of `{this,that}`;
+`> NAME` writes what it prints. Below it, of its output: `exit` (0, if it is missing), `out` and `err` (each has the
+text, whatever its blanks; after 1 and 64 `out` is empty without such a line), `no` (neither has it), `last` (the end of
+the last line), `lines` (their number in `out`), and `json PATH VALUE`, where `[]` in a path is each item of a list;
+`error PATH VALUE` is for the last line of the errors, which is JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
+from tests.unit.balancer import balancer
+from xenoovs.lab.lab import LabState, write_state
+from xenoovs.lab.topology import plan_topology
+from xenoovs.terminal import defaults
 
 HERE, ROOT = Path(__file__).parent / "commands", Path(__file__).parents[2]
 LINKED = ("templates", "flows", "tests/golden/verify", "tests/golden/why")
@@ -95,6 +100,11 @@ def check(command: str, result: CommandResult, checks: list[tuple[str, str]]) ->
             case "json":
                 path, _, value = text.partition(" ")
                 assert item_of(json.loads(result.out), path) == json.loads(value), command
+            case "error":
+                path, _, value = text.partition(" ")
+                *notes, last = map(json.loads, result.err.splitlines())
+                assert item_of(last["error"], path) == json.loads(value), command
+                assert all([*note] == ["note"] for note in notes)
             case _:
                 assert word == "exit", word
 
@@ -104,10 +114,12 @@ def test_commands(story: Story, xenoovs: CommandLine, tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     for name in LINKED:
         Path(Path(name).name).symlink_to(ROOT / name)
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", "labs")
+    monkeypatch.setattr(defaults, "SERVICE_CONFIG", Path("service.yaml"))
     file, old, lines = Path(), "", [*story.lines, ("$", "")]
     commands, checks = list[str](), list[tuple[str, str]]()
     for word, rest in lines:
-        if word in ("file", "edit", "env", "$"):  # The lines of the last command are read.
+        if word in ("file", "edit", "env", "lab", "$"):  # The lines of the last command are read.
             for each in commands:
                 argv, _, written = each.partition(" > ")
                 result = xenoovs(*shlex.split(argv))
@@ -118,7 +130,7 @@ def test_commands(story: Story, xenoovs: CommandLine, tmp_path: Path, monkeypatc
         match word:
             case "file":
                 file = Path(rest)
-                file.parent.mkdir(exist_ok=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text("")
             case "|":
                 file.write_text(f"{file.read_text()}{rest}\n")
@@ -137,6 +149,9 @@ def test_commands(story: Story, xenoovs: CommandLine, tmp_path: Path, monkeypatc
             case "env":
                 name, _, value = rest.partition(" ")
                 monkeypatch.setenv(name, value)
+            case "lab":
+                (folder := Path("labs", rest)).mkdir(parents=True)
+                write_state(folder, LabState(complete=True, topology=plan_topology(rest, balancer())))
             case "$":
                 commands = choices(rest)
             case _:

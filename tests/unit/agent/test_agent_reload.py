@@ -55,6 +55,7 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
         eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round is done")
         assert (scene.flows, agent.config.digest, agent.rounds) == (before, digest, 1)
         assert agent.snapshot().config_problem == problem(agent)
+        assert agent.snapshot().candidate not in ("", digest)
         refusals = [event for event in agent.events.since(0) if "the last good one stays" in event.text]
         assert len(refusals) == 1
 
@@ -133,7 +134,6 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         later = replace(view, generation=view.generation + 1)
         config.offer(later)
         agent.request_poll()
-        # The round of the start may call this listener too.
         eventually(lambda: later in heard, "the next generation is applied")
         assert len(rounds) == before
         override = with_override(later, ("dns", "fips2"), Fraction(0), author="", now_ms=0)
@@ -159,11 +159,12 @@ def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene) -> None:
 
 def test_confirmed_it_stays(scene: Scene) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
-        before = scene.flows
+        before, digest = scene.flows, agent.config.digest
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        assert (agent.snapshot().rolls_back_to, agent.snapshot().candidate) == (digest, "")
         client.ask("confirm")
-        assert agent.snapshot().confirm_by_s is None
+        assert (agent.snapshot().confirm_by_s, agent.snapshot().rolls_back_to) == (None, "")
         assert scene.flows != before
         assert problem(agent) == ""
 
@@ -215,6 +216,7 @@ def test_requests_are_answered_while_a_config_waits_for_the_switch(
         monkeypatch.setattr(type(scene.switch), "dump_flows", silent)
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.report.last_error != "", "the round fails")
+        assert agent.snapshot().candidate != ""
         done = client.ask("drain", {"service": "dns", "backend": "fips2"})
         assert not done["is_applied"]
         assert "ovs-ofctl" in done["message"]

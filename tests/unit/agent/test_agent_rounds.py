@@ -26,7 +26,7 @@ from xenoovs.agent.store import MonotonicClock
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BundleRejected, CommandTimeout, PortsMissing
+from xenoovs.errors import CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer, Protocol
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
@@ -42,13 +42,6 @@ def switch() -> FakeSwitch:
 
 def on(bridge: str, balancer: Balancer = ONE) -> Balancer:
     return replace(balancer, uplinks=replace(balancer.uplinks, bridge=bridge))
-
-
-def test_a_round_with_nothing_to_do_sends_nothing(switch: FakeSwitch) -> None:
-    engine = Engine(switch)
-    assert not engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
-    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
-    assert len(switch.applied) == 1
 
 
 def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
@@ -68,21 +61,6 @@ def test_foreign_changes_are_distinguished_from_our_own(switch: FakeSwitch) -> N
     done = engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0)
     assert done.foreign == 1
     assert done.difference.flow_mods > 1
-
-
-@pytest.mark.parametrize("lost", [True, False])
-def test_after_a_lost_reply_the_next_round_reads_the_flows(switch: FakeSwitch, *, lost: bool) -> None:
-    engine = Engine(switch)
-    problem = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
-    if lost:
-        switch.lose_answer(problem)
-    else:
-        switch.fail_next(problem)
-    with pytest.raises(CommandTimeout):
-        engine.round(DesiredState(ONE), now_s=0.0)
-    engine.round(DesiredState(ONE), now_s=0.0)
-    assert len(switch.applied) == 1
-    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
 
 
 def test_after_a_lost_reply_even_an_urgent_round_reads_the_flows_again(switch: FakeSwitch) -> None:
@@ -113,17 +91,6 @@ def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> Non
     switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p9"]))
     assert not engine.round(DesiredState(wide), now_s=1.0).problems
     assert {seen.flow for seen in switch.dump_flows("ovsbr1")} == set(compile_config(wide).flows)
-
-
-def test_a_refused_bundle_is_tried_again(switch: FakeSwitch) -> None:
-    engine = Engine(switch)
-    engine.round(DesiredState(ONE), now_s=0.0)
-    before = switch.all_flows("ovsbr1")
-    switch.fail_next(BundleRejected(bridge="ovsbr1", error="OFPFMFC_TABLE_FULL", message="", advice=""))
-    with pytest.raises(BundleRejected):
-        engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0)
-    assert switch.all_flows("ovsbr1") == before
-    assert not engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0).difference.is_empty
 
 
 async def broken(target: Target, *, timeout_s: float) -> ProbeResult:

@@ -1,14 +1,12 @@
-"""Several agents in one process: faults of one do not affect the others."""
+"""Several agents in one process, changes of their ports, systemd, and the error of the clock."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,21 +14,19 @@ import pytest
 from tests.agent_support import all_answer
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import PATIENCE_S
-from xenoovs.agent.bridges import AgentGroup, Starter
+from tests.unit import balancer as small
+from xenoovs.agent.bridge_watch import PortEvent, port_events
+from xenoovs.agent.bridges import run_together
+from xenoovs.agent.clock import clock_error_us, error_us
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.agent.tasks import TaskFactory
-from xenoovs.cli.agents import configured_bridges
+from xenoovs.agent.systemd import Readiness, notify
+from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge, SwitchUnreachable
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.include import ConfigSources
-from xenoovs.model.load import parse_config
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.management import ManagementSwitch
+from xenoovs.errors import BridgeMissing, SwitchUnreachable
+from xenoovs.switch.ovsdb import Ports
 
 
 def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
@@ -167,3 +163,121 @@ def test_logs_outside_of_an_agent_name_no_bridge(records: list[logging.LogRecord
         info("inside", bridge="another name of it")
     info("outside")
     assert [facts_of(record) for record in records] == [{"bridge": "br1"}, {}]
+
+
+BALANCER = small.balancer(small.service(small.claim(), 1, 1))
+P0, P1 = PortState("p0", 1, "system", link_up=True), PortState("p1", 2, "system", link_up=True)
+BRIDGE = BALANCER.uplinks.bridge
+ALL: Ports = {BRIDGE: {"p0": P0, "p1": P1}, "other": {}}
+
+
+def with_p1(port: PortState | None) -> Ports:
+    return {BRIDGE: {"p0": P0, **({} if port is None else {"p1": port})}}
+
+
+def test_the_first_state_logs_only_problems() -> None:
+    assert port_events(None, ALL, BALANCER) == ()
+    assert [n.text for n in port_events(None, with_p1(replace(P1, link_up=False)), BALANCER)] == ["link down"]
+
+
+@pytest.mark.parametrize(
+    ("after", "text", "is_bad", "needs_round"),
+    [
+        (replace(P1, link_up=False), "link down", True, False),
+        (replace(P1, ofport=7), "port number changed", False, True),
+        (replace(P1, options={"remote_ip": "192.0.2.9"}), "port has other options", False, True),
+        (replace(P1, ofport=None, error="no device"), "port does not work: no device", True, True),
+        (None, "port removed from the bridge", True, True),
+    ],
+)
+def test_changes_of_a_port(after: PortState | None, text: str, is_bad: bool, needs_round: bool) -> None:
+    assert port_events(ALL, with_p1(after), BALANCER) == (PortEvent(text, "p1", is_bad, needs_round),)
+
+
+def test_a_port_comes_back() -> None:
+    assert port_events(with_p1(None), ALL, BALANCER)[0].text == "port added to the bridge"
+    assert port_events(with_p1(replace(P1, link_up=False)), ALL, BALANCER)[0].text == "link up"
+
+
+def test_the_bridge_goes_and_comes() -> None:
+    assert port_events(ALL, {}, BALANCER) == (PortEvent("bridge removed", "", is_bad=True, needs_round=False),)
+    assert port_events({}, ALL, BALANCER) == (PortEvent("bridge added", "", is_bad=False, needs_round=True),)
+    assert port_events({}, {}, BALANCER) == ()
+
+
+def test_foreign_ports_are_ignored() -> None:
+    more: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
+    assert port_events(ALL, more, BALANCER) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "estimated_us", "expected"),
+    [
+        (0, 0x2001, 310, 310),
+        (0, 0x2001, 0, 0),
+        (5, 0x0040, 16_000_000, -1),
+        (0, 0x0041, 12, -1),
+        (5, 0x2001, 12, -1),
+        (-1, 0, 0, -1),
+        (0, 0x2001, -7, 0),
+    ],
+)
+def test_the_error_is_that_of_the_kernel_unless_nothing_sets_the_clock(
+    state: int, status: int, estimated_us: int, expected: int
+) -> None:
+    assert error_us(state, status, estimated_us) == expected
+
+
+def test_the_kernel_of_this_host_answers() -> None:
+    assert clock_error_us() >= -1
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield sock
+
+
+def received(systemd: socket.socket) -> list[str]:
+    messages = []
+    while True:
+        try:
+            messages.append(systemd.recv(4096).decode().partition("\n")[0])
+        except BlockingIOError:
+            return messages
+
+
+def test_ready_is_sent_once_and_after_each_reload(systemd: socket.socket) -> None:
+    readiness = Readiness()
+    readiness.idle()
+    assert received(systemd) == []
+    for _ in range(2):
+        readiness.ready()
+        readiness.idle()
+    assert received(systemd) == ["READY=1"]
+    readiness.reloading()
+    readiness.idle()
+    readiness.idle()
+    assert received(systemd) == ["RELOADING=1", "READY=1"]
+
+
+def test_a_reload_while_it_starts_does_not_make_it_ready(systemd: socket.socket) -> None:
+    readiness = Readiness()
+    readiness.reloading()
+    readiness.idle()
+    assert received(systemd) == []
+
+
+def test_ready_is_sent_again_when_it_was_lost(systemd: socket.socket) -> None:
+    """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
+    while notify("STATUS=much to say"):
+        pass
+    readiness = Readiness()
+    readiness.ready()
+    readiness.idle()
+    assert "READY=1" not in received(systemd)
+    readiness.idle()
+    assert received(systemd) == ["READY=1"]

@@ -1,4 +1,4 @@
-"""The reports of a member of a fleet, with an agent and a store that do nothing."""
+"""A DPU of a fleet: its reports, probes and votes, and what the page of a fleet finds over time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,17 +16,106 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unit.agent.test_fleet_verdicts import DUMP, findings
-from xenoovs.agent import fleet
+from tests.command_line import SMALL_CONFIG
+from tests.compiled import compiled
+from tests.fleet_support import EMPTY, given, settled
+from tests.unit.store.test_cluster import LEADER, facts
+from xenoovs.agent import fleet, fleet_watch
 from xenoovs.agent.fleet_cache import FleetCache
-from xenoovs.agent.fleet_checks import FleetWatches
+from xenoovs.agent.fleet_checks import SELF_CHECK_MS, FleetWatches, fleet_checks
+from xenoovs.agent.fleet_verdicts import VerdictReports, verdict_counts
 from xenoovs.agent.fleet_votes import FleetVoter
+from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.offload import OffloadSample
+from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.report import Report
+from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
+from xenoovs.config.load import load_config, parse_config
+from xenoovs.decision.decide import decide
+from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
-from xenoovs.store.client import StoreConnection
-from xenoovs.store.view import DpuStatus, FleetView
+from xenoovs.fleet.active import ActiveSign
+from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
+from xenoovs.store.cluster import ServerFacts
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState, Watch
+from xenoovs.verify.check import check_dump
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import OffloadFindings
+
+VERIFY = Path(__file__).parents[2] / "golden" / "verify"
+SERVICES = expected_services(compiled(load_config(VERIFY / "dns.yaml")))
+DUMP = (VERIFY / "in_hardware.dump").read_text()
+STATUS = DpuStatus("dpu1", applied=5, applied_ms=100_000)
+
+
+def findings(dump: str) -> OffloadFindings:
+    return check_dump(SERVICES, tuple(dump.splitlines()))
+
+
+GOOD, IDLE = findings(DUMP), findings("")
+BAD = findings(DUMP.replace("offloaded:yes, dp:tc", "dp:ovs"))
+
+
+def test_megaflows_are_counted_by_verdict_and_blocks_without_one_as_absent() -> None:
+    good, bad, idle = map(verdict_counts, (GOOD, BAD, IDLE))
+    assert set(good) == {"HW"}
+    assert bad == {"SW": good["HW"]}
+    assert set(idle) == {"ABSENT"}
+
+
+def test_a_sample_from_before_the_generation_is_not_reported_for_it() -> None:
+    reports = VerdictReports()
+    reports.add(OffloadSample(GOOD, 99.9))
+    assert reports.reported(STATUS, is_due=True, ack=5) == STATUS
+    reports.add(OffloadSample(GOOD, 100.1))
+    assert reports.reported(STATUS, is_due=True, ack=None) == replace(STATUS, verdicts=verdict_counts(GOOD), sampled=5)
+
+
+def test_outside_of_a_wave_verdicts_wait_for_the_periodic_report() -> None:
+    reports = VerdictReports()
+    reports.add(OffloadSample(GOOD, 101))
+    first = reports.reported(STATUS, is_due=False, ack=None)
+    assert first.sampled == 5, "the first ones of an agent"
+    later = replace(first, applied=6)
+    assert reports.reported(later, is_due=False, ack=None) == later
+    # The wave waits for a generation that this DPU does not have yet.
+    assert reports.reported(later, is_due=False, ack=7) == later
+    assert reports.reported(later, is_due=True, ack=None).sampled == 6
+
+
+def test_in_a_wave_the_first_verdicts_are_reported_at_once_and_then_a_share_that_changes() -> None:
+    reports = VerdictReports()
+    reports.add(OffloadSample(GOOD, 101))
+    first = reports.reported(STATUS, is_due=False, ack=5)
+    assert (first.verdicts, first.sampled) == (verdict_counts(GOOD), 5)
+    # One sample may meet a megaflow that was made a moment ago.
+    reports.add(OffloadSample(BAD, 103))
+    assert reports.reported(first, is_due=False, ack=5) == first
+    reports.add(OffloadSample(BAD, 105))
+    second = reports.reported(first, is_due=False, ack=5)
+    assert second.verdicts == verdict_counts(BAD)
+    reports.add(OffloadSample(IDLE, 107))
+    reports.add(OffloadSample(IDLE, 109))
+    assert reports.reported(second, is_due=False, ack=5).verdicts == verdict_counts(IDLE)
+
+
+def test_a_count_that_wobbles_is_not_reported() -> None:
+    reports = VerdictReports()
+    reports.add(OffloadSample(GOOD, 101))
+    first = reports.reported(STATUS, is_due=False, ack=5)
+    fewer = findings("".join(DUMP.splitlines(keepends=True)[:-1]))
+    assert verdict_counts(fewer) != verdict_counts(GOOD)
+    reports.add(OffloadSample(fewer, 103))
+    reports.add(OffloadSample(fewer, 105))
+    assert reports.reported(first, is_due=False, ack=5) == first
+
+
+def test_a_switch_without_megaflows_reports_none() -> None:
+    reports = VerdictReports()
+    reports.add(OffloadSample(None, 101))
+    assert reports.reported(STATUS, is_due=True, ack=5) == STATUS
+
 
 CONNECTED = StoreConnection(is_connected=True, remote="unix:store", since_s=0.0)
 
@@ -136,3 +228,224 @@ def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
 
     asyncio.run(reports_while(has_voted, tmp_path=tmp_path, agent=agent, view=FleetView("test", 1, 5, 1, 0)))
     assert found == [{"t"}]
+
+
+TARGETS = ["192.0.2.1/tcp/80", "192.0.2.2/tcp/80"]
+BALANCER = parse_config(
+    """\
+version: 1
+switch: {bridge: br0, ingress: [p0], egress: p1}
+health: {probe: tcp, port: 80}
+services:
+  - name: web
+    vip: 203.0.113.1
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: b1, mac: 02:00:5e:10:00:01, address: 192.0.2.1, weight: 1}
+      - {name: b2, mac: 02:00:5e:10:00:02, address: 192.0.2.2, weight: 1}
+""",
+    file="x",
+)
+STORED = {"web": decide(Decision(), DesiredState(BALANCER)).services[0][1]}
+FAILED = ProbeResult(ok=False, latency_s=0.1, reason="no answer")
+
+
+def view(*, witness_of: int = 1, down: tuple[int, ...] = ()) -> FleetView:
+    """A view in which d1 is a witness of the first targets."""
+    watches = {
+        target: Watch(target, frozenset(["d1"] if n < witness_of else ["d2"]), n in down, 0, 5)
+        for n, target in enumerate(TARGETS)
+    }
+    return FleetView("test", 1, 5, 1, 0, watches=watches)
+
+
+def following(seen: FleetView) -> AgentState:
+    state = AgentState(BALANCER, BALANCER)
+    watched = WatchesChanged(FleetWatches.of(seen, "d1"))
+    return after(state, watched, ConfigFollowed(BALANCER, stored=STORED), now_s=0)
+
+
+def test_checks_that_were_made_one_after_the_other_are_those_of_the_last_state() -> None:
+    """They stay where nothing changes, as most generations change none of thousands."""
+    state, (service,) = following(view()), BALANCER.services
+    lighter = replace(service, backends=(replace(service.backends[0], weight=Fraction(9)), service.backends[1]))
+    other = replace(service, name="other", claim=replace(service.claim, ports=()))
+    moved = replace(service, backends=(service.backends[0], replace(service.backends[1], address=IPv4Address(1))))
+    for services in (
+        (lighter,),
+        (lighter, other),
+        (moved, other),
+        (moved,),
+        (replace(moved, health=None),),
+        (service,),
+    ):
+        for seen in (view(), view(witness_of=2), view(down=(0,))):
+            watches, balancer = FleetWatches.of(seen, "d1"), replace(BALANCER, services=services)
+            state = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            assert state.tracker.checks == fleet_checks(balancer, watches)
+            followed = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            assert followed.tracker.checks is state.tracker.checks
+            assert set(state.tracker.health) == set(state.tracker.checks.backends)
+
+
+def failing(state: AgentState, backend: str, *, times: int) -> AgentState:
+    check = state.tracker.checks.by_backend["web", backend]
+    return after(state, *[Probed(check, FAILED, 0.0)] * times, now_s=1)
+
+
+def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> None:
+    state = following(view())
+    checks = state.tracker.checks.by_backend
+    assert checks["web", "b1"].health.interval_ms == 1000
+    assert checks["web", "b2"].health.interval_ms == checks["web", "b2"].health.fast_interval_ms == SELF_CHECK_MS
+    assert state.is_settled
+    assert not state.tracker.is_settled
+
+    state, effects = step(state, WatchesChanged(FleetWatches.of(view(witness_of=2), "d1")), 1.0)
+    assert state.tracker.checks.by_backend["web", "b2"].health.interval_ms == 1000
+    # The first one is unchanged.
+    assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]
+
+
+def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
+    state, voter = following(view()), FleetVoter()
+    assert voter.down(state) == frozenset()
+    state = failing(failing(state, "b1", times=3), "b2", times=3)
+    assert voter.down(state) == {TARGETS[0]}
+    state = after(state, Tick(), now_s=2)
+    assert state.ejected == {}
+    assert state.ramps(2) == {}
+    # Ejections of the fleet are shown, whatever this DPU votes.
+    other = decide(Decision(), DesiredState(BALANCER, {"web": frozenset({"b2"})})).services[0][1]
+    state = after(state, ConfigFollowed(BALANCER, stored={"web": other}), Tick(), now_s=3)
+    assert state.ejected == {"web": frozenset({"b2"})}
+
+
+def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:
+    state, voter = following(view(witness_of=2, down=(1,))), FleetVoter()
+    assert voter.down(state) == {TARGETS[1]}
+    answered = replace(FAILED, ok=True, reason="answered")
+    check = state.tracker.checks.by_backend["web", "b2"]
+    once = after(state, Probed(check, answered, 0.0), now_s=1)
+    assert voter.down(once) == {TARGETS[1]}
+    twice = after(once, Probed(check, answered, 0.0), now_s=1)
+    assert voter.down(twice) == frozenset()
+
+
+REACHED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+
+
+class Store:
+    """Stands for both clients of a store, and for the clock."""
+
+    def __init__(self, view: FleetView) -> None:
+        self.newest, self.connection, self.now_s = view, REACHED, 0.0
+
+    def view(self) -> FleetView:
+        return self.newest
+
+    def statuses(self) -> dict[str, DpuStatus]:
+        return {
+            name: DpuStatus(name, applied=self.newest.generation, seen_ms=int(time.time() * 1000))
+            for name in self.newest.dpus
+        }
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    dpus = {"dpu1": Dpu("dpu1", frozenset(), wave=1), "dpu2": Dpu("dpu2", frozenset())}
+    made = Store(settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG)))
+    monkeypatch.setattr(fleet_watch, "time", SimpleNamespace(time=time.time, monotonic=made.monotonic))
+    monkeypatch.setattr(fleet_watch, "host_facts", lambda _directory, *, reads_files: ())
+    return made
+
+
+def watch_of(store: Store, directory: Path) -> FleetWatch:
+    return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), directory)
+
+
+def stalls(watch: FleetWatch, store: Store, times: range) -> list[int]:
+    found = []
+    for store.now_s in times:
+        if watch.snapshot().is_stalled:
+            found.append(int(store.now_s))
+    return found
+
+
+def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
+    store: Store, tmp_path: Path
+) -> None:
+    watch = watch_of(store, tmp_path)
+    store.newest = given(store.newest, MORE)
+    assert stalls(watch, store, range(0, 25, 5)) == [20]
+    assert watch.snapshot().problems == (
+        "no controller has decided about the newest change: is `xenoovs fleet serve` running?",
+    )
+    store.newest = settled(store.newest)
+    snapshot = watch.snapshot()
+    assert (snapshot.is_stalled, snapshot.problems) == (False, ())
+
+
+def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_its_timer(
+    store: Store, tmp_path: Path
+) -> None:
+    watch = watch_of(store, tmp_path)
+    store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
+    assert store.newest.wave == 1
+    # Due at 10 s; a controller that took over then has watched for 10 s at 35 s.
+    assert stalls(watch, store, range(0, 40, 5)) == [35]
+    assert "no controller has written the next step of wave 1" in watch.snapshot().problems[0]
+    store.connection = replace(REACHED, is_connected=False, reason="gone")
+    assert stalls(watch, store, range(40, 45, 5)) == []
+    store.connection = REACHED
+    assert stalls(watch, store, range(45, 85, 5)) == [80]
+
+
+def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: Store, tmp_path: Path) -> None:
+    watch, sign = watch_of(store, tmp_path), ActiveSign(tmp_path)
+    store.connection = replace(REACHED, is_leader=True)
+    assert "no controller is active on this host" in watch.snapshot().problems[0]
+    sign.show(is_active=True)
+    assert watch.snapshot().problems == ()
+    sign.show(is_active=False)
+    # The role of the server before the connection was lost proves nothing.
+    store.connection = replace(REACHED, is_connected=False, is_leader=True, reason="gone")
+    assert [problem for problem in watch.snapshot().problems if "no controller" in problem] == []
+
+
+def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_minute(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only `fleet status` read the files."""
+    read, gap = list[int](), "record 3 is missing"
+
+    def host_facts(_directory: Path, *, reads_files: bool) -> tuple[ServerFacts, ...]:
+        read.extend([int(store.now_s)] * reads_files)
+        return (facts(LEADER, gap=gap if reads_files else ""),)
+
+    monkeypatch.setattr(fleet_watch, "host_facts", host_facts)
+    watch = watch_of(store, tmp_path)
+    for store.now_s in range(0, 60, 5):
+        assert any("has a gap, as after a full disk" in problem for problem in watch.snapshot().problems)
+    gap = ""
+    store.now_s = 60
+    assert not any("has a gap" in problem for problem in watch.snapshot().problems)
+    assert read == [0, 60]
+
+
+def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(store: Store, tmp_path: Path) -> None:
+    watch, names = watch_of(store, tmp_path), frozenset(store.newest.dpus)
+    target, number = "192.0.2.1/tcp/80", store.newest.generation
+    store.newest = replace(store.newest, watches={target: Watch(target, names, False, 0, number)})
+    votes = {name: DpuStatus(name, applied=number, voted=number, down=frozenset({target})) for name in names}
+    store.statuses = lambda: votes  # type: ignore[method-assign]
+    found = list[str]()
+    for store.now_s in (0.0, 4.0, 6.0):
+        found.append("; ".join(watch.snapshot().problems))
+    problem = f"no controller has written that {target} is down: of 2 witnesses 2 say down"
+    assert [problem in texts for texts in found] == [False, False, True]

@@ -37,15 +37,17 @@ services:
 class Scheduled:
     """A running scheduler and the state that it changes."""
 
-    def __init__(self, probe: Probe) -> None:
-        balancer = parse_config(CONFIG, file="c.yaml")
+    def __init__(self, probe: Probe, config: str = CONFIG) -> None:
+        balancer = parse_config(config, file="c.yaml")
         self.tasks = BackgroundTasks(lambda: None)
         self.store = Store(AgentState(balancer, balancer), MonotonicClock())
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
 
     async def run(self, until: Callable[[], bool]) -> None:
-        self.store.dispatch(ConfigFollowed(self.store.state.balancer))
         self.tasks.start(self.scheduler.run())
+        # Only now: new checks wake a scheduler that has nothing to do.
+        await asyncio.sleep(0)
+        self.store.dispatch(ConfigFollowed(self.store.state.balancer))
         try:
             await asyncio.wait_for(self._reach(until), PATIENCE_S)
         finally:
@@ -59,6 +61,20 @@ class Scheduled:
 
 def answered() -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+def test_an_interval_shorter_than_any_pause_is_met() -> None:
+    """While the only probe is on its way nothing is due: its result sets the next time."""
+    asked = []
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        asked.append(target)
+        return answered()
+
+    one = CONFIG.partition("      - {name: b1")[0].replace(
+        "interval: 50ms, timeout: 40ms", "interval: 5ms, timeout: 5ms"
+    )
+    asyncio.run(Scheduled(probe, one).run(lambda: len(asked) >= 300))
 
 
 def test_no_more_probes_run_than_there_are_descriptors_for() -> None:

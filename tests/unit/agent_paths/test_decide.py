@@ -1,10 +1,22 @@
-"""Decisions about blocks, fed by recorded rounds."""
+"""Adaptive routing: decisions about blocks, ports on different paths, pairing of answers, and the budget of probes."""
+
+from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import IPv4Address
+from itertools import count
+from random import Random
+
+import pytest
 
 from tests.path_rounds import Sender, always
 from xenoovs.agent.paths.decide import HOLD_S, MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
+from xenoovs.agent.paths.discover import DISTANCES, Search, TtlProbe, hops_text, in_places
+from xenoovs.agent.paths.frame import Answer, Quote, Token
+from xenoovs.agent.paths.pace import MAX_SHARE, PROBES_PER_S, ProbeBudget
+from xenoovs.agent.paths.rounds import Rounds
 from xenoovs.agent.paths.score import FAILED_AFTER, UNKNOWN_AFTER, Record
 from xenoovs.show.paths import PathState
 
@@ -137,3 +149,239 @@ def test_the_automatic_margin_follows_the_noise_of_calm_rounds() -> None:
     assert noisy.counts[1] == 0
     assert noisy.record.auto_margin_us <= margin_us
     assert replace(noisy.record, deviations=()).auto_margin_us == 20.0
+
+
+REMOTE = IPv4Address("192.168.200.1")
+LEAF, FAR_LEAF = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
+PORTS = tuple(Random(1).sample(range(49_152, 65_536), 48))
+
+
+def spine(port: int, paths: int = 4) -> IPv4Address:
+    return IPv4Address(f"10.0.1.{1 + port % paths}")
+
+
+def router(probe: TtlProbe, paths: int = 4) -> IPv4Address:
+    return {1: LEAF, 2: spine(probe.source_port, paths), 3: FAR_LEAF}[probe.ttl]
+
+
+def asked(answers: Callable[[TtlProbe], bool], *, tries: int = 1, ports: tuple[int, ...] = PORTS) -> Search:
+    search = Search(REMOTE, ports, count(1))
+    for _ in range(tries):
+        for probe in search.probes():
+            if answers(probe):
+                search.quoted(Quote(router(probe), REMOTE, probe.source_port, probe.ident))
+    return search
+
+
+def test_one_port_of_each_path_is_found() -> None:
+    found = asked(lambda _: True).differing(4)
+    assert sorted(map(spine, found)) == [IPv4Address(f"10.0.1.{n}") for n in range(1, 5)]
+
+
+def test_no_more_paths_are_found_than_there_are() -> None:
+    assert len(asked(lambda _: True).differing(8)) == 4
+
+
+def test_missing_answers_make_no_path_of_their_own() -> None:
+    """Three agents that started at once found 6 to 11 paths instead of four, because routers limit ICMP."""
+    for seed in range(50):
+        chance = Random(seed)
+        found = asked(lambda _, chance=chance: chance.random() < 0.3, tries=4).differing(8)  # type: ignore[misc]
+        assert len(found) <= 4
+        assert len(set(map(spine, found))) == len(found)
+
+
+def test_routers_that_limit_icmp_to_six_answers_are_enough() -> None:
+    left = dict.fromkeys((LEAF, FAR_LEAF, *(IPv4Address(f"10.0.1.{n}") for n in range(1, 5))), 6)
+
+    def answers(probe: TtlProbe) -> bool:
+        left[router(probe)] -= 1
+        return left[router(probe)] >= 0
+
+    assert len(asked(answers).differing(4)) == 4
+
+
+def test_silent_routers_give_no_ports() -> None:
+    search = asked(lambda _: False, tries=4)
+    assert not search.has_answers
+    assert search.differing(4) == ()
+
+
+def test_only_unanswered_probes_are_repeated() -> None:
+    search = asked(lambda probe: probe.ttl != 2)
+    assert {probe.ttl for probe in search.probes()} == {2}
+    assert len([*asked(lambda _: True).probes()]) == 0
+
+
+def test_forged_quotes_do_not_count() -> None:
+    search = Search(REMOTE, PORTS, count(1))
+    probe = next(search.probes())
+    assert not search.quoted(Quote(LEAF, REMOTE, probe.source_port, 60_000))
+    assert not search.quoted(Quote(LEAF, IPv4Address("192.0.2.1"), probe.source_port, probe.ident))
+    assert not search.quoted(Quote(LEAF, REMOTE, 1, probe.ident))
+    assert search.quoted(Quote(LEAF, REMOTE, probe.source_port, probe.ident))
+
+
+def test_ports_in_use_that_share_a_path_are_reported() -> None:
+    one, other = (port for port in PORTS if port % 4 == 0), (port for port in PORTS if port % 4 == 1)
+    in_use = next(one), next(other), next(one)
+    assert asked(lambda _: True, ports=in_use).same(in_use) == (in_use[2],)
+
+
+def test_with_silent_routers_no_ports_count_as_duplicates() -> None:
+    in_use = PORTS[:4]
+    assert asked(lambda _: False, ports=in_use).same(in_use) == ()
+    spines_are_silent = asked(lambda probe: probe.ttl != 2, ports=in_use)
+    assert spines_are_silent.same(in_use) == ()
+    assert spines_are_silent.has_gap
+    assert not asked(lambda _: True, ports=in_use).has_gap
+
+
+def test_ports_in_use_stay() -> None:
+    keep = PORTS[5], next(port for port in PORTS if port % 4 != PORTS[5] % 4)
+    found = asked(lambda _: True).differing(4, keep=keep)
+    assert found[:2] == keep
+    assert len(set(map(spine, found))) == 4
+
+
+def test_routers_are_shown_in_order() -> None:
+    assert hops_text({1: LEAF, 3: FAR_LEAF}) == "10.0.0.1,*,10.0.0.2"
+    assert hops_text({}) == ""
+    assert DISTANCES == (1, 2, 3)
+
+
+def test_a_port_that_is_replaced_leaves_the_others_under_their_names() -> None:
+    """Blocks are placed by path names: all blocks after the second path changed their source port too."""
+    assert in_places((1, 2, 3, 4), (1, 3, 4, 9)) == (1, 9, 3, 4)
+
+
+def test_a_path_without_a_port_leaves_the_others_under_their_names() -> None:
+    assert in_places((1, 2, 3, 4), (1, 3, 4)) == (1, 0, 3, 4)
+    assert in_places((1, 0, 3, 4), (1, 3, 4, 9)) == (1, 9, 3, 4)
+
+
+def test_first_ports_stand_in_their_order() -> None:
+    assert in_places((0, 0, 0), (5, 6)) == (5, 6, 0)
+    assert in_places((), (5, 6)) == (5, 6)
+
+
+def begun(*sent_us: float) -> tuple[Rounds, list[Token]]:
+    """A round whose probes, one a path, were sent at these times; the time-out is 60 ms."""
+    rounds = Rounds(7, REMOTE, timeout_us=60_000)
+    rounds.begin(len(sent_us), tos=0x24, now_us=sent_us[0])
+    tokens = []
+    for path, at_us in enumerate(sent_us):
+        tokens.append(rounds.probe(path, nonce=1000 + path))
+        rounds.sent(tokens[-1], sent_us=at_us)
+    return rounds, tokens
+
+
+def answer(token: Token, source: IPv4Address = REMOTE) -> Answer:
+    return Answer(token, source, 0x20)
+
+
+def test_answers_are_paired_with_their_probes_in_any_order() -> None:
+    rounds, tokens = begun(0.0, 10.0)
+    assert rounds.answered(answer(tokens[1]), received_us=910.0)
+    assert rounds.answered(answer(tokens[0]), received_us=500.0)
+    assert [done.answers for done in rounds.finished(now_us=1000.0)] == [(500.0, 900.0)]
+    assert rounds.tos == (0x20, 0x24)
+
+
+def test_a_round_waits_for_its_time_out() -> None:
+    rounds, tokens = begun(0.0, 10.0)
+    rounds.answered(answer(tokens[0]), received_us=500.0)
+    assert not [*rounds.finished(now_us=60_010.0)]
+    assert [done.answers for done in rounds.finished(now_us=60_011.0)] == [(500.0, None)]
+
+
+def test_an_answer_with_another_nonce_does_not_count_and_the_true_one_does() -> None:
+    rounds, tokens = begun(0.0)
+    assert not rounds.answered(answer(replace(tokens[0], nonce=1)), received_us=5.0)
+    assert rounds.answered(answer(tokens[0]), received_us=500.0)
+    assert rounds.forged == 1
+    assert [done.answers for done in rounds.finished(now_us=600.0)] == [(500.0,)]
+
+
+def test_an_answer_from_another_address_does_not_count() -> None:
+    rounds, tokens = begun(0.0)
+    assert not rounds.answered(answer(tokens[0], IPv4Address("192.168.200.9")), received_us=5.0)
+    assert rounds.forged == 1
+
+
+def test_a_repeated_answer_counts_once() -> None:
+    rounds, tokens = begun(0.0, 10.0)
+    assert rounds.answered(answer(tokens[0]), received_us=500.0)
+    assert not rounds.answered(answer(tokens[0]), received_us=501.0)
+    assert (rounds.forged, rounds.late) == (0, 1)
+
+
+def test_an_answer_to_a_probe_that_was_never_sent_is_forged() -> None:
+    rounds, tokens = begun(0.0)
+    assert not rounds.answered(answer(replace(tokens[0], sequence=tokens[0].sequence + 1)), received_us=5.0)
+    assert rounds.forged == 1
+
+
+def test_a_late_answer_is_lost_also_if_it_is_read_in_time() -> None:
+    rounds, tokens = begun(0.0)
+    rounds.answered(answer(tokens[0]), received_us=60_001.0)
+    assert [done.answers for done in rounds.finished(now_us=0.0)] == [(None,)]
+
+
+def test_a_late_reader_sees_the_same_times() -> None:
+    rounds, tokens = begun(0.0)
+    rounds.answered(answer(tokens[0]), received_us=400.0)
+    assert [done.answers for done in rounds.finished(now_us=9_000_000.0)] == [(400.0,)]
+
+
+def test_an_answer_before_its_probe_is_lost() -> None:
+    """The clock was set back."""
+    rounds, tokens = begun(1_000_000.0)
+    rounds.answered(answer(tokens[0]), received_us=400.0)
+    assert [done.answers for done in rounds.finished(now_us=1_000_500.0)] == [(None,)]
+
+
+def test_finished_rounds_leave_no_state() -> None:
+    rounds, tokens = begun(0.0, 1.0)
+    assert len([*rounds.finished(now_us=1e9)]) == 1
+    assert not rounds.answered(answer(tokens[0]), received_us=2.0)
+
+
+def test_a_few_remotes_are_probed_as_configured() -> None:
+    pace = ProbeBudget()
+    pace.plan([(4, 0.01)] * 50)
+    assert pace.factor == 1.0
+
+
+def test_a_hundred_remotes_with_four_paths_keep_the_budget() -> None:
+    pace = ProbeBudget()
+    pace.plan([(4, 0.01)] * 100)
+    assert pace.factor == 2.0
+    assert 100 * 4 / (0.01 * pace.factor) == PROBES_PER_S
+
+
+def test_a_slow_machine_keeps_its_part_of_the_processor() -> None:
+    pace = ProbeBudget()
+    pace.plan([(4, 0.01)] * 100)
+    for _ in range(200):
+        pace.measured(probes=4, busy_s=4 * 100e-6)
+    assert 100 * 4 / (0.01 * pace.factor) * 100e-6 == pytest.approx(MAX_SHARE)
+
+
+def test_nothing_to_probe_costs_nothing() -> None:
+    pace = ProbeBudget()
+    pace.plan([])
+    pace.measured(probes=0, busy_s=0.1)
+    assert pace.factor == 1.0
+
+
+def test_few_probes_beside_many_decisions_do_not_seem_to_cost_more_each() -> None:
+    """Decisions about 100 remotes counted as the cost of probes, so fewer probes led to ever fewer probes."""
+    pace = ProbeBudget()
+    pace.plan([(4, 0.01)] * 100)
+    pace.measured(probes=0, busy_s=1e-3)
+    assert pace.factor == 2.0
+    for _ in range(500):
+        pace.measured(probes=4, busy_s=4 * 10e-6)
+        pace.measured(probes=0, busy_s=4 * 20e-6)
+    assert pace.cost_s == pytest.approx(30e-6, rel=0.2)

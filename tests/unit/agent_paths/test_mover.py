@@ -1,22 +1,41 @@
-"""The loop of adaptive routing with an agent that only records requests."""
+"""The loop of adaptive routing, its frames, and the sockets that it sends them by."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from itertools import count
 from struct import unpack
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
-from xenoovs.agent.paths.frame import Addresses, Answer, Token, checksum, payload, probe_head
+from xenoovs.agent.control.schemas import PinRequest
+from xenoovs.agent.paths.devices import Devices, NextHopMacs
+from xenoovs.agent.paths.frame import (
+    Addresses,
+    Answer,
+    Quote,
+    Token,
+    checksum,
+    parse_answer,
+    parse_next_hop_mac,
+    parse_quote,
+    payload,
+    probe_head,
+)
 from xenoovs.agent.paths.lookout import Lookout
 from xenoovs.agent.paths.mover import Mover
-from xenoovs.agent.paths.port import Frame
+from xenoovs.agent.paths.port import Frame, ProbePort
 from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of
 from xenoovs.agent.state import Runtime
@@ -25,6 +44,193 @@ from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
+
+
+def test_a_probe_has_66_bytes_and_the_tos_of_the_data() -> None:
+    frame = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
+    assert len(frame) == 66
+    assert frame[15] == 0x20
+    assert checksum(frame[14:34]) == 0
+    assert (int.from_bytes(frame[34:36], "big"), int.from_bytes(frame[36:38], "big")) == (50_001, 4789)
+
+
+def test_a_geneve_probe_is_a_frame_of_its_protocol() -> None:
+    head = probe_head(replace(ADDRESSES, tunnel_port=6081), 50_001)
+    assert head[42:46] == bytes.fromhex("00006558")
+
+
+def test_an_answer_carries_what_was_sent() -> None:
+    answer = parse_answer(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN)))
+    assert answer is not None
+    assert (answer.token, answer.source, answer.tos) == (TOKEN, ADDRESSES.remote, 0x20)
+
+
+def test_a_probe_that_comes_back_as_it_was_is_no_answer() -> None:
+    assert parse_answer(probe_head(ADDRESSES, 50_001) + payload(TOKEN)) is None
+
+
+@pytest.mark.parametrize("size", range(66))
+def test_a_truncated_answer_is_ignored(size: int) -> None:
+    assert parse_answer(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN))[:size]) is None
+
+
+def test_a_fragment_is_no_answer() -> None:
+    frame = bytearray(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN)))
+    frame[21] = 1
+    frame[24:26] = bytes(2)
+    frame[24:26] = checksum(bytes(frame[14:34])).to_bytes(2, "big")
+    assert parse_answer(bytes(frame)) is None
+
+
+def test_a_router_quotes_the_source_port() -> None:
+    frame = probe_head(ADDRESSES, 50_001, ttl=1, ident=77) + payload(TOKEN)
+    quoted = parse_quote(quote_of(frame, "10.0.0.1"), tunnel_port=4789)
+    assert quoted == Quote(IPv4Address("10.0.0.1"), ADDRESSES.remote, 50_001, 77)
+
+
+def test_a_router_may_quote_no_more_than_the_udp_header() -> None:
+    frame = probe_head(ADDRESSES, 50_001, ttl=1, ident=77) + payload(TOKEN)
+    assert parse_quote(quote_of(frame, "10.0.0.1", size=28), tunnel_port=4789) is not None
+    assert parse_quote(quote_of(frame, "10.0.0.1", size=27), tunnel_port=4789) is None
+
+
+def test_a_quote_of_another_port_or_with_a_wrong_checksum_is_ignored() -> None:
+    quote = quote_of(probe_head(ADDRESSES, 50_001, ttl=1) + payload(TOKEN), "10.0.0.1")
+    assert parse_quote(quote, tunnel_port=6081) is None
+    assert parse_quote(quote[:-1] + bytes([quote[-1] ^ 1]), tunnel_port=4789) is None
+
+
+def test_only_packets_of_the_tunnel_teach_the_next_hop() -> None:
+    frame = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
+    assert parse_next_hop_mac(frame, ADDRESSES.remote, tunnel_port=4789) == ADDRESSES.gateway_mac
+    assert parse_next_hop_mac(frame, ADDRESSES.local, tunnel_port=4789) is None
+    assert parse_next_hop_mac(frame, ADDRESSES.remote, tunnel_port=6081) is None
+    assert parse_next_hop_mac(b"\xff" * 6 + frame[6:], ADDRESSES.remote, tunnel_port=4789) is None
+
+
+_WHOLE = answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN))
+_QUOTE = quote_of(probe_head(ADDRESSES, 50_001, ttl=2) + payload(Token(0, 0, 0)), "10.0.0.1")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    (
+        parse_answer(data),
+        parse_quote(data, tunnel_port=4789),
+        parse_next_hop_mac(data, ADDRESSES.remote, tunnel_port=4789),
+    )
+
+
+@given(st.sampled_from([_WHOLE, _QUOTE]), st.integers(0, 80), st.integers(0, 255), st.integers(0, 100))
+def test_frames_with_a_changed_byte_are_read_without_an_error(frame: bytes, at: int, value: int, size: int) -> None:
+    changed = (frame[:at] + bytes([value]) + frame[at + 1 :])[:size]
+    parse_answer(changed), parse_quote(changed, tunnel_port=4789)
+
+
+LOCAL, REMOTE = IPv4Address("192.168.200.2"), IPv4Address("192.168.200.1")
+OLD, NEW = bytes.fromhex("02005e100001"), bytes.fromhex("02005e100002")
+
+
+class _Listener:
+    """A socket that has received some frames."""
+
+    def __init__(self) -> None:
+        self.frames, self.is_closed = list[bytes](), False
+
+    def received(self) -> Iterator[Frame]:
+        found, self.frames = self.frames, []
+        return (Frame(data, 0.0) for data in found)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def _sent(gateway: bytes) -> bytes:
+    return probe_head(Addresses(bytes(6), gateway, LOCAL, REMOTE, 4789, 0), 50_000) + payload(Token(1, 1, 1))
+
+
+def _macs() -> tuple[NextHopMacs, list[_Listener]]:
+    opened = list[_Listener]()
+
+    def open_port(_device: str, *, is_listener: bool = False) -> _Listener:
+        opened.append(_Listener())
+        return opened[-1]
+
+    return NextHopMacs(open_port), opened  # type: ignore[arg-type]
+
+
+def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
+    """Probes went to the old router until the agent's restart, so the remote counted as silent."""
+    macs, opened = _macs()
+    assert macs.find("pf0hpf", REMOTE, tunnel_port=4789) is None
+    macs.listen()
+    opened[0].frames = [b"", _sent(OLD)]
+    macs.listen()
+    assert opened[0].is_closed
+    for now_s in (100.0, 101.0):
+        macs.renew("pf0hpf", REMOTE, tunnel_port=4789, now_s=now_s)
+        assert macs.find("pf0hpf", REMOTE, tunnel_port=4789) == OLD
+    macs.listen()
+    opened[1].frames = [_sent(NEW)]
+    macs.listen()
+    assert macs.find("pf0hpf", REMOTE, tunnel_port=4789) == NEW
+    assert opened[1].is_closed
+    macs.renew("pf0hpf", REMOTE, tunnel_port=4789, now_s=105.0)
+    macs.listen()
+    assert len(opened) == 2
+
+
+def test_no_socket_listens_for_a_remote_that_the_config_lacks() -> None:
+    """The socket stayed open and read every frame of the host."""
+    macs, opened = _macs()
+    macs.find("pf0hpf", REMOTE, tunnel_port=4789)
+    macs.listen()
+    macs.keep(())
+    macs.listen()
+    assert opened[0].is_closed
+
+
+def test_sockets_on_ports_that_the_config_lacks_are_closed() -> None:
+    opened = dict[str, _Listener]()
+    devices = Devices(lambda device: opened.setdefault(device, _Listener()))  # type: ignore[arg-type, return-value]
+    for device in ("xoar0", "xoar1"):
+        devices.port(device, 0.0)
+    devices.keep({"xoar1"})
+    assert (opened["xoar0"].is_closed, opened["xoar1"].is_closed) == (True, False)
+
+
+class _Socket:
+    """A packet socket that refuses all frames for one reason."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def getsockname(self) -> tuple[object, ...]:
+        return "lo", 0, 0, 1, bytes(6)
+
+    def send(self, _frame: bytes) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+def _port(number: int) -> ProbePort:
+    with patch("xenoovs.agent.paths.port._open", lambda *_: _Socket(number)):
+        return ProbePort("lo")
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOBUFS])
+def test_a_full_queue_sends_no_probe_and_keeps_the_socket(number: int) -> None:
+    """ENOBUFS closed the socket, so all paths counted as silent until it was open again."""
+    assert _port(number).send(b"") is None
+
+
+def test_a_device_that_is_gone_ends_the_socket() -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
+        _port(errno.ENXIO).send(b"")
+
+
+def test_a_path_by_uplink_can_be_pinned_whatever_its_port_is_called() -> None:
+    assert PinRequest(remote="rack7/b", path="p0@x").path == "p0@x"
+
 
 _PROBE = PathProbe("xoar0", gateway=Mac(0x02005E1000FE))
 _PATHS = Paths(PathSelector.SOURCE_PORT, 4, Discover.LIST, (50_001, 50_002, 50_003, 50_004))

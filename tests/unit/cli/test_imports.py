@@ -1,4 +1,4 @@
-"""Commands, and help of any, import nothing that they do not need."""
+"""Commands, and help of any, import nothing that they do not need; a guest imports what commands need."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from xenoovs.cli.main import COMMANDS
+from xenoovs.cli.nic_guest import PRELOADED
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "yaml", "rich"}
@@ -79,3 +80,11 @@ def test_a_check_of_a_right_config_prepares_no_form_of_tunnels() -> None:
     code = "import pydantic, xenoovs.model.build; print('pydantic.type_adapter' in __import__('sys').modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_it_is_all_there_and_starts_no_thread() -> None:
+    imports = "".join(f"import {module}\n" for module in PRELOADED)
+    code = f"{imports}import os\nprint(len(os.listdir('/proc/self/task')))"
+    environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

@@ -1,22 +1,124 @@
-"""Commands that need no switch, as far as tests/scenario/commands does not have them."""
+"""Commands without a switch, as far as tests/scenario/commands does not have them; defaults, error codes and units."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from tests.command_line import CommandLine
+from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.unit.balancer import balancer
 from xenoovs import __version__
-from xenoovs.cli.main import COMMANDS
+from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.config.explain import all_keys
 from xenoovs.config.templates import template_names
+from xenoovs.errors import XenoovsError
+from xenoovs.lab.lab import LabState, write_state
+from xenoovs.lab.nic.frames import GuestCommand
+from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.lab.target import run_in_vm
+from xenoovs.lab.topology import plan_topology
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import ServerFiles, files_of
+from xenoovs.terminal import defaults
+from xenoovs.terminal.output import echo
+
+UNIT = Path(__file__).parents[3] / "templates" / "xenoovs-agent.service"
+
+
+@pytest.fixture
+def labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of labs, without one."""
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path / "labs"))
+    return tmp_path / "labs"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_text(SMALL_CONFIG)
+    return path
+
+
+def _add_lab(labs: Path, name: str) -> Path:
+    (labs / name).mkdir(parents=True)
+    write_state(labs / name, LabState(complete=True, topology=plan_topology(name, balancer())))
+    return labs / name
+
+
+def test_the_default_is_the_config_of_the_unit() -> None:
+    assert re.findall(r"^ExecStart=\S+ agent (\S+)", UNIT.read_text(), re.MULTILINE) == [str(defaults.SERVICE_CONFIG)]
+
+
+def test_a_command_in_a_lab_uses_the_config_of_the_lab(xenoovs: CommandLine, labs: Path, config: Path) -> None:
+    lab = _add_lab(labs, "one")
+    (lab / "config.yaml").write_text(SMALL_CONFIG)
+    assert f"config {lab}/config.yaml (of lab one)" in xenoovs("apply", "--lab").err
+    (lab / "config.link").symlink_to(config)
+    assert f"config {config} (of lab one)" in xenoovs("apply", "--lab").err
+    config.unlink()
+    assert f"config {lab}/config.yaml (of lab one)" in xenoovs("apply", "--lab").err
+
+
+def test_a_virtual_machine_gets_what_the_environment_names(
+    labs: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _add_lab(labs, "one")
+    sent: list[GuestCommand] = []
+
+    def attach(_machine: VirtualMachine, command: GuestCommand) -> int:
+        sent.append(command)
+        return 0
+
+    monkeypatch.setattr("xenoovs.lab.target.attach", attach)
+    (labs / "one" / "config.link").symlink_to(config)
+    run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
+    assert sent[0].environment["XENOOVS_LAB"] == "one"
+    assert sent[0].environment["XENOOVS_CONFIG"] == str(config)
+    assert list(sent[0].files) == [str(config)]
+
+
+READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", "why", "plan", "schema", "explain"} | {
+    *("new", "import", "validate", "compile", "lint", "analyse", "decision", "trace", "lab", "completion"),
+    *("tunnels", "receive"),
+}
+USES_NEITHER = {"fleet"}
+"""No config of the environment and no lab."""
+
+
+def test_every_command_that_changes_something_announces_what_it_uses() -> None:
+    assert {*COMMANDS} - READS_ONLY - USES_NEITHER <= {*defaults.CHANGING}
+    assert not READS_ONLY & {*defaults.CHANGING}
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
+
+
+def test_json_ends_with_the_command(xenoovs: CommandLine, capsys: pytest.CaptureFixture[str]) -> None:
+    xenoovs("plan", "--no-such-option", "-o", "json")
+    echo("a note", err=True)
+    assert capsys.readouterr().err == "a note\n"
+
+
+def _classes(root: type[XenoovsError] = XenoovsError) -> set[type[XenoovsError]]:
+    return {root}.union(*(_classes(each) for each in root.__subclasses__()))
+
+
+def test_every_code_is_documented_once() -> None:
+    """A class with a new name would be a new code for programs: the page shows it."""
+    codes = [found.code for found in _classes() if found.__module__ == "xenoovs.errors"]
+    assert len(set(codes)) == len(codes)
+    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", PAGE.read_text(), re.MULTILINE))
+
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 QUICKSTART = TEMPLATES / "quickstart.yaml"
@@ -88,3 +190,41 @@ def test_bits_that_analyse_suggests_are_valid_in_the_config(xenoovs: CommandLine
     (again,) = json.loads(xenoovs("analyse", changed, clients, "-o", "json").out)["services"]
     assert again["bits"] == better
     assert again["depths"][-1]["selected"] < service["depths"][-1]["selected"] / 2
+
+
+ROOT = Path(__file__).parents[3]
+UNITS = sorted((ROOT / "templates").glob("*.service"))
+FLEET = Path("/var/lib/xenoovs/fleet")
+
+
+def lines(unit: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit.read_text().replace("%i", "xenoovs_state"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_each_command_is_one_with_these_options(unit: Path) -> None:
+    commands = [line for key in ("ExecStart", "ExecStop") for line in lines(unit, key)]
+    assert commands
+    for line in commands:
+        program, *words = [word for word in shlex.split(line) if not word.startswith("$")]
+        assert program == "/opt/xenoovs/bin/xenoovs"
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        command.make_context("xenoovs", words)  # a wrong option raises click.UsageError
+
+
+def test_systemd_follows_the_process_that_serves() -> None:
+    found = {unit.stem: lines(unit, "PIDFile") for unit in UNITS if lines(unit, "PIDFile")}
+    assert found == {
+        "xenoovs-fleet-relay": [str(ServerFiles(FLEET.with_name("relay"), "relay").pid)],
+        "xenoovs-fleet-server@": [str(files_of(FLEET, StoreDatabase.STATES).pid)],
+    }
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_installer_installs_and_the_package_stops_each(unit: Path) -> None:
+    assert f"usr/lib/systemd/system/{unit.name}" in (ROOT / "packaging/install.sh").read_text()
+    assert unit.name in (ROOT / "packaging/debian/prerm").read_text()

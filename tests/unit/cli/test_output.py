@@ -1,16 +1,29 @@
-"""Tables and sentences on terminals of some width, and in pipes."""
+"""What commands print: tables, sentences and reports, on terminals that no text from outside can steer."""
 
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.command_line import SMALL_CONFIG, XENOOVS
+from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
+from xenoovs.cli.plan import drain_line
+from xenoovs.cli.restart_ovs import restart_document, restart_lines
+from xenoovs.compile.drains import Draining
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.openflow.flow import Match
+from xenoovs.openflow.text import parse_flow
+from xenoovs.switch.planned_restart import PlannedRestart
 from xenoovs.terminal import output
-from xenoovs.terminal.output import print_table, print_text
+from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
+from xenoovs.verify.bridge import BridgeFindings, BridgeRow
+from xenoovs.verify.findings import OverriddenBlocks
 
 HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
@@ -62,3 +75,186 @@ def test_a_closed_standard_output_is_an_error_without_a_traceback() -> None:
     argv = f"{sys.executable} -m xenoovs --help >&-"
     done = subprocess.run(["sh", "-c", argv], stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: output: Bad file descriptor\n")
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+CONFIG = GOLDEN / "dns.yaml"
+CLEAR, TITLE, C1, HIDDEN = "\x1b[2J", "\x1b]0;owned\x07", "\x9b2J", "\x1b[8m"
+HOSTILE = f"{CLEAR}{TITLE}{C1}{HIDDEN}\r"
+
+
+def on_a_terminal(*arguments: object) -> str:
+    """What a command writes to a terminal, stdout and stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [XENOOVS, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, close_fds=True
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while data := os.read(ours, 65536):
+            written += data
+    except OSError:
+        # The other end is closed (pty(7)).
+        pass
+    finally:
+        os.close(ours)
+        process.wait()
+    return written.decode().replace("\r\n", "\n")
+
+
+def check(written: str) -> None:
+    assert r"\x1b[2J" in written, written
+    for sequence in (CLEAR, "\x1b]", "\x07", C1, HIDDEN, "\r"):
+        assert sequence not in written
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """Megaflows that send packets elsewhere, by actions that no switch prints; and a line that cannot be read."""
+    path = tmp_path / "hostile.dump"
+    text = (GOLDEN / "software.dump").read_text()
+    path.write_text(text.replace("actions:", f"actions:userspace({HOSTILE}),") + f"ufid:{HOSTILE}, x\n")
+    return path
+
+
+def test_verify_offload_prints_no_escapes_of_a_dump(dump: Path) -> None:
+    check(on_a_terminal("verify-offload", CONFIG, "--from-dump", dump))
+    check(on_a_terminal("verify-offload", "--bridge", "br0", "--from-dump", dump))
+
+
+def test_why_prints_no_escapes_of_a_dump_or_a_log(dump: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"2026-01-02T03:04:05.678Z|00001|netdev_offload_tc(h)|ERR|{HOSTILE} cannot offload: {HOSTILE}\n")
+    check(on_a_terminal("why", CONFIG, "--from-dump", dump, "--from-log", log))
+
+
+def test_lint_prints_no_escapes_of_flows(tmp_path: Path) -> None:
+    flows = tmp_path / "flows"
+    flows.write_text(f" cookie=0x0, table=0, priority=7,ip,in_port=p0 actions=unknown({HOSTILE.rstrip()})\n")
+    check(on_a_terminal("lint", "--flows", flows))
+
+
+def test_errors_print_no_escapes_of_a_config(tmp_path: Path) -> None:
+    config = tmp_path / f"{CLEAR}.yaml"
+    config.write_text(SMALL_CONFIG.replace("fips2", '"\\e[2J\\e]0;owned\\a\\N\\x9b2J"'))
+    check(on_a_terminal("validate", config))
+
+
+def test_usage_errors_print_no_escapes_of_arguments() -> None:
+    check(on_a_terminal("trace", CONFIG, "--offline", "--src", f"{HOSTILE}"))
+    check(on_a_terminal(HOSTILE))
+
+
+def test_colours_of_commands_reach_a_terminal() -> None:
+    assert "\x1b[32m" in on_a_terminal("verify-offload", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        ("\x1b[8mhidden", r"\x1b[8mhidden"),
+        ("\x1b[31;8mhidden", r"\x1b[31;8mhidden"),
+        ("user\u202etxt.exe", r"user\u202etxt.exe"),
+        ("caf\u00e9 \u2192 \u65e5\u672c", "caf\u00e9 \u2192 \u65e5\u672c"),
+        ("file\udcff", r"file\udcff"),
+        ("a\x00b\x7fc\x85d", r"a\x00b\x7fc\x85d"),
+    ],
+)
+def test_only_text_and_known_colours_are_printable(text: str, shown: str) -> None:
+    assert filtered(text) == shown
+
+
+def test_every_way_to_print_filters(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    echo(HOSTILE)
+    echo(HOSTILE, err=True)
+    print_text(HOSTILE)
+    print_table(["A", "B"], [[HOSTILE, HOSTILE]])
+    echo_over(f"{CLEAR}\r")
+    written = "".join(capsys.readouterr())
+    assert written.count(r"\x1b[2J") == 6
+    assert written.count("\r") == 1
+
+
+@pytest.mark.parametrize(
+    ("ways", "line"),
+    [
+        (
+            (("one", "six"), ("two", "six")),
+            "open connections of 3 blocks stay with one, two for at most 15s; new ones go to six in 2s",
+        ),
+        (
+            (("one", "six"), ("six", "two")),
+            "open connections of 3 blocks stay with their backends for at most 15s; new ones go to others in 2s "
+            "(one -> six, six -> two)",
+        ),
+        (
+            (("six", "six"), ("one", "two")),
+            "open connections of 3 blocks stay with one for at most 15s; new ones go to two in 2s",
+        ),
+        (
+            (("six", "six"),),
+            "3 blocks back with six; connections opened elsewhere meanwhile stay there for at most 15s",
+        ),
+    ],
+    ids=["some", "in both directions", "some back", "back"],
+)
+def test_no_backend_keeps_connections_that_it_just_gets(ways: tuple[tuple[str, str], ...], line: str) -> None:
+    """A slow start during a drain was shown as `stay with six; new ones go to six`."""
+    drain = Draining("web", ways, blocks=3, left_s=15.0, is_settling=True, settles_s=1.4)
+    assert drain_line(drain) == f"service web: {line}"
+
+
+_PREFIX = "priority=2900,udp,nw_src=198.18.1.0/24 actions=drop"
+_DSCP = "priority=3000,udp,nw_tos=32 actions=drop"
+
+
+@pytest.mark.parametrize(
+    ("flows", "whose"), [((_PREFIX,), "this foreign flow"), ((_DSCP, _PREFIX), "one of these foreign flows")]
+)
+def test_one_of_several_candidates_overrides_the_blocks(
+    flows: tuple[str, ...], whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _show_override(OverriddenBlocks("dns", (), 1, 2, Match(), "drop", tuple(map(parse_flow, flows))), ReportOptions())
+    output = capsys.readouterr().out.splitlines()
+    assert output[-len(flows) - 1 :] == [f"  by {whose}:", *(f"  {flow}" for flow in flows)]
+
+
+@pytest.mark.parametrize(
+    ("recirculating", "has_tc_chains", "is_reported"), [(2, False, True), (0, False, False), (2, None, False)]
+)
+def test_one_sentence_reports_that_the_kernel_has_no_chains(
+    recirculating: int, has_tc_chains: bool | None, is_reported: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (BridgeRow("p0", Verdict.SW, "", True, 2, 10, 1000, chains=1, exits=("p1", "p2", "p3")),)
+    names = {"p0": "vm1", "p1": "p1"}
+    findings = BridgeFindings(
+        rows, (), 2, 0, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names
+    )
+    show_bridge(findings, ReportOptions())
+    output = capsys.readouterr().out
+    assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_reported
+    assert "p0 (vm1)  p1, p2 and 1 more  SW" in output
+
+
+DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})
+
+
+def test_for_people() -> None:
+    assert list(restart_lines(DONE)) == [
+        "ovsbr1: 8 flows and 2 groups are back",
+        "ovsbr2: 1 flow is back",
+        "done: 457ms from the order to restart until all was back",
+    ]
+
+
+def test_for_programs() -> None:
+    assert restart_document(DONE) == {
+        "gap_s": 0.457,
+        "flows": {"ovsbr1": 8, "ovsbr2": 1},
+        "groups": {"ovsbr1": 2, "ovsbr2": 0},
+        "left_to_ovn": [],
+    }

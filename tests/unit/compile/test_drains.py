@@ -21,7 +21,7 @@ from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
 PORTS = {"p0": 1, "p1": 2}
-B0, B1 = (Direct(Mac(0x0A0000000000 + number), "p1") for number in range(2))
+B1 = Direct(Mac(0x0A0000000001), "p1")
 PIN = Drain(DrainMode.PIN, timeout_ms=60_000, idle_timeout_ms=10_000)
 
 
@@ -53,11 +53,6 @@ def drain(*, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Pr
 def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]) -> None:
     flows = drain(protocol=protocol).flows
     assert sorted(flow.priority for flow in flows if flow.table == Stage.DRAIN.table) == priorities
-
-
-def test_the_age_of_a_drain_is_that_of_its_home_flow() -> None:
-    on = moving(drain(), pinning(1, 0), age_s=20.0)
-    assert [move.since_s for made in on.services for move in made.moves] == [-20.0]
 
 
 def test_a_plan_leaves_new_connections_where_they_are() -> None:

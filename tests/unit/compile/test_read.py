@@ -16,11 +16,11 @@ from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import BlockMove, Blocks, Decision, Phase, ServiceDecision, Transition
 from xenoovs.model.balancer import Balancer, BlockKey, Drain, DrainMode, KeyField, Protocol, Service
 from xenoovs.openflow.flow import Field, Flow, FlowKey
-from xenoovs.openflow.text import parse_flow, render_flow
+from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import Block
 
-B1, B2 = "00:00:00:00:00:01@p1", "00:00:00:00:00:02@p1"
-"""Backends of a service that no config describes."""
+B1 = "00:00:00:00:00:01@p1"
+"""A backend of a service that no config describes."""
 
 ALL, EVEN_HALF, ODD_HALF = Block(0, 0), Block(0, 1), Block(1, 1)
 
@@ -41,11 +41,6 @@ def decision(*flows: Flow) -> ServiceDecision:
     ((service_id, found),) = decision.services
     assert service_id == 1
     return found
-
-
-def test_halves() -> None:
-    halves = Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
-    assert decision(EVEN, ODD) == ServiceDecision(BlockKey(positions=(0,)), halves, halves)
 
 
 def test_a_rule_that_drops_hides_what_lies_under_it() -> None:
@@ -74,18 +69,6 @@ def test_flows_that_find_packets_are_no_decision() -> None:
     assert read(observed([classify]), small.balancer()) == (Decision(), Transition())
 
 
-def test_the_home_flow_of_a_block_takes_precedence_over_its_active_owner() -> None:
-    found = decision(block("", 1, priority=1000), block("0.0.0.1/0.0.0.1", 2, stage=Stage.HOME.value))
-    assert found.active == Blocks.of([(ALL, B1)])
-    assert found.home == Blocks.of([(EVEN_HALF, B1), (ODD_HALF, B2)])
-    assert found.ejected == {B2}
-
-
-def test_a_service_without_owners_is_read_from_its_home_flows() -> None:
-    found = decision(block("", 1, stage=Stage.HOME.value))
-    assert (found.home, found.active) == (Blocks.of([(ALL, B1)]), Blocks())
-
-
 TWO = small.service(small.claim(IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")), 1, 1)
 TWO_HALVES = Blocks.of([(EVEN_HALF, "b0"), (ODD_HALF, "b1")])
 
@@ -96,23 +79,10 @@ def of_config(flows: list[Flow] | tuple[Flow, ...], service: Service = TWO) -> S
     return dict(read(observed(flows), made)[0].services).get(service_id)
 
 
-def test_owners_are_backends_of_the_config() -> None:
-    assert of_config(compiled(small.balancer(TWO)).flows) == ServiceDecision(TWO.key, TWO_HALVES, TWO_HALVES)
-
-
 def test_a_next_hop_that_no_backend_has_is_its_own_name() -> None:
     found = of_config(compiled(small.balancer(TWO)).flows, replace(TWO, backends=TWO.backends[:1]))
     assert found is not None
     assert found.active == TWO_HALVES.renamed({"b1": "0a:00:00:00:00:01@p1"})
-
-
-def test_the_blocks_of_one_family_are_enough() -> None:
-    """Flows of IPv6 that others delete are put back where IPv4 has them; no client of either moves."""
-    flows = compiled(small.balancer(TWO)).flows
-    for version in ("ip,", "ipv6,"):
-        left = [flow for flow in flows if flow.table == 0 or version in render_flow(flow)]
-        assert [flow.table for flow in left].count(1) == len(TWO_HALVES.rows)
-        assert of_config(left) == of_config(flows)
 
 
 def test_blocks_of_an_earlier_key_are_read_by_that_key() -> None:
@@ -158,10 +128,6 @@ def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[BlockMove]:
     balancer, _ = of_drain()
     _, transition = read(observed(flows, age_s=20.0), balancer, now_s=100.0)
     return [move for _, moves in transition.services for move in moves]
-
-
-def test_a_move_is_as_old_as_its_home_flow() -> None:
-    assert moves_of(of_drain()[1].flows) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
 def test_without_its_home_flow_a_block_has_no_owner() -> None:

@@ -1,17 +1,36 @@
-"""From weights, budgets and keys to the owners of clients."""
+"""From weights, budgets and keys to the owners of clients, also when backends are exchanged."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from ipaddress import IPv4Address
 
 import pytest
 
+from tests.tunnels import tunnelled
+from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.decision.decide import decide, parts_served, tolerance_of, undisturbed
-from xenoovs.decision.decision import Blocks, Decision, DesiredState, ServiceDecision
+from xenoovs.decision.decision import (
+    BlockMove,
+    Blocks,
+    Decision,
+    DesiredState,
+    Phase,
+    ServiceDecision,
+    Transition,
+    follow,
+    next_hop_of,
+    next_hops,
+    owner_of,
+)
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
-from xenoovs.model.balancer import BlockKey, Service, service_ids
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import LOW_SOURCE_BITS, Backend, Balancer, BlockKey, Drain, DrainMode, Service, service_ids
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, with_mac
+from xenoovs.model.remote import remotes_of
 from xenoovs.partition.block import Block
 
 
@@ -132,3 +151,141 @@ def test_undisturbed_ignores_backends_without_a_weight() -> None:
 def test_a_decision_keeps_its_version() -> None:
     """A store counts its changes; deciding is none."""
     assert decide(Decision(version=3), DesiredState(EQUAL)).version == 3
+
+
+def test_the_largest_new_backend_takes_over_from_the_largest_that_is_gone() -> None:
+    made = service(claim(), 1, 3, 4)
+    before = decide(Decision(), DesiredState(balancer(made)))
+    ((_, old),) = before.services
+    small, large, stays = made.backends
+    others = tuple(
+        replace(each, name=f"new-{each.name}", next_hop=Direct(Mac(0x0A0000000100 + number), "p1"))
+        for number, each in enumerate((small, large))
+    )
+    after = decide(before, DesiredState(balancer(replace(made, backends=(*others, stays)))))
+    ((_, new),) = after.services
+    renamed = {"b0": "new-b0", "b1": "new-b1", "b2": "b2"}
+    assert new.active == old.active.renamed(renamed)
+
+
+def test_the_blocks_of_a_path_that_is_gone_are_spread_over_all_others() -> None:
+    made = tunnelled()
+    ((_, _, remote),) = remotes_of(made)
+    before = decide(Decision(), DesiredState(made))
+    gone, *others = (backend.name for backend in remote.backends)
+    after = decide(before, DesiredState(made, ejected={remote.name: frozenset({gone})}))
+    ((_, found),) = after.services
+    shares = found.active.shares()
+    assert shares.keys() == set(others)
+    assert max(shares.values()) - min(shares.values()) <= Fraction(1, 1 << remote.key.max_width)
+
+
+EVEN, ODD = Block(0, 1), Block(1, 1)
+B0, B1 = small.backends(1, 1)
+NEW = Direct(Mac(0x0A0000000077), "p1")
+CLAIM = small.claim()
+(SERVICE_ID,) = service_ids([CLAIM]).values()
+
+
+def of(*backends: Backend) -> Balancer:
+    return small.balancer(replace(small.service(CLAIM), backends=backends))
+
+
+BEFORE = of(B0, B1)
+
+
+def by_address(backend: Backend) -> Backend:
+    return replace(backend, address=IPv4Address("192.0.2.1"), follows=True)
+
+
+def followed(after: Balancer, *, before: Balancer = BEFORE) -> Mapping[Block, str]:
+    """The owners of both halves, which b0 and b1 had."""
+    halves = Blocks.of([(EVEN, "b0"), (ODD, "b1")])
+    decision = Decision.of({SERVICE_ID: ServiceDecision(LOW_SOURCE_BITS, halves, halves)}, version=7)
+    moving = Transition.of(
+        {SERVICE_ID: [BlockMove(ODD, "b0", 1.0, Phase.OPEN), BlockMove(EVEN, "b1", 1.0, Phase.OPEN)]}
+    )
+    found, transition = follow(decision, moving, before=before, after=after)
+    ((_, service),) = found.services
+    assert found.version == 7
+    assert service.home == service.active
+    owners = dict(service.active.rows)
+    assert {move.block: move.old for move in dict(transition.services)[SERVICE_ID]} == {
+        ODD: owners[EVEN],
+        EVEN: owners[ODD],
+    }
+    return owners
+
+
+F0, F1 = by_address(B0), by_address(B1)
+NEXT = (B0, replace(B1, next_hop=NEW))
+DRAINING = small.balancer(replace(small.service(CLAIM), backends=NEXT, drain=Drain(DrainMode.PIN)))
+OTHER_CLAIM = small.balancer(replace(small.service(small.claim(IPv4Address("192.0.2.1"))), backends=(B1, B0)))
+GONE0, GONE1 = "0a:00:00:00:00:00@p1", "0a:00:00:00:00:01@p1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "even", "odd"),
+    [
+        pytest.param(BEFORE, BEFORE, "b0", "b1", id="the same config"),
+        pytest.param(BEFORE, of(replace(B0, name="b1"), replace(B1, name="b0")), "b1", "b0", id="names exchanged"),
+        pytest.param(BEFORE, of(B0, replace(B1, name="other")), "b0", "other", id="a new name of a next hop"),
+        # Its clients move, and a drain has the next hop of their open connections.
+        pytest.param(BEFORE, of(B0), "b0", GONE1, id="a backend that is gone"),
+        pytest.param(BEFORE, of(*NEXT), "b0", "b1", id="a new next hop for one that is gone"),
+        pytest.param(BEFORE, DRAINING, "b0", GONE1, id="a new next hop where services drain"),
+        # b1 is now what b0 was, and nothing is left of what b1 was.
+        pytest.param(BEFORE, of(replace(B0, name="b1")), "b1", GONE1, id="a name goes to another next hop"),
+        pytest.param(BEFORE, OTHER_CLAIM, "b0", "b1", id="a service of another claim"),
+        pytest.param(
+            BEFORE, of(replace(B0, weight=Fraction(0)), replace(B1, name="b2")), "b0", "b2", id="another weight"
+        ),
+        # Backends found by their addresses: two machines that exchange MACs keep their names, and so their clients.
+        pytest.param(
+            of(F0, F1),
+            of(replace(F0, next_hop=F1.next_hop), replace(F1, next_hop=F0.next_hop)),
+            "b0",
+            "b1",
+            id="MACs exchanged",
+        ),
+        pytest.param(
+            of(F0, F1),
+            of(replace(F0, address=IPv4Address("192.0.2.9"), next_hop=F1.next_hop)),
+            GONE0,
+            "b0",
+            id="another address and next hop",
+        ),
+        pytest.param(of(B0, F1), of(B0, replace(F1, next_hop=NEW)), "b0", "b1", id="a new MAC of an address"),
+    ],
+)
+def test_who_owns_the_clients_after_a_change(before: Balancer, after: Balancer, even: str, odd: str) -> None:
+    assert followed(after, before=before) == {EVEN: even, ODD: odd}
+
+
+def test_backends_without_a_mac_have_no_next_hop() -> None:
+    unknown = replace(B1, next_hop=with_mac(B1.next_hop, UNKNOWN_MAC))
+    assert next_hops(of(B0, unknown).services[0]) == {"b0": B0.next_hop}
+
+
+@pytest.mark.parametrize(
+    ("owner", "hop"), [("b0", B0.next_hop), ("0a:00:00:00:00:77@p1", NEW), ("b9", None), ("x@p1", None)]
+)
+def test_the_next_hop_of_an_owner(owner: str, hop: Direct | None) -> None:
+    assert next_hop_of(owner, {"b0": B0.next_hop}) == hop
+
+
+def test_the_owner_of_a_next_hop() -> None:
+    owners = {B0.next_hop: "b0"}
+    assert (owner_of(B0.next_hop, owners), owner_of(NEW, owners)) == ("b0", "0a:00:00:00:00:77@p1")
+
+
+def test_an_idle_backend_keeps_no_home_where_the_others_cannot_take_its_clients() -> None:
+    """b1 would have no more than an eighth, although b0 has not too many."""
+    made = replace(service(claim(), 3, 1, 0), tolerance=Fraction(1, 4))
+    rest, last = Block(7, 4), Block(15, 4)
+    home = Blocks.of([(Block(0, 1), "b0"), (Block(1, 2), "b0"), (Block(3, 3), "b0"), (rest, "b1"), (last, "b2")])
+    (service_id,) = service_ids([made.claim]).values()
+    before = ServiceDecision(made.key, home, Blocks.of([(last, "b1")]).over(home))
+    ((_, found),) = decide(Decision.of({service_id: before}), DesiredState(balancer(made))).services
+    for name, target in (("b0", Fraction(3, 4)), ("b1", Fraction(1, 4))):
+        assert abs(found.active.shares()[name] - target) <= target * made.tolerance

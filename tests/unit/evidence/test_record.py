@@ -34,18 +34,6 @@ def _refused(xenoovs: CommandLine, command: tuple[object, ...], dump: object) ->
     return result.err
 
 
-def test_zeros_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
-    assert "/dev/zero: it is not text" in _refused(xenoovs, command, "/dev/zero")
-
-
-def test_chance_without_end(xenoovs: CommandLine, command: tuple[object, ...]) -> None:
-    assert "/dev/urandom: it is not text" in _refused(xenoovs, command, "/dev/urandom")
-
-
-def test_a_directory(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
-    assert f"{tmp_path}: it is a directory" in _refused(xenoovs, command, tmp_path)
-
-
 def test_a_packed_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
     (tmp_path / "dump.gz").write_bytes(gzip.compress(DUMP.read_bytes()))
     assert "it is compressed: unpack it, as with `zcat`" in _refused(xenoovs, command, tmp_path / "dump.gz")
@@ -75,12 +63,6 @@ def test_more_than_is_read(
     monkeypatch.setattr(recorded, "MAX_DUMP_BYTES", 1 << 20)
     (tmp_path / "dump").write_text(DUMP.read_text() * 1000)
     assert "it has more than 1 MiB, and no more is read" in _refused(xenoovs, command, tmp_path / "dump")
-
-
-@pytest.mark.parametrize("option", ["--from-flows", "--from-log"])
-def test_flows_and_logs_likewise(xenoovs: CommandLine, option: str) -> None:
-    result = xenoovs("why", CONFIG, "--from-dump", GOLDEN / "software.dump", option, "/dev/zero")
-    assert (result.status, "/dev/zero: it is not text" in result.err) == (1, True), result
 
 
 def test_a_pipe_with_a_writer_is_read_like_a_file(xenoovs: CommandLine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one subprocess: exit status, time limit, missing program, and bytes that are no text."""
+"""The one subprocess, its end and that of what it started; what is late stays right."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ import os
 import resource
 import select
 import signal
+import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
-from xenoovs.datapath.fact import Unknown
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.patience import eventually
+from tests.processes import command_line
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.fact import NOT_READ, Unknown
+from xenoovs.datapath.host import Daemon, OffloadState
 from xenoovs.errors import (
     BridgeMissing,
     BundleRejected,
@@ -25,10 +34,14 @@ from xenoovs.errors import (
     SwitchUnreachable,
     SystemFailure,
 )
+from xenoovs.switch import management, offload_setting, orphans, planned_restart
 from xenoovs.switch.devices import parse_sysctls
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.management import Ofctl
 from xenoovs.switch.netns import Netns
-from xenoovs.switch.process import run, try_run
+from xenoovs.switch.offload_setting import OffloadSwitch
+from xenoovs.switch.planned_restart import PlannedRestart, SavedTables
+from xenoovs.switch.process import Completed, run, try_run
 from xenoovs.switch.stderr import lift, lift_refusal
 from xenoovs.switch.watchdog import RollbackWatchdog, run_detached
 
@@ -340,3 +353,211 @@ def test_a_confirmed_change_is_not_rolled_back(tmp_path: Path) -> None:
     assert watchdog.keep()
     watchdog.undo()
     assert flows.read_text() == "change"
+
+
+PARENT = """\
+import asyncio, sys
+from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.probe.target import ExecTarget
+async def main():
+    prober = Prober(exec_allowed=True)
+    await asyncio.gather(*(prober.probe(ExecTarget(("sh", "-c", each)), timeout_s=600) for each in sys.argv[1:]))
+asyncio.run(main())
+"""
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextmanager
+def parent_of(*scripts: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a session of others that runs these scripts as exec probes."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *scripts])
+    try:
+        yield parent
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def pids_in(*files: Path) -> list[int]:
+    def are_complete() -> bool:
+        return all(each.exists() and each.read_text().endswith("\n") for each in files)
+
+    eventually(are_complete, "the numbers of the programs")
+    return [int(each.read_text()) for each in files]
+
+
+def test_programs_and_what_they_started_die_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    leader, child, quiet, apart = (tmp_path / name for name in ("leader", "child", "quiet", "apart"))
+    script = (
+        f"echo $$ > {leader}; sleep 600 & echo $! > {child}; sleep 600 > /dev/null 2>&1 & echo $! > {quiet}; "
+        f"setsid sh -c 'echo $$ > {apart}; exec sleep 600' & wait"
+    )
+    with parent_of(script) as parent:
+        pids = pids_in(leader, child, quiet, apart)
+        parent.kill()
+        parent.wait()
+        eventually(lambda: all(map(is_gone, pids)), "the end of all of them")
+
+
+def test_each_of_several_concurrent_programs_is_killed(tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(8)]
+    with parent_of(*(f"echo $$ > {each}; exec sleep 600" for each in files)) as parent:
+        pids = pids_in(*files)
+        parent.kill()
+        parent.wait()
+        eventually(lambda: all(map(is_gone, pids)), "the end of all of them")
+
+
+def guards_of(parent: int) -> list[int]:
+    """The processes that kill what `parent` leaves."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if b"orphans.py" in command_line(pid)]
+
+
+def test_a_killed_guard_is_replaced_by_one_with_all_running_programs(tmp_path: Path) -> None:
+    first, second, go = tmp_path / "first", tmp_path / "second", tmp_path / "go"
+    begun = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, sys, time\n"
+            "from xenoovs.switch.process import killed_with_this_process, start\n"
+            "entered = []\n"
+            "def run(path):\n"
+            "    _, out = os.pipe()\n"
+            "    entered.append(killed_with_this_process(out))\n"
+            "    entered[-1].__enter__()\n"
+            "    start(['sh', '-c', f'echo $$ > {path}; exec sleep 600'], output=out, env={'PATH': '/usr/bin:/bin'})\n"
+            "run(sys.argv[1])\n"
+            "while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
+            "run(sys.argv[2])\n"
+            "time.sleep(600)\n",
+            *map(str, (first, second, go)),
+        ]
+    )
+    try:
+        pids = pids_in(first)
+        (guard,) = guards_of(begun.pid)
+        os.kill(guard, signal.SIGKILL)
+        eventually(lambda: is_gone(guard), "the end of the guard")
+        go.touch()
+        pids += pids_in(second)
+    finally:
+        begun.kill()
+        begun.wait()
+    eventually(lambda: all(map(is_gone, pids)), "the end of both")
+
+
+def test_a_process_that_ends_leaves_no_guard(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    with parent_of(f"echo $$ > {pid}; exec sleep 600") as parent:
+        pids_in(pid)
+        (guard,) = guards_of(parent.pid)
+        parent.send_signal(signal.SIGINT)
+        parent.wait()
+        eventually(lambda: is_gone(guard), "the end of the guard")
+
+
+def test_no_group_of_the_killed_process_itself_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has no session of its own yet shares the group with the shell that started the agent."""
+    killed: list[tuple[str, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(("group", group)))
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(("process", pid)))
+    reader, writer = os.pipe()
+    try:
+        orphans.kill_holders({os.fstat(writer).st_ino}, session=os.getsid(0), spared=())
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert killed == [("process", os.getpid())]
+
+
+HERE = Endpoint("unix:/run/none/db.sock", Path("/run/none"))
+LOST = "ovs-ofctl: /run/none/ovsbr1.mgmt: failed to connect to socket (End of file)\n"
+
+
+class Losing:
+    """An ovs-ofctl that loses its first connections."""
+
+    def __init__(self, losses: int) -> None:
+        self.runs, self._losses = 0, losses
+
+    def __call__(self, argv: Sequence[str], **_options: object) -> Completed:
+        self.runs += 1
+        if self.runs <= self._losses:
+            raise CommandFailed(argv=tuple(argv), exit_code=1, stdout="", stderr=LOST)
+        return Completed(tuple(argv), 0, "flows", "")
+
+
+def test_a_dump_whose_connection_is_lost_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(management, "run", losing := Losing(2))
+    assert Ofctl(HERE).run("dump-flows", "ovsbr1") == "flows"
+    assert losing.runs == 3
+
+
+def test_retries_end_if_every_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(management, "run", losing := Losing(1000))
+    with pytest.raises(SwitchUnreachable, match="the connection was lost"):
+        Ofctl(HERE).run("dump-flows", "ovsbr1")
+    assert losing.runs < 10
+
+
+def test_a_change_whose_connection_is_lost_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have happened."""
+    monkeypatch.setattr(management, "run", losing := Losing(1))
+    with pytest.raises(SwitchUnreachable, match="the connection was lost"):
+        Ofctl(HERE).run("add-flows", "ovsbr1", "-", stdin="actions=drop")
+    assert losing.runs == 1
+
+
+def test_flows_come_back_after_a_restart_that_has_taken_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All else takes long on such a machine, too: bridges and ports are there two minutes later."""
+    now_s, restored = [0.0], list[str]()
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def restore(_endpoint: Endpoint, bridge: str, _tables: SavedTables) -> None:
+        if now_s[0] < 200:
+            raise SwitchUnreachable(target=bridge, reason="not there yet")
+        restored.append(bridge)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(planned_restart, "waiting_for_flows", lambda _db: nullcontext())
+    monkeypatch.setattr(planned_restart, "dump_tables", lambda *_: SavedTables((), ()))
+    monkeypatch.setattr(planned_restart, "restore_tables", restore)
+    switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+    planned_restart.planned_restart(switch, HERE, lambda: sleep(80), directory=tmp_path)
+    assert restored == ["ovsbr1"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_offload_that_takes_effect_late_is_set(wanted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`doctor --set offload` reported no change if ovs-vswitchd showed it some seconds later."""
+    now_s = [0.0]
+
+    def daemon(_endpoint: Endpoint) -> Daemon:
+        is_late = now_s[0] < 100
+        state = NOT_READ if is_late else OffloadState(is_on=wanted, evidence="the log")
+        return Daemon(offload=state, history=NOT_READ, flow_limit=NOT_READ)
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(offload_setting, "read_daemon", daemon)
+    monkeypatch.setattr(offload_setting, "read_database", lambda _endpoint: Database())
+    monkeypatch.setattr(offload_setting, "find_process", lambda _endpoint: None)
+    monkeypatch.setattr(offload_setting, "run_vsctl", lambda *_words: None)
+    switch = OffloadSwitch(Endpoint("unix:/run/none/db.sock", tmp_path))
+    restarted = PlannedRestart(1.0, {"ovsbr1": 7}, {"ovsbr1": 0})
+    assert switch.change(wanted=wanted, restart=lambda _order: restarted) is restarted
+    assert now_s[0] >= 100

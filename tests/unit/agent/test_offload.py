@@ -1,0 +1,339 @@
+"""Samples of hardware offload: totals that never fall, and blocks as they are shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.compiled import compiled
+from tests.fake_switch import FakeSwitch
+from tests.unit import balancer as small
+from tests.unit.balancer import balancer, claim, service
+from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSample, OffloadSampler, SamplePace
+from xenoovs.agent.rule_use import RuleUse
+from xenoovs.agent.snapshot_builder import block_views
+from xenoovs.compile.program import Program
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.errors import SwitchUnreachable
+from xenoovs.model.balancer import BlockKey, KeyField, Protocol
+from xenoovs.openflow.flow import ObservedFlow
+from xenoovs.show.agent import Counted, Rate, Traffic, hw_share
+from xenoovs.verify.expected import expected_services
+from xenoovs.verify.findings import BlockOffload
+
+VERIFY = Path(__file__).parents[2] / "golden" / "verify"
+DUMP = (VERIFY / "in_hardware.dump").read_text()
+
+
+class TurnedClock:
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+def dns() -> Program:
+    return compiled(load_config(VERIFY / "dns.yaml"))
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+def watch_of(
+    switch: FakeSwitch, clock: TurnedClock, program: Callable[[], Program | None] | None = None
+) -> OffloadSampler:
+    made = dns()
+    apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
+    return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace(), rule_use=apart)
+
+
+def total(sighting: OffloadSample | None) -> Traffic:
+    assert sighting is not None
+    found = sighting.traffic.values()
+    return Traffic(
+        sum(t.hw_packets for t in found),
+        sum(t.hw_bytes for t in found),
+        sum(t.sw_packets for t in found),
+        sum(t.sw_bytes for t in found),
+    )
+
+
+def line(ufid: str, packets: int, size: int) -> str:
+    return f"ufid:{ufid}, in_port(p0),eth_type(0x0800), packets:{packets}, bytes:{size}, used:0.1s, dp:ovs, actions:p1"
+
+
+A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
+
+
+def counted(*dumps: list[str]) -> list[list[str]]:
+    """Return the growth of the counters in each dump."""
+    counters = MegaflowCounters()
+    return [list(counters.increments(dump)) for dump in dumps]
+
+
+def test_a_recreated_megaflow_counts_from_zero() -> None:
+    assert counted([line(A, 100, 10_000)], [line(A, 3, 300)])[1] == [line(A, 3, 300)]
+
+
+def test_when_all_are_flushed_they_count_from_nothing() -> None:
+    assert counted([line(A, 5, 500)], [], [line(A, 5, 500)])[2] == [line(A, 5, 500)]
+
+
+def test_expired_megaflows_are_dropped() -> None:
+    gone = [line(B, 1, 100)]
+    assert counted([line(A, 5, 500)], gone, gone, [line(A, 6, 600)])[3] == [line(A, 6, 600)]
+
+
+def test_megaflows_without_ufids_are_distinguished_by_their_match() -> None:
+    text = "in_port(p0),eth_type(0x0800), packets:4, bytes:40, used:never, actions:p1"
+    assert counted([text], [text]) == [[text], [text.replace("packets:4, bytes:40", "packets:0, bytes:0")]]
+
+
+def test_a_line_of_another_form_is_handed_on() -> None:
+    assert counted(["flow-dump from the main thread:"]) == [["flow-dump from the main thread:"]]
+
+
+def test_totals_never_fall_although_megaflows_go(clock: TurnedClock) -> None:
+    switch = FakeSwitch(megaflows=DUMP)
+    watch = watch_of(switch, clock)
+    first = total(watch.sample())
+    assert first.hw_packets > 0
+    clock.time_s += 10
+    switch.megaflows = ""
+    assert total(watch.sample()) == first
+    clock.time_s += 10
+    switch.megaflows = DUMP
+    assert total(watch.sample()).hw_packets == 2 * first.hw_packets
+
+
+def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedClock) -> None:
+    """A backend that was down lost its counters, and they restarted from zero after its recovery."""
+    balancer = load_config(VERIFY / "dns.yaml")
+    names = [backend.name for backend in balancer.services[0].backends]
+    programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
+    switch = FakeSwitch(megaflows=DUMP)
+    watch = watch_of(switch, clock, lambda: programs[0])
+    before = watch.sample()
+    programs.pop(0)
+    clock.time_s += 10
+    now = watch.sample()
+    assert before is not None
+    assert now is not None
+    away = (balancer.services[0].name, names[0])
+    assert before.traffic[away].hw_packets > 0
+    assert now.traffic[away] == before.traffic[away]
+    assert now.rates[away].pps == 0
+
+
+def test_verdicts_and_rates_are_of_this_sample(clock: TurnedClock) -> None:
+    switch = FakeSwitch(megaflows="")
+    watch = watch_of(switch, clock)
+    before = watch.sample()
+    assert before is not None
+    assert before.findings is not None
+    assert {block.verdict for block in before.findings.blocks} == {Verdict.ABSENT}
+    assert not before.rates
+    clock.time_s += 10
+    switch.megaflows = DUMP
+    now = watch.sample()
+    assert now is not None
+    assert now.findings is not None
+    assert {block.verdict for block in now.findings.blocks} == {Verdict.HW}
+    assert sum(rate.pps for rate in now.rates.values()) == total(now).hw_packets / 10
+    assert [rate.hw_pps for rate in now.rates.values()] == [rate.pps for rate in now.rates.values()]
+
+
+def test_a_block_that_is_idle_between_two_samples_stays_in_hardware(clock: TurnedClock) -> None:
+    """Counters are growth here: no packet since the last sample proves nothing about the rule."""
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
+    for sample in (watch.sample(), watch.sample()):
+        assert sample is not None
+        assert sample.findings is not None
+        assert {block.verdict for block in sample.findings.blocks} <= {Verdict.HW, Verdict.ABSENT}
+
+
+def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
+    watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
+    found = watch.sample()
+    assert found is not None
+    assert found.findings is not None
+    assert found.findings.outside == ()
+
+
+def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
+    assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).sample() is None
+
+
+def test_no_sample_is_taken_before_the_first_request(clock: TurnedClock) -> None:
+    shown = looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=0)
+    assert shown == 0
+
+
+def test_a_request_triggers_a_sample(clock: TurnedClock) -> None:
+    assert looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=1) == 1
+
+
+def test_with_metrics_samples_are_taken_without_requests(clock: TurnedClock) -> None:
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
+    watch.is_always = True
+    assert looks_within(watch, asks=0) == 1
+
+
+def test_while_requests_come_it_samples_every_two_seconds(clock: TurnedClock) -> None:
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
+    assert looks_within(watch, asks=5, step_s=1.0, clock=clock) == 3
+
+
+def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jitter: agents that were started together do not sample at the same time for ever."""
+
+    async def turn(waiting: Coroutine[object, object, object], timeout: float) -> None:
+        waiting.close()
+        clock.time_s += timeout
+        raise asyncio.TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", turn)
+    watch, pauses = watch_of(FakeSwitch(megaflows=DUMP), clock), set[float]()
+    for _ in range(200):
+        before_s = clock.time_s
+        asyncio.run(watch._pause(0.0))
+        pauses.add(round(clock.time_s - before_s, 6))
+    interval_s = SamplePace().interval_s
+    assert len(pauses) > 100
+    assert 0.9 * interval_s <= min(pauses) < 0.95 * interval_s < max(pauses) <= interval_s
+
+
+def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
+    switch = FakeSwitch(megaflows=DUMP)
+    switch.fail_next(SwitchUnreachable(target="x", reason="away"))
+    watch = watch_of(switch, clock)
+    watch.is_always = True
+    assert looks_within(watch, asks=3, step_s=4.0, clock=clock) == 2
+
+
+def test_a_sample_that_waited_for_a_switch_delays_no_later_one(clock: TurnedClock) -> None:
+    """As when ovs-vswitchd was stopped for 20 seconds: to keep to a part of the time would take 400."""
+    switch = FakeSwitch(megaflows=DUMP)
+    watch, hung = watch_of(switch, clock), [0.0, 0.0, 20.0, 0.0]
+    take = watch.sample
+
+    def sample() -> OffloadSample | None:
+        clock.time_s += hung.pop(0) if hung else 0.0
+        return take()
+
+    watch.sample = sample  # type: ignore[method-assign]
+    watch.is_always = True
+    assert looks_within(watch, asks=12, step_s=2.0, clock=clock) > 6
+
+
+def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
+    """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
+    shown: list[OffloadSample] = []
+
+    async def run() -> None:
+        task = asyncio.create_task(watch.run(shown.append))
+        looking = under_way(watch)
+        for turn in range(max(asks, 1)):
+            if clock is not None and turn:
+                clock.time_s += step_s
+            if asks:
+                watch.request()
+            await at_rest(looking)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    return len(shown)
+
+
+def under_way(watch: OffloadSampler) -> Callable[[], bool]:
+    """Return whether a sample has begun and has not ended."""
+    looks, look = [0], watch.sample
+
+    def counted() -> OffloadSample | None:
+        looks[0] += 1
+        try:
+            return look()
+        finally:
+            looks[0] -= 1
+
+    watch.sample = counted  # type: ignore[method-assign]
+    return lambda: looks[0] > 0
+
+
+async def at_rest(is_looking: Callable[[], bool]) -> None:
+    """Wait until all requested samples are done, however long a busy machine takes."""
+    quiet = 0
+    while quiet < 10:
+        await asyncio.sleep(0.005)
+        quiet = 0 if is_looking() else quiet + 1
+
+
+_PROGRAM = compiled(balancer(service(claim())))
+
+
+def _seen(program: Program, *, packets: int) -> list[ObservedFlow]:
+    """Every flow with so many packets of 100 bytes."""
+    return [ObservedFlow(flow, packets=packets, bytes=100 * packets, duration_s=1.0) for flow in program.flows]
+
+
+def _sum(counted: dict[tuple[str, str], Counted]) -> Counted:
+    return Counted(sum(one.packets for one in counted.values()), sum(one.bytes for one in counted.values()))
+
+
+def test_what_has_been_added_is_counted_once() -> None:
+    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
+    totals = [_sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=n)[0])) for n in (5, 5, 8)]
+    assert totals == [Counted(n * blocks, 100 * n * blocks) for n in (5, 5, 8)]
+
+
+def test_a_recreated_flow_does_not_lower_the_total() -> None:
+    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
+    for packets in (10, 3):
+        counted, _ = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=packets)
+    assert _sum(dict(counted)).packets == 13 * blocks
+
+
+def test_rates_are_since_the_last_sample_and_have_no_path() -> None:
+    counts = FlowTotals()
+    assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
+    _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
+    blocks = sum(len(made.blocks) for made in _PROGRAM.services)
+    assert sum(rate.pps for rate in rates.values()) == 2 * blocks
+    assert sum(rate.bps for rate in rates.values()) == 1600 * blocks
+    assert hw_share(rates.values()) is None
+
+
+def test_the_share_of_the_nic_is_of_flows_with_a_known_path() -> None:
+    known = Rate(10.0, 5.0, 0.0)
+    assert hw_share((known, replace(known, hw_pps=None))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "masks"),
+    [
+        (BlockKey(), "nw_src", [(0, 1), (1, 3), (3, 3)]),
+        (BlockKey(KeyField.SOURCE_PORT), "tp_src", [(0, 1), (1, 3), (3, 3)]),
+        (BlockKey(KeyField.SOURCE_PORT, (9, 8)), "tp_src", [(0, 0x200), (0x200, 0x300), (0x300, 0x300)]),
+    ],
+)
+def test_blocks_are_described_by_their_field(key: BlockKey, field: str, masks: list[tuple[int, int]]) -> None:
+    service = replace(small.service(small.claim(protocol=Protocol.UDP), 2, 1, 1), key=key)
+    program = small.program(service).services[0]
+    (expected,) = expected_services(small.program(service))
+    verdicts = list(Verdict)[:3]
+    found = [
+        BlockOffload(block, verdict, (), 0, 0, 0, 0) for block, verdict in zip(expected.blocks, verdicts, strict=True)
+    ]
+    views = block_views(program, found)
+    assert [(view.field, view.value, view.mask) for view in views] == [(field, *mask) for mask in masks]
+    assert [(view.start, view.size) for view in views] == [(0, 0.5), (0.5, 0.25), (0.75, 0.25)]
+    assert [view.verdict for view in views] == verdicts
+    assert [view.verdict for view in block_views(program, ())] == [None] * 3

@@ -1,0 +1,336 @@
+"""Log lines: of rounds and drains, as text and as JSON; of repeated events few are logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from tests.agent_support import Scene, make_scene
+from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.patience import eventually
+from tests.unit import balancer as small
+from tests.unit.agent.test_control_answering import DEAD
+from xenoovs.agent import report
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.log import LogForm, RepeatFilter, info, start_logging, warn
+from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.report import Report
+from xenoovs.decision.decision import DesiredState
+from xenoovs.decision.ejection import Ejected
+from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
+from xenoovs.model.balancer import Balancer, Drain, DrainMode
+
+PLAIN = small.service(small.claim(), 1, 1)
+PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, idle_timeout_ms=20_000)))
+
+
+class World:
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.engine, self.report = Engine(self.switch), Report()
+        self.now_s = 0.0
+
+    def after(self, seconds: float, out: Ejected, weights: tuple[int, ...] = (1, 1)) -> list[str]:
+        """Return the events of a round that begins so many seconds after the last one."""
+        self.now_s += seconds
+        self.switch.age("ovsbr1", seconds)
+        self.engine.count_drains(now_s=self.now_s)
+        (service,) = PINNING.services
+        backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
+        balancer = replace(PINNING, services=(replace(service, backends=backends),))
+        done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
+        self.events.clear()
+        self.report.succeeded(done, bridge="ovsbr1", config="c", now_s=self.now_s)
+        return list(self.events)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    events: list[str] = []
+    for name in ("info", "warn"):
+        monkeypatch.setattr(report, name, lambda event, **_facts: events.append(event))
+    return World(events)
+
+
+def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(world: World) -> None:
+    for problem in ("hangs", "hangs", "", "hangs"):
+        world.report.drains_measured(problem)
+    assert world.events == ["drains wait for Open vSwitch"] * 2
+
+
+def test_a_drain_is_logged_at_its_start_and_end(world: World) -> None:
+
+    assert world.after(0, {}) == ["flows changed", "service installed"]
+    begun = world.after(1, {}, (1, 0))
+    assert begun == ["draining", "flows changed", "service changed"]
+    settled, rounds = world.after(3, {}, (1, 0)), world.report.rounds
+    assert (settled, rounds) == ([], 3)
+    assert world.after(20, {}, (1, 0)) == ["drain complete"]
+    assert world.report.rounds == 4
+    assert world.report.moved["s"] == 0.5
+
+
+def test_the_log_reports_clients_that_return_during_their_drain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = list[object]()
+    monkeypatch.setattr(report, "info", lambda _event, **facts: ways.extend([facts["ways"]] if "ways" in facts else []))
+    for weights in ((1, 1), (1, 0), (1, 1), (1, 0)):
+        world.after(0.2, {}, weights)
+    one, two = (backend.name for backend in PINNING.services[0].backends)
+    assert ways == [f"{two}->{one}", f"back with {two}", f"{two}->{one}"]
+
+
+class Answers:
+    """Probes with given results. `refuses`: parts of targets that fail; all fail while `is_well` is False."""
+
+    def __init__(self) -> None:
+        self.is_well = True
+        self.refuses: tuple[str, ...] = ()
+
+    async def __call__(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        ok = self.is_well and not any(each in str(target) for each in self.refuses)
+        return ProbeResult(ok=ok, latency_s=0.0, reason="answered" if ok else "refused")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    scene = make_scene(tmp_path)
+    scene.edit(
+        "services:", "health: {probe: tcp, port: 53, interval: 50ms, timeout: 40ms, fall: 1, rise: 1}\nservices:"
+    )
+    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
+    scene.edit("weight: 30", f"weight: 30, address: {DEAD}")
+    return scene
+
+
+def logged(agent: Agent, text: str) -> list[dict[str, object]]:
+    return [dict(event.facts) for event in agent.events.since(0) if event.text == text]
+
+
+def test_a_held_backend_is_reported_once(scene: Scene) -> None:
+    answers = Answers()
+    held, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
+    with scene.agent(probe=answers) as (agent, _):
+        (started,) = logged(agent, "starting")
+        assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
+        answers.is_well = False
+        eventually(lambda: bool(logged(agent, held)), "no backend answers")
+        answers.is_well = True
+        eventually(lambda: bool(logged(agent, over)), "all backends answer again")
+        assert {facts["service"] for facts in (*logged(agent, held), *logged(agent, over))} == {"dns"}
+        assert len(logged(agent, over)) == 1
+
+
+def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers()
+    with scene.agent(probe=answers) as (agent, _):
+        make_round = agent.engine.round
+
+        def interrupted(*args: Any, **kwargs: Any) -> Change:
+            if not answers.refuses:
+                answers.refuses = (DEAD,)
+                eventually(lambda: bool(agent.state.tracker.ejections), "fips3 is down")
+            return make_round(*args, **kwargs)
+
+        monkeypatch.setattr(agent.engine, "round", interrupted)
+        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 is ejected")
+        assert logged(agent, "backends are down and keep their clients") == []
+
+
+def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def config(*weights: int) -> Balancer:
+        claims = (small.claim(IPv4Address("10.0.0.0") + number) for number in range(100))
+        return small.balancer(*(small.service(one, *weights, name=str(one.vips[0])) for one in claims))
+
+    engine, report = Engine(FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))), Report()
+    engine.round(DesiredState(config(3, 1)), now_s=0.0)
+    done = engine.round(DesiredState(config(1, 3)), now_s=1.0)
+    with caplog.at_level("INFO", logger="xenoovs.agent"):
+        report.succeeded(done, bridge="b", config="c", now_s=1.0)
+    assert [record.message for record in caplog.records].count("service changed") == 20
+    facts = caplog.records[-1].__dict__["facts"]
+    assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 80)
+    assert len(report.moved) == 100
+
+
+def test_a_held_backend_is_logged_and_so_is_its_later_ejection(scene: Scene) -> None:
+    answers = Answers()
+    with scene.agent(probe=answers) as (agent, _):
+        answers.is_well = False
+        eventually(lambda: len(logged(agent, "backend down")) == 2, "no backend answers")
+        eventually(lambda: bool(logged(agent, "backends are down and keep their clients")), "a round has decided")
+        down, held = logged(agent, "backend down")
+        assert "held" not in down
+        assert held["held"] == held["backends"]
+        answers.refuses, answers.is_well = (DEAD if held["backends"] == "dns/fips3" else "198.51.100.2",), True
+        eventually(lambda: bool(logged(agent, "backend still down, and ejected now")), "the held backend is ejected")
+        (again,) = logged(agent, "backend still down, and ejected now")
+        assert again["backends"] == held["backends"]
+        assert [facts["backends"] for facts in logged(agent, "backend up")] == [down["backends"]]
+
+
+def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(LogForm.JSON)
+    warn("backend down", backends="web/b1", reason="no answer\nin time")
+    (line,) = capsys.readouterr().err.splitlines()
+    document = json.loads(line)
+    assert document.pop("time").endswith("+00:00")
+    assert document == {
+        "level": "warning",
+        "event": "backend down",
+        "backends": "web/b1",
+        "reason": "no answer\nin time",
+    }
+
+
+def test_text_quotes_what_would_be_ambiguous(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(LogForm.TEXT)
+    info("flows changed", flow_mods=3, reason='a "b"\nc', empty="")
+    assert capsys.readouterr().err == 'info flows changed flow_mods=3 reason="a \\"b\\"\\nc" empty=""\n'
+
+
+def test_journald_gets_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "stream").open("w+") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        for known in ("1:2", _identity(stream)):
+            monkeypatch.setenv("JOURNAL_STREAM", known)
+            start_logging(LogForm.TEXT)
+            info("flows changed")
+            warn("backend down")
+        stream.seek(0)
+        lines = stream.read().splitlines()
+    assert lines == ["info flows changed", "warning backend down", "<6>info flows changed", "<4>warning backend down"]
+
+
+def _identity(stream: TextIO) -> str:
+    status = os.fstat(stream.fileno())
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+@pytest.mark.parametrize("form", LogForm)
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "caf\u202e", "\x00", "back\\slash"])
+def test_what_a_backend_answers_cannot_move_the_cursor(
+    capsys: pytest.CaptureFixture[str], form: LogForm, text: str
+) -> None:
+    start_logging(form)
+    warn("backend down", backends="web/b1", reason=text)
+    output = capsys.readouterr().err
+    assert output.removesuffix("\n").isprintable()
+    assert json.dumps(text) in output
+
+
+def test_json_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path or a fraction raised an error in the JSON encoder."""
+    start_logging(LogForm.JSON)
+    info("config read", file=Path("/etc/x.yaml"), weight=Fraction(1, 2), none=None)
+    document = json.loads(capsys.readouterr().err)
+    assert (document["file"], document["weight"], document["none"]) == ("/etc/x.yaml", 0.5, None)
+
+
+HOUR_S = 3600
+
+
+class Hour:
+    """A logger with a clock that is turned, and what it logged: text, facts, and the second."""
+
+    def __init__(self) -> None:
+        self.logger = logging.Logger("test")
+        self.now_s = 0.0
+        self.logged: list[tuple[str, dict[str, object], float]] = []
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        handler = logging.Handler()
+        handler.emit = self._emit  # type: ignore[method-assign]
+        self.logger.addHandler(handler)
+        self.logger.addFilter(RepeatFilter(self.logger, self._later, now_s=lambda: self.now_s))
+
+    def say(self, text: str, **facts: object) -> None:
+        self.logger.info(text, extra={"facts": facts})
+
+    def seconds(self, count: int) -> Iterator[int]:
+        """Let time pass, a second at a time."""
+        for second in range(count):
+            self.now_s += 1
+            while due := [one for one in self._due if one[0] <= self.now_s]:
+                self._due.remove(due[0])
+                due[0][1]()
+            yield second
+
+    def _later(self, after_s: float, call: Callable[[], None]) -> None:
+        self._due.append((self.now_s + after_s, call))
+
+    def _emit(self, record: logging.LogRecord) -> None:
+        self.logged.append((record.msg, record.__dict__["facts"], self.now_s))
+
+
+@pytest.fixture
+def hour() -> Hour:
+    return Hour()
+
+
+def left_out(hour: Hour, text: str) -> int:
+    return sum(int(str(facts.get("suppressed", 0))) for logged, facts, _ in hour.logged if logged == text)
+
+
+def test_many_different_changes_are_logged_one_by_one(hour: Hour) -> None:
+    for number in range(20):
+        hour.say("flows changed", bridge="ovsbr1", flow_mods=number)
+    assert [facts["flow_mods"] for _, facts, _ in hour.logged] == list(range(20))
+
+
+def test_events_of_different_backends_do_not_hide_each_other(hour: Hour) -> None:
+    for number in range(1000):
+        hour.say("backend down", backends=f"web/b{number}", reason="no answer")
+    assert len(hour.logged) == 1000
+
+
+def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -> None:
+    for second in hour.seconds(HOUR_S):
+        state = "up" if second % 2 else "down"
+        hour.say(f"backend {state}", backends="web/b1", reason=f"answer {second}")
+    for _ in hour.seconds(60):
+        pass
+    for state in ("up", "down"):
+        text = f"backend {state}"
+        lines = [logged for logged, _, _ in hour.logged if logged == text]
+        assert 20 < len(lines) <= 20 + HOUR_S / 30 + 2
+        assert len(lines) + left_out(hour, text) == HOUR_S / 2
+    # The last event is logged, although no event follows it.
+    assert hour.logged[-1][1]["reason"] in (f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}")
+    assert {f"answer {HOUR_S - 1}", f"answer {HOUR_S - 2}"} <= {facts["reason"] for _, facts, _ in hour.logged}
+
+
+def test_changing_reasons_do_not_bypass_the_limit(hour: Hour) -> None:
+    for second in hour.seconds(HOUR_S):
+        for half in range(2):
+            hour.say("reconcile failed; retrying", bridge="ovsbr1", reason=f"{second}.{half}")
+    assert len(hour.logged) <= 20 + HOUR_S / 30 + 2
+
+
+def test_after_a_quiet_time_an_event_is_logged_at_once(hour: Hour) -> None:
+    for _ in range(30):
+        hour.say("flows changed", bridge="ovsbr1")
+    for _ in hour.seconds(HOUR_S):
+        pass
+    hour.say("flows changed", bridge="ovsbr1")
+    assert hour.logged[-1] == ("flows changed", {"bridge": "ovsbr1"}, HOUR_S)
+    assert len(hour.logged) + left_out(hour, "flows changed") == 31
+
+
+def test_the_memory_of_events_is_bounded(hour: Hour) -> None:
+    (repeats,) = hour.logger.filters
+    assert isinstance(repeats, RepeatFilter)
+    for number in range(10_000):
+        hour.say("backend down", backends=f"web/b{number}")
+    assert len(repeats._kinds) == 4096

@@ -1,0 +1,57 @@
+"""A command in the virtual machine of a lab gets its files, and an agent in a lab its config."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.command_line import SMALL_CONFIG, CommandLine
+from xenoovs.config.include import ConfigSources
+from xenoovs.config.load import parse_config
+from xenoovs.lab import config as lab_config
+from xenoovs.lab import target as lab_vm
+from xenoovs.lab.config import FollowedConfig
+from xenoovs.lab.topology import plan_topology
+
+
+def test_files_that_are_named_go_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_bytes(b"version: 1\r\n\xff")
+    (tmp_path / "dump.txt").write_text("a dump")
+    found = lab_vm._files(["verify-offload", "my.yaml", f"--from-dump={tmp_path}/dump.txt", "--lab", "one"])
+    assert found == {f"{tmp_path}/my.yaml": "version: 1\r\n\udcff", f"{tmp_path}/dump.txt": "a dump"}
+
+
+@pytest.mark.parametrize("word", ["/proc/self/status", "/sys/class/net/lo/mtu", "/bin/sh", "/", ""])
+def test_what_the_machine_has_of_its_own_does_not(word: str) -> None:
+    assert lab_vm._files([word]) == {}
+
+
+def test_without_a_machine_a_lab_is_sought_on_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path))
+    result = CommandLine(capsys)("lab", "exec", "--lab", "none", "--", "true")
+    assert (result.status, result.out) == (1, "")
+    assert "there is no lab none" in result.err
+
+
+ANNOUNCING = SMALL_CONFIG.replace("services:", "announce: {bgp: frr}\nservices:")
+
+
+def test_an_agent_in_a_lab_logs_once_that_it_announces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology = plan_topology("x", parse_config(SMALL_CONFIG, file="my.yaml", for_lab=True))
+    monkeypatch.setattr(lab_config, "open_lab", lambda _: SimpleNamespace(directory=tmp_path, topology=topology))
+    monkeypatch.setattr(lab_config, "follow_config", lambda *_: None)
+    caplog.set_level(logging.INFO)
+    parse, sources = FollowedConfig("x"), ConfigSources(tmp_path / "my.yaml")
+    parse(SMALL_CONFIG.encode(), sources)
+    assert not caplog.records
+    for _ in range(3):
+        assert parse(ANNOUNCING.encode(), sources).announce is None
+    assert [record.message for record in caplog.records] == ["announce is ignored in a lab"]

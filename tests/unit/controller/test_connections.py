@@ -1,0 +1,264 @@
+"""Connections of bridges: how one connects, which pending one is closed, and when a standby takes over."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Iterator
+from itertools import accumulate
+from queue import SimpleQueue
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.patience import PATIENCE_S
+from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.listen import PendingConnections, parse_address
+from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit, full_bucket, take
+from xenoovs.controller.mastership import MISSED_READS, HeartbeatWatch, Lease, ObservedLease, decode_lease
+from xenoovs.controller.monitor import Throttle, touches_ours
+from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
+from xenoovs.openflow.wire.flow import note_action, note_of
+
+_TARGET = "tcp:127.0.0.1:6653"
+
+
+def reason(hint: ConnectHint) -> str:
+    with pytest.raises(SwitchUnreachable) as caught:
+        ExpectedBridge("ovsbr1", hint=hint).connected()
+    return caught.value.reason
+
+
+def test_a_bridge_that_never_connected_gets_the_command_to_connect_it() -> None:
+    text = reason(ConnectHint(_TARGET))
+    assert text == "it has not connected; to connect it run `ovs-vsctl set-controller ovsbr1 tcp:127.0.0.1:6653`"
+
+
+def test_the_command_leads_to_the_open_vswitch_that_was_named() -> None:
+    assert "`ovs-vsctl --db=unix:/x/db.sock set-controller ovsbr1 tcp:" in reason(
+        ConnectHint(_TARGET, "unix:/x/db.sock")
+    )
+
+
+def test_the_command_keeps_other_controllers() -> None:
+    command = ConnectHint(_TARGET, is_redundant=True).command("ovsbr1")
+    assert "set-controller" not in reason(ConnectHint(_TARGET, is_redundant=True))
+    assert shlex.split(command)[4:6] == ["controller", 'target="tcp:127.0.0.1:6653"']
+    assert shlex.split(command)[-5:] == ["add", "bridge", "ovsbr1", "controller", "@c"]
+
+
+def test_with_a_launcher_the_command_names_no_guessed_port() -> None:
+    text = reason(ConnectHint())
+    assert "tcp:ADDRESS:PORT` with the address and port at which the launcher listens" in text
+    assert "6653" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [("127.0.0.1:6653", True), ("[::1]:0", True), ("0.0.0.0:6653", False), ("[2001:db8::1]:65535", False)],
+)
+def test_valid_addresses(text: str, is_local: bool) -> None:
+    address = parse_address(text)
+    assert (str(address), address.is_local) == (text, is_local)
+
+
+@pytest.mark.parametrize("text", ["", "6653", "localhost:6653", "127.0.0.1", "::1:6653", "127.0.0.1:65536", "[1]:2"])
+def test_invalid_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        parse_address(text)
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    """Connections: our end and theirs."""
+    made = [socket.socketpair() for _ in range(5)]
+    yield made
+    for pair in made:
+        for sock in pair:
+            sock.close()
+
+
+def _is_out(pair: Pair) -> bool:
+    try:
+        return pair[1].recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_the_address_with_most_pending_connections_loses_its_oldest(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=3)
+    for pair, host in zip(pairs, ("good", "bad", "bad", "bad", "good"), strict=True):
+        pending.add(pair[0], host)
+    assert [_is_out(pair) for pair in pairs] == [False, True, True, False, False]
+
+
+def test_an_admitted_connection_is_never_evicted(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=1)
+    pending.add(pairs[0][0], "bridge")
+    pending.release(pairs[0][0])
+    for pair in pairs[1:]:
+        pending.add(pair[0], "bridge")
+    assert [_is_out(pair) for pair in pairs] == [False, True, True, True, False]
+
+
+def test_a_closed_connection_leaves_room(pairs: list[Pair]) -> None:
+    pending = PendingConnections(limit=1)
+    for pair in pairs:
+        pending.add(pair[0], "one")
+        pending.release(pair[0])
+    assert not any(map(_is_out, pairs))
+
+
+def _taken(times: list[float], *, rate: float, size: float) -> int:
+    bucket, taken = full_bucket(rate=rate, size=size, now_s=0.0), 0
+    for now_s in times:
+        bucket, had_one = take(bucket, now_s)
+        taken += had_one
+    return taken
+
+
+def test_what_it_holds_is_given_at_once() -> None:
+    assert _taken([0.0] * 100, rate=10, size=5) == 5
+
+
+def test_it_fills_up_again() -> None:
+    assert _taken([0.0] * 100 + [0.3] * 100, rate=10, size=5) == 8
+
+
+def test_it_does_not_overflow() -> None:
+    assert _taken([1000.0] * 100, rate=10, size=5) == 5
+
+
+def test_a_clock_that_goes_back_adds_no_tokens() -> None:
+    assert _taken([10.0] * 100 + [0.0] * 100 + [10.0] * 100, rate=10, size=5) == 5
+
+
+@given(steps=st.lists(st.floats(0, 2), max_size=100))
+def test_never_more_than_size_and_rate_allow(steps: list[float]) -> None:
+    times = list(accumulate(steps))
+    assert _taken(times, rate=3, size=4) <= 4 + 3 * (times[-1] if times else 0)
+
+
+LIMITED = "too many refused connections to log each"
+
+
+class Logged:
+    """What was logged, with a clock that is set."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.time_s = 0.0
+        self.limit = LogLimit(ControllerLog(self._record, self._record), now_s=lambda: self.time_s)
+
+    def _record(self, event: str, **facts: object) -> None:
+        self.events.append((event, facts))
+
+
+@pytest.fixture
+def logged() -> Logged:
+    return Logged()
+
+
+def test_the_same_reason_of_one_peer_is_logged_once(logged: Logged) -> None:
+    for _ in range(3):
+        logged.limit.once("192.0.2.1", "a connection is closed", reason="malformed OpenFlow")
+    assert logged.events == [("a connection is closed", {"peer": "192.0.2.1", "reason": "malformed OpenFlow"})]
+
+
+def test_a_thousand_peers_and_reasons_are_twenty_lines_and_a_final_one(logged: Logged) -> None:
+    for number in range(1000):
+        logged.limit.once(f"2001:db8::{number:x}", "a connection is closed", reason=f"malformed OpenFlow: {number}")
+    assert [event for event, _ in logged.events] == ["a connection is closed"] * WARNINGS + [LIMITED]
+
+
+def test_what_was_left_out_is_counted(logged: Logged) -> None:
+    for number in range(WARNINGS + 7):
+        logged.limit.warn("bridge refused", bridge=f"br{number}")
+    logged.time_s += 31
+    logged.limit.warn("bridge refused", bridge="another")
+    assert logged.events[-1] == ("bridge refused", {"bridge": "another", "suppressed": 7})
+
+
+def test_one_kind_hides_no_other(logged: Logged) -> None:
+    for number in range(1000):
+        logged.limit.once(str(number), "a connection is closed", reason="malformed OpenFlow")
+    logged.limit.once("00aa", "bridge refused", reason="this controller is for ovsbr1")
+    assert logged.events[-1][0] == "bridge refused"
+
+
+def _after(*reads: tuple[int, int]) -> HeartbeatWatch:
+    """The watch after reads of cookies and counters."""
+    watch = HeartbeatWatch()
+    for cookie, packets in reads:
+        watch = watch.after(ObservedLease(cookie, packets, None))
+    return watch
+
+
+def test_a_master_whose_counter_stands_still_is_gone() -> None:
+    """A standby waited until the lease expired, and took over after 1.5 to 3.5 s."""
+    assert not _after(*[(1, 5)] * MISSED_READS).is_over
+    assert _after(*[(1, 5)] * (MISSED_READS + 1)).is_over
+
+
+def test_a_master_whose_counter_moves_stays() -> None:
+    assert not _after(*((1, packets) for packets in range(100))).is_over
+    assert not _after(*[(1, 5)] * MISSED_READS, (1, 6), *[(1, 6)] * (MISSED_READS - 1)).is_over
+
+
+def test_another_master_is_watched_from_the_start() -> None:
+    assert not _after(*[(1, 5)] * MISSED_READS, (2, 5)).is_over
+
+
+@given(st.builds(Lease, st.integers(0, (1 << 32) - 1), st.text(max_size=50), st.binary(max_size=2000)))
+def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
+    note = note_of(note_action(lease.encode()))
+    assert note is not None
+    assert decode_lease(note) == lease
+
+
+@given(st.binary(max_size=60))
+def test_a_note_of_another_program_is_no_lease(note: bytes) -> None:
+    """Any bytes are a lease or none: no exception."""
+    lease = decode_lease(note)
+    assert lease is None or len(lease.holder.encode()) <= 3 * len(note)
+
+
+def test_a_state_that_expands_without_end_is_cut() -> None:
+    lease = decode_lease(Lease(1, "", bytes(1 << 24)).encode())
+    assert lease is not None
+    assert len(lease.state) == 1 << 20
+
+
+_REMOVED = bytes.fromhex(
+    "0513003800000000001000000000000000280002000200000000000700000000786f0000000000010001000a80000a020800000000000000"
+)
+_FOREIGN = bytes.fromhex(
+    "051300300000000000100000000000000020000100000000000000030000000000000000000000050001000400000000"
+)
+_OWN = bytes.fromhex("051300180000000000100000000000000008000400001002")
+
+
+@pytest.mark.parametrize(("frame", "touched"), [(_REMOVED, True), (_FOREIGN, False), (_OWN, False), (_OWN[:12], False)])
+def test_only_flows_of_ours_that_others_changed_matter(frame: bytes, *, touched: bool) -> None:
+    assert touches_ours(frame) is touched
+
+
+@pytest.mark.parametrize("length", [0, 3, 23, 41, 65535])
+def test_lengths_that_cannot_be(length: int) -> None:
+    with pytest.raises(MalformedOpenFlow):
+        touches_ours(_REMOVED[:16] + length.to_bytes(2, "big") + _REMOVED[18:])
+
+
+def test_many_changes_wake_once_and_once_more_after_a_pause() -> None:
+    woken = SimpleQueue[int]()
+    calm, quick = Throttle(lambda: woken.put(1), pause_s=3600), Throttle(lambda: woken.put(2), pause_s=0.01)
+    for _ in range(1000):
+        calm.trigger()
+    assert (woken.get(timeout=PATIENCE_S), woken.empty()) == (1, True)
+    quick.trigger()
+    quick.trigger()
+    assert (woken.get(timeout=PATIENCE_S), woken.get(timeout=PATIENCE_S)) == (2, 2)

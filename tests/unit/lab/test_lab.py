@@ -1,0 +1,196 @@
+"""The directory of a lab, errors about its host and state, and labs on a slow machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.patience import eventually
+from tests.switch_tunnels import GENEVE, behind_tunnels
+from xenoovs.errors import LabError
+from xenoovs.lab import host
+from xenoovs.lab.host import Host, check_host, is_alive, kill_and_wait
+from xenoovs.lab.ipsec import associations_of, check_userspace
+from xenoovs.lab.lab import directory_of, open_lab
+from xenoovs.lab.nic import call
+from xenoovs.lab.nic.call import Call
+from xenoovs.lab.nic.frames import FrameKind, FrameReader, parse_command, render_frame
+from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.lab.nic.up import wait_until_ready
+from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
+from xenoovs.model.switch_tunnel import Ipsec, TunnelPorts
+from xenoovs.model.tunnel import TunnelType
+
+GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
+
+
+def test_a_good_host_passes() -> None:
+    check_host(GOOD, needs_ipv6=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        (Host(is_root=False, missing=(), has_tun=True, has_ipv6=True), "run the same command with `sudo`"),
+        (
+            Host(is_root=True, missing=("ip", "ovs-vswitchd"), has_tun=True, has_ipv6=True),
+            "ip, ovs-vswitchd not found; on Debian: `apt-get install iproute2 openvswitch-switch`",
+        ),
+        (Host(is_root=True, missing=(), has_tun=False, has_ipv6=True), "modprobe tun"),
+        (Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), "ipv6.disable=1"),
+    ],
+)
+def test_what_is_missing_is_reported_with_its_remedy(host: Host, message: str) -> None:
+    with pytest.raises(LabError) as raised:
+        check_host(host, needs_ipv6=True)
+    assert message in str(raised.value)
+
+
+def test_ipv6_is_required_only_when_needed() -> None:
+    check_host(Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), needs_ipv6=False)
+
+
+@pytest.mark.parametrize("name", ["a", "7", "demo-2", "a" * 16])
+def test_usable_names(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "a\n"])
+def test_unusable_names_are_quoted_in_the_error(name: str) -> None:
+    with pytest.raises(LabError) as raised:
+        check_name(name)
+    assert repr(name) in str(raised.value)
+
+
+def test_a_long_name_is_refused_with_the_reason() -> None:
+    with pytest.raises(LabError, match="has 17 characters, at most 16 are possible: it becomes part of socket paths"):
+        check_name("a" * 17)
+
+
+def test_namespaces_of_labs_with_similar_names_are_distinguished() -> None:
+    names = ("a", "a-b1", "a-sw", "a-clients")
+    for name in names:
+        for made in (switch_namespace(name), clients_namespace(name), backend_namespace(name, 12)):
+            assert [other for other in names if is_namespace_of(made, other)] == [name]
+
+
+def test_directories_parameter_before_environment_before_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", "/run/elsewhere")
+    assert directory_of("a", Path("/run/given")) == Path("/run/given/a")
+    assert directory_of("a", None) == Path("/run/elsewhere/a")
+    monkeypatch.delenv("XENOOVS_LAB_DIRECTORY")
+    assert directory_of("a", None) == Path("/run/xenoovs/lab/a")
+
+
+def test_a_name_cannot_leave_the_directory() -> None:
+    with pytest.raises(LabError, match=r"'\.\./a'"):
+        directory_of("../a", Path("/run/given"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "\0\0", '{"complete": true, "topology": {}}'])
+def test_an_unreadable_state_is_reported_with_its_remedy(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "lab.json").write_text(text)
+    with pytest.raises(LabError, match="lab down --lab a"):
+        open_lab("a", directory=tmp_path)
+
+
+_MAIN_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).syscall(60, 0)  # SYS_exit: of this thread alone
+"""
+
+
+def test_a_process_whose_main_thread_alone_has_ended_is_alive() -> None:
+    """Its other threads still hold sockets and locks; `kill_and_wait` returned before they had ended."""
+    with subprocess.Popen([sys.executable, "-c", _MAIN_THREAD_ENDS]) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: ") Z " in stat.read_text(), "the end of the main thread")
+        assert is_alive(process.pid)
+        assert kill_and_wait([process.pid])
+        assert not is_alive(process.pid)
+
+
+SECURE = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/k"))
+
+
+def test_both_ends_have_the_same_keys_and_mirrored_policies() -> None:
+    first, second = associations_of(behind_tunnels(SECURE))
+    switch, machine = tuple(first.switch_lines()), tuple(first.machine_lines())
+    assert [line for line in switch if " state " in line] == [line for line in machine if " state " in line]
+    to = f"src {first.local} dst {first.remote} proto udp dport 6081 tmpl"
+    assert any(line.startswith(f"xfrm policy add dir out {to}") for line in switch)
+    assert any(line.startswith(f"xfrm policy add dir in {to}") for line in machine)
+    assert first.local == second.local == str(SECURE.local)
+    assert len({*first.keys, *second.keys}) == 4
+    assert first.number != second.number
+
+
+def test_gre_has_no_port() -> None:
+    tunnel = replace(SECURE, type=TunnelType.GRE, dst_port=0)
+    assert {each.selector for each in associations_of(behind_tunnels(tunnel))} == {"proto gre"}
+
+
+def test_without_ipsec_there_is_nothing() -> None:
+    assert associations_of(behind_tunnels()) == ()
+    check_userspace(behind_tunnels())
+
+
+def test_a_userspace_datapath_sends_past_it() -> None:
+    with pytest.raises(LabError, match=f"tunnel {GENEVE.name} has `ipsec`, and Open vSwitch in userspace bypasses"):
+        check_userspace(behind_tunnels(SECURE))
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(time, "sleep", self.pass_s)
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_down_waits_for_daemons_that_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stopped waiting after some seconds, and left a lab that was half removed."""
+    clock, signalled = Clock(monkeypatch), list[int]()
+    monkeypatch.setattr(os, "kill", lambda pid, _number: signalled.append(pid))
+    monkeypatch.setattr(host, "is_alive", lambda _pid: clock.now_s < 25)
+    assert host.stop_and_wait([10, 11])
+    assert signalled == [10, 11]
+
+
+class Booting(Call):
+    """A conversation with a guest that takes ten minutes to boot, and then answers."""
+
+    BOOT_S = 600.0
+    clock: Clock
+
+    def _free_port(self) -> None:  # type: ignore[override]
+        self.sent, self.answered = FrameReader(), False
+
+    def _transmit(self) -> None:
+        self._sent = [*getattr(self, "_sent", ()), *self.sent.feed(bytes(self._unsent))]
+        self._unsent.clear()
+
+    def _receive(self, timeout_s: float) -> bytes:
+        self.clock.pass_s(timeout_s)
+        if self.clock.now_s < self.BOOT_S or self.answered:
+            return b""
+        self.answered = True
+        (token,) = (parse_command(payload).token for kind, payload in self._sent if kind is FrameKind.CALL)
+        return render_frame(FrameKind.BEGIN, token.encode()) + render_frame(FrameKind.EXIT, b"0")
+
+
+def test_a_guest_that_boots_for_ten_minutes_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Booting, "clock", Clock(monkeypatch), raising=False)
+    monkeypatch.setattr(call, "Call", Booting)
+    wait_until_ready(VirtualMachine(tmp_path))
+    assert Booting.clock.now_s >= Booting.BOOT_S

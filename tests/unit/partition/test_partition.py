@@ -1,0 +1,506 @@
+"""Blocks as intervals, their choice by width and budget, and changes of known cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from math import ceil, floor
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from tests.tuple_space import Megaflow, Rule, megaflows
+from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
+from xenoovs.partition.block import Assignment, Block, Piece, Table, moved, reverse_bits, select, spread, unspread
+from xenoovs.partition.change import FreeSpace, Goal, Start, cheapest_change, failover, keep_set, start, update
+from xenoovs.partition.solve import (
+    Window,
+    block_count,
+    deviation,
+    feasible,
+    first_feasible_width,
+    layout,
+    lb1,
+    least_tolerance,
+    partition,
+    solve,
+    solve_bitset,
+    solve_min_plus,
+    whole_weights,
+    windows,
+)
+
+HALVES = ((Block(0, 1), 0), (Block(1, 1), 1))
+
+
+def test_bits_are_reversed_within_the_width() -> None:
+    assert [reverse_bits(value, 3) for value in range(8)] == [0, 4, 2, 6, 1, 5, 3, 7]
+    assert reverse_bits(0, 0) == 0
+
+
+def test_a_block_is_an_interval_of_positions() -> None:
+    odd = Block(1, 1)
+    assert (odd.start(4), odd.size(4)) == (8, 8)
+    assert Block(0, 0).size(4) == 16
+    assert (Block(0b01, 2).start(4), Block(0b10, 2).start(4)) == (8, 4)
+
+
+def test_a_block_contains_the_addresses_that_end_in_its_value() -> None:
+    assert [address for address in range(16) if Block(0b10, 2).contains(address)] == [2, 6, 10, 14]
+
+
+def test_the_buddy_is_the_other_half_of_the_parent() -> None:
+    assert Block(0b101, 3).buddy() == Block(0b001, 3)
+    with pytest.raises(ValueError, match="no buddy"):
+        Block(0, 0).buddy()
+
+
+@pytest.mark.parametrize(("value", "depth"), [(2, 1), (-1, 3), (0, -1), (1, 0)])
+def test_a_value_must_fit_its_depth(value: int, depth: int) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        Block(value, depth)
+
+
+def test_an_assignment_counts_units_and_finds_owners() -> None:
+    split = Assignment.of(3, [(Block(1, 1), 1), (Block(0, 2), 0), (Block(2, 2), 2)], 4)
+    assert split.spaces() == (2, 4, 2, 0)
+    assert [split.owner(address) for address in range(8)] == [0, 1, 2, 1, 0, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (HALVES[::-1], "sorted"),
+        (HALVES[:1], "gap at position 4"),
+        ((*HALVES, (Block(3, 2), 0)), "overlap"),
+        ((HALVES[1],), "gap at position 0"),
+        (((Block(0, 1), 0), (Block(1, 1), 0)), "both belong to backend 0"),
+        (((Block(0, 0), 2),), "not one of 2 backends"),
+        (((Block(0, 4), 0),), "deeper than the width"),
+        ((), "gap at position 0"),
+    ],
+)
+def test_an_assignment_refuses_what_is_not_one(blocks: tuple[tuple[Block, int], ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Assignment(width=3, blocks=blocks, backends=2)
+
+
+def test_bits_follow_the_order_of_the_list() -> None:
+    assert spread(Block(0b01, 2), [0, 8, 1]) == (0x001, 0x101)
+    assert spread(Block(0b10, 2), [0, 8, 1]) == (0x100, 0x101)
+    assert select(0x100, [0, 8, 1], 2) == 0b10
+
+
+@pytest.mark.parametrize(("value", "mask"), [(0, 0b110), (0b100, 0b11), (0b1000, 0b111)])
+def test_what_is_no_block_is_refused(value: int, mask: int) -> None:
+    with pytest.raises(ValueError, match="not a block"):
+        unspread(value, mask)
+
+
+def test_a_depth_beyond_the_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 bits are needed and 2 positions"):
+        spread(Block(0, 3), [4, 5])
+
+
+EIGHTHS = Assignment.of(3, [(Block(0, 1), 0), (Block(1, 2), 1), (Block(3, 3), 0), (Block(7, 3), 1)], 2)
+
+
+def test_moved_counts_units_of_the_wider_space() -> None:
+    halves = Assignment.of(1, [(Block(0, 1), 0), (Block(1, 1), 1)], 2)
+    assert moved(halves, halves) == 0
+    assert moved(halves, EIGHTHS) == moved(EIGHTHS, halves) == 1
+
+
+def test_keep_set_cuts_the_smallest_piece_it_skipped() -> None:
+    pieces = [Piece(0, 8, 0), Piece(16, 8, 0)]
+    kept, released = keep_set(pieces, 11)
+    assert kept == [Piece(0, 8, 0), Piece(16, 2, 0), Piece(18, 1, 0)]
+    assert released == [Piece(19, 1, 0), Piece(20, 4, 0)]
+
+
+def test_free_buddies_become_one_interval() -> None:
+    free = FreeSpace(3, [Piece(0, 2, 0), Piece(2, 1, 0), Piece(3, 1, 0), Piece(6, 1, 0)])
+    assert free.take_any(4) == 0
+    assert free.take_any(1) == 6
+    assert free.take_any(1) is None
+
+
+FIVE_PERCENT = Fraction(5, 100)
+
+
+def test_a_fixed_width_stays() -> None:
+    assert partition([1, 1], tolerance=FIVE_PERCENT, width=4).assignment.width == 4
+    assert partition([1, 2], tolerance=Fraction(1, 2), width=10).assignment.width == 10
+
+
+def test_a_fixed_width_that_is_too_small_reports_its_least_tolerance() -> None:
+    with pytest.raises(ToleranceUnreachable) as caught:
+        partition([70, 30], tolerance=FIVE_PERCENT, width=2)
+    assert caught.value.least == Fraction(1, 6)
+    assert caught.value.max_width == 2
+
+
+def test_a_tiny_weight_is_named_as_the_one_that_decides() -> None:
+    with pytest.raises(ToleranceUnreachable) as caught:
+        partition([10**6, 0, 1], tolerance=FIVE_PERCENT)
+    assert caught.value.smallest == 2
+    assert caught.value.least == Fraction(10**6 + 1, 2**16) - 1
+    assert "raise the smallest weight (backend 2)" in str(caught.value)
+
+
+def test_more_backends_than_classes_have_no_tolerance() -> None:
+    with pytest.raises(ToleranceUnreachable) as caught:
+        partition([1, 1, 1], tolerance=FIVE_PERCENT, width=1)
+    assert caught.value.least is None
+    assert "2 classes of addresses, fewer than the backends" in str(caught.value)
+
+
+def test_a_budget_gives_the_least_tolerance_that_fits() -> None:
+    # 70/30 in three flows: 3/4 + 1/4 (off by 1/6); four flows: 5/8 + 3/8 is worse, so they change nothing
+    three = partition([70, 30], tolerance=FIVE_PERCENT, max_flows=3)
+    assert (three.spaces, three.tolerance) == ((3, 1), Fraction(1, 6))
+    five = partition([70, 30], tolerance=FIVE_PERCENT, max_flows=5)
+    assert five.tolerance == Fraction(1, 24)
+
+
+def test_a_budget_of_one_flow_a_backend_can_always_be_met() -> None:
+    least = partition([5, 3, 2], tolerance=FIVE_PERCENT, max_flows=3)
+    assert least.spaces == (2, 1, 1)
+    assert least.tolerance == Fraction(1, 4)
+
+
+def test_a_budget_below_one_flow_a_backend_is_refused() -> None:
+    with pytest.raises(BudgetUnreachable) as caught:
+        partition([5, 3, 2, 0], tolerance=FIVE_PERCENT, max_flows=2)
+    assert caught.value.least == 3
+
+
+@pytest.mark.parametrize("width", [-1, 17])
+def test_a_width_out_of_range_is_refused(width: int) -> None:
+    with pytest.raises(ValueError, match="not within"):
+        partition([1], tolerance=FIVE_PERCENT, width=width)
+
+
+def test_a_negative_tolerance_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        partition([1], tolerance=Fraction(-1))
+
+
+def test_an_optimum_far_above_its_bound_is_left_to_the_second_solver() -> None:
+    allowed = windows([1] * 90, 11, Fraction(5, 100))
+    assert solve_bitset(allowed, 1 << 11) is None
+    # 68 of 23 units and 22 of 22 is the only choice
+    assert block_count(solve(allowed, 1 << 11)) == 68 * 4 + 22 * 3
+
+
+def test_windows_that_cannot_be_met_are_refused() -> None:
+    with pytest.raises(ValueError, match="no spaces within the windows"):
+        solve((Window(1, 2), Window(1, 2)), 8)
+    with pytest.raises(ValueError, match="no spaces within the windows"):
+        cheapest_change(Start(Table(3, ()), (0, 0), (Window(1, 2), Window(1, 2))), Fraction(1))
+
+
+def test_a_sum_that_the_options_skip_has_no_choice() -> None:
+    assert solve_min_plus([[(0, 1), (2, 1)], [(0, 1), (4, 1)]], 5) is None
+    assert solve_min_plus([[(0, 1)], []], 0) is None
+    assert solve_min_plus([[(0, 9), (4, 1)], [(0, 2), (4, 1)]], 4) == (4, 0)
+
+
+def test_a_wide_window_is_searched_whole_where_the_likely_places_fail() -> None:
+    old = layout([512, 512], 10)
+    begin = Start(Table.of(old, 10), (512, 512), (Window(333, 333), Window(300, 900)))
+    assert cheapest_change(begin, Fraction(1)).assignment(2).spaces() == (333, 691)
+
+
+def test_spaces_of_another_sum_cannot_be_laid_out() -> None:
+    with pytest.raises(ValueError, match="sum to 3, not to the 4 units"):
+        layout([1, 2], 2)
+
+
+def test_a_change_needs_no_more_than_the_windows() -> None:
+    assert update(layout([3, 1], 2), Goal((1, 1), Fraction(0))).spaces() == (2, 2)
+
+
+ONE_PERCENT = Fraction(1, 100)
+
+
+def test_weights_become_the_smallest_integers_in_proportion() -> None:
+    assert whole_weights([Fraction("0.5"), Fraction("0.25"), 0]) == (2, 1, 0)
+    assert whole_weights([70, 30]) == (7, 3)
+    assert whole_weights([10**30, 10**30]) == (1, 1)
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1]])
+def test_invalid_weights_are_refused(weights: list[int]) -> None:
+    with pytest.raises(ValueError, match="weight"):
+        whole_weights(weights)
+
+
+def test_a_window_is_the_whole_numbers_within_the_tolerance() -> None:
+    assert windows([1, 1, 1], 8, ONE_PERCENT) == (Window(85, 86),) * 3
+    assert windows([1, 1, 1], 4, ONE_PERCENT) == (Window(6, 5),) * 3
+
+
+def test_a_positive_weight_gets_at_least_one_unit_and_weight_zero_none() -> None:
+    assert windows([10**6, 1, 0], 2, Fraction(1))[1:] == (Window(1, 0), Window(0, 0))
+    assert windows([10**6, 1, 0], 2, Fraction(10**6))[1:] == (Window(1, 4), Window(0, 0))
+
+
+def test_a_tolerance_of_zero_requires_exact_shares() -> None:
+    assert windows([3, 1], 2, Fraction(0)) == (Window(3, 3), Window(1, 1))
+    assert not feasible(windows([2, 1], 2, Fraction(0)), 4)
+
+
+def test_the_first_feasible_width_is_the_smallest() -> None:
+    assert first_feasible_width([1, 1, 1], ONE_PERCENT, 16) == 8
+    assert first_feasible_width([5], ONE_PERCENT, 16) == 0
+    assert first_feasible_width([1, 1, 1], ONE_PERCENT, 7) is None
+
+
+def test_the_least_tolerance_is_exact() -> None:
+    # thirds of 4 units: 2 + 1 + 1, and 2 is half as much again as 4/3
+    assert least_tolerance([1, 1, 1], 2) == Fraction(1, 2)
+    # 171 + 85 + ... cannot be better than 86 against 256/3
+    assert least_tolerance([1, 1, 1], 8) == Fraction(86 * 3 - 256, 256)
+    assert least_tolerance([3, 1], 2) == 0
+
+
+def test_more_backends_than_units_have_no_tolerance_at_all() -> None:
+    assert least_tolerance([1, 1, 1], 1) is None
+
+
+def test_deviation_is_the_largest_relative_error() -> None:
+    assert deviation([70, 30, 0], [3, 1, 0]) == Fraction(1, 6)
+
+
+def equal(count: int) -> list[int]:
+    return [1] * count
+
+
+def zipf(count: int) -> list[int]:
+    return [round(10**6 / rank) for rank in range(1, count + 1)]
+
+
+class Row(NamedTuple):
+    weights: list[int]
+    percent: int
+    flows: int
+    lb1: int
+    masks: int
+
+
+TABLE = [
+    Row(zipf(10), 5, 26, 26, 7),
+    Row(zipf(100), 5, 223, 220, 13),
+    Row(zipf(1000), 10, 1878, 1877, 14),
+    Row(equal(3), 1, 12, 12, 5),
+    Row(equal(10), 1, 44, 40, 5),
+    Row(equal(10), 10, 24, 20, 3),
+    Row(equal(100), 5, 248, 200, 3),
+]
+NAMES = ["zipf10", "zipf100", "zipf1000", "equal3-1%", "equal10-1%", "equal10-10%", "equal100"]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=NAMES)
+def test_flows_are_as_few_as_can_be(row: Row) -> None:
+    tolerance = Fraction(row.percent, 100)
+    chosen = partition(row.weights, tolerance=tolerance).assignment
+    at_sixteen = windows(row.weights, 16, tolerance)
+    assert len(chosen.blocks) == row.flows
+    assert block_count(solve(at_sixteen, 1 << 16)) == row.flows
+    assert lb1(at_sixteen) == row.lb1
+    assert len({block.depth for block, _ in chosen.blocks}) <= row.masks
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "flows"),
+    [(200, 5, 496), (200, 10, 448), (500, 5, 692), (500, 10, 596), (1000, 1, 2000), (1000, 5, 1384), (1000, 10, 1192)],
+)
+def test_many_equal_backends(count: int, percent: int, flows: int) -> None:
+    assert len(partition(equal(count), tolerance=Fraction(percent, 100)).assignment.blocks) == flows
+
+
+TEN_PERCENT = Fraction(1, 10)
+UNITS = 1 << 10
+
+
+def hundredth_around(weights: list[str]) -> tuple[Window, ...]:
+    slack = Fraction("0.01")
+    return tuple(
+        Window(ceil((Fraction(weight) - slack) * UNITS), floor((Fraction(weight) + slack) * UNITS))
+        for weight in weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("price", "blocks", "units"),
+    [(1, 18, 296), (UNITS // 128, 11, 320), (UNITS // 64, 11, 320), (UNITS // 16, 11, 320), (UNITS // 8, 9, 432)],
+)
+def test_the_update_of_the_niagara_authors(price: int, blocks: int, units: int) -> None:
+    # weights .2 .4 .1 .3 -> .33 .11 .24 .32 within .01: https://github.com/knx1029/niagara-load-balancer
+    old = layout(solve(hundredth_around([".2", ".4", ".1", ".3"]), UNITS), 10)
+    begin = Start(Table.of(old, 10), old.spaces(), hundredth_around([".33", ".11", ".24", ".32"]))
+    new = cheapest_change(begin, Fraction(price)).assignment(4)
+    assert (len(new.blocks), moved(old, new)) == (blocks, units)
+
+
+def exact_cost(old: Assignment, lo: int, hi: int, price: int) -> int:
+    """Least units moved + price * blocks over all tables of two owners in which the first has `lo..hi` units."""
+    owners = [owner for piece in Table.of(old, old.width) for owner in [piece.owner] * piece.size]
+
+    @cache
+    def least(start: int, size: int, units: int) -> int:
+        if units == 0:
+            return price + owners[start : start + size].count(0)
+        if units == size:
+            return price + owners[start : start + size].count(1)
+        half = size // 2
+        return min(
+            least(start, half, left) + least(start + half, half, units - left)
+            for left in range(max(0, units - half), min(half, units) + 1)
+        )
+
+    return min(least(0, 1 << old.width, units) for units in range(lo, hi + 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_backends_change_at_the_least_cost_of_all(seed: int) -> None:
+    random = Random(seed)
+    spaces = random.randint(1, 31)
+    old = layout([spaces, 32 - spaces], 5)
+    price = random.choice([1, 2, 4, 8])
+    goal = Goal((random.randint(1, 9), random.randint(1, 9)), Fraction(1, 4), 5, Fraction(price))
+    new = update(old, goal)
+    first, second = windows(goal.weights, 5, goal.tolerance)
+    lo, hi = max(first.lo, 32 - second.hi), min(first.hi, 32 - second.lo)
+    assert moved(old, new) + price * len(new.blocks) == exact_cost(old, lo, hi, price)
+
+
+def test_swapped_names_move_nothing() -> None:
+    old = partition([3, 1], tolerance=TEN_PERCENT).assignment
+    new = update(old, Goal((1, 3), TEN_PERCENT), owners=[1, 0])
+    assert new.blocks == tuple((block, 1 - owner) for block, owner in old.blocks)
+
+
+def test_the_width_grows_where_the_new_weights_need_it() -> None:
+    old = partition([1, 1], tolerance=TEN_PERCENT).assignment
+    new = update(old, Goal((1, 1, 1), TEN_PERCENT))
+    assert (old.width, new.width) == (1, 5)
+
+
+def test_fewer_bits_than_the_old_blocks_have_start_afresh() -> None:
+    old = partition([1, 1, 1], tolerance=Fraction(1, 100)).assignment
+    new = update(old, Goal((1, 1, 1), Fraction(1, 2), max_width=2))
+    assert new == partition([1, 1, 1], tolerance=Fraction(1, 2), max_width=2).assignment
+
+
+def test_weights_out_of_reach_are_refused() -> None:
+    old = partition([1, 1], tolerance=TEN_PERCENT).assignment
+    with pytest.raises(ToleranceUnreachable) as caught:
+        update(old, Goal((1, 10**6), TEN_PERCENT))
+    assert caught.value.smallest == 0
+
+
+def test_spare_units_grow_with_the_square_of_the_blocks_and_are_few_for_what_leaves() -> None:
+    old = layout([64] * 4, 8)
+    # windows of 61..66 units: 7 bits, of which the tolerance leaves 3 open
+    shrunk = start(old, Goal((1, 1, 1, 1, 4), Fraction(4, 100)))
+    halves = sum(hi.bit_length() - (hi - lo).bit_length() for lo, hi in shrunk.allowed[:-1])
+    assert shrunk.usual_blocks == max(shrunk.fewest_blocks, halves // 2)
+    assert shrunk.spare_units == ceil(Fraction(shrunk.least_moved, 4) * Fraction(4, shrunk.usual_blocks) ** 2)
+    left = start(old, Goal((1, 1, 1, 0), Fraction(4, 100)))
+    assert left.least_moved == 64
+    assert left.spare_units == floor(Fraction(64, 4 * 8) * Fraction(4, left.usual_blocks) ** 2)
+    split = Table.of(old, 8)
+    for piece in list(split):
+        split.remove(piece)
+        for unit in range(piece.start, piece.start + piece.size):
+            split.put(Piece(unit, 1, piece.owner))
+    fragmented = replace(left, table=split)
+    assert fragmented.spare_units == floor(Fraction(64, 4 * 8) * Fraction(256, left.usual_blocks) ** 2)
+
+
+@pytest.mark.parametrize("tolerance", [Fraction(1, 100), Fraction(1, 20), TEN_PERCENT])
+def test_a_drain_moves_no_client_of_the_other_backends(tolerance: Fraction) -> None:
+    """Weights 3:5:8, and the 8 is drained: its half of the clients moves, and nothing else."""
+    old = partition((3, 5, 8), tolerance=tolerance).assignment
+    assert 2 * moved(old, update(old, Goal((3, 5, 0), tolerance))) == 1 << max(
+        old.width, update(old, Goal((3, 5, 0), tolerance)).width
+    )
+
+
+QUARTERS = Goal((1,) * 4, FIVE_PERCENT)
+HOME = partition(QUARTERS.weights, tolerance=FIVE_PERCENT).assignment
+
+
+def test_a_failed_backend_is_replaced_by_all_others_and_the_width_grows_for_it() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={2})
+    assert (HOME.width, active.width) == (2, 6)
+    assert sorted(active.spaces()) == [0, 21, 21, 22]
+    assert moved(HOME, active) == 16
+
+
+def test_bits_fixed_by_the_user_are_not_exceeded() -> None:
+    active = failover(HOME, HOME, goal=Goal(QUARTERS.weights, FIVE_PERCENT, max_width=2), down={0})
+    assert active.width == 2
+    assert sorted(active.spaces()) == [0, 1, 1, 2]
+    assert active.owner(0) != 0
+    assert [active.owner(address) for address in (1, 2, 3)] == [HOME.owner(address) for address in (1, 2, 3)]
+
+
+def test_exact_shares_that_the_survivors_cannot_have_are_approached() -> None:
+    goal = Goal((2, 1, 1), Fraction(0))
+    plan = partition(goal.weights, tolerance=Fraction(0)).assignment
+    active = failover(plan, plan, goal=goal, down={1})
+    spaces = active.spaces()
+    assert spaces[1] == 0
+    assert abs(Fraction(spaces[0], sum(spaces)) - Fraction(2, 3)) < Fraction(1, 10**4)
+    assert active.owner(0) == plan.owner(0)
+
+
+def test_renumbered_backends_keep_their_failover_addresses() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={2})
+    swapped = Assignment(HOME.width, tuple((block, 3 - owner) for block, owner in HOME.blocks), 4)
+    again = failover(swapped, active, goal=QUARTERS, down={1}, owners=[3, 2, 1, 0])
+    assert again.blocks == tuple((block, 3 - owner) for block, owner in active.blocks)
+
+
+def test_no_backend_left_is_refused() -> None:
+    with pytest.raises(ValueError, match="no weight"):
+        failover(HOME, HOME, goal=QUARTERS, down=range(4))
+
+
+def test_one_survivor_gets_everything() -> None:
+    active = failover(HOME, HOME, goal=QUARTERS, down={0, 1, 2})
+    assert active.blocks == ((Block(0, 0), 3),)
+
+
+SPACES = [128, 64, 32, 16, 8, 4, 2, 1, 1]
+BLOCKS = partition(SPACES, tolerance=Fraction(0)).assignment.blocks
+
+
+def test_short_masks_first_give_one_megaflow_a_rule() -> None:
+    rules = [Rule(block.value, block.depth, owner, 1000 - block.depth) for block, owner in BLOCKS]
+    assert len(megaflows(rules)) == 9
+
+
+def test_long_masks_first_give_one_megaflow_an_address() -> None:
+    rules = [Rule(block.value, block.depth, owner, 10 + block.depth) for block, owner in BLOCKS]
+    assert len(megaflows(rules)) == 256
+
+
+def test_longest_match_rules_give_one_megaflow_an_address() -> None:
+    rules = [Rule((1 << depth) - 1, depth, owner, 10 + depth) for owner, depth in enumerate(range(9))]
+    assert len(megaflows(rules)) == 256
+
+
+def test_addresses_without_a_rule_count_too() -> None:
+    assert megaflows([Rule(1, 2, 0, 5)]) == {
+        Megaflow(0, 2, None),
+        Megaflow(1, 2, 0),
+        Megaflow(2, 2, None),
+        Megaflow(3, 2, None),
+    }
+    assert megaflows([]) == {Megaflow(0, 0, None)}

@@ -1,0 +1,648 @@
+"""Facts about a host as iproute2 6.1, the kernel and FRR 8.4.4 show them (recorded on Debian 12, kernel 6.1)."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import (
+    Bgp,
+    CpuCounter,
+    Feature,
+    Neighbour,
+    OffloadHistory,
+    OffloadState,
+    PortPackets,
+    Subfunction,
+    TcRules,
+)
+from xenoovs.datapath.tc import TcFilter
+from xenoovs.errors import ParseError
+from xenoovs.switch.devices import (
+    device_pci,
+    parse_addresses,
+    parse_feature,
+    parse_ingress,
+    parse_links,
+    parse_macs,
+    parse_mode,
+    parse_neighbours,
+    parse_parameter,
+    parse_subfunctions,
+    read_kernel,
+)
+from xenoovs.switch.frr import BgpRoute, FrrUnavailable, read_bgp, read_bgp_routes
+from xenoovs.switch.kernel_config import read_tc_chains
+from xenoovs.switch.port_counters import parse_cpu_hits, parse_entered, parse_ethtool, read_port_packets
+from xenoovs.switch.tc import count_rules
+from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
+from xenoovs.switch.vswitchd import (
+    judge_offload,
+    parse_flow_limit,
+    parse_history,
+    parse_learned,
+    parse_offload_show,
+    parse_version,
+)
+
+LINKS = """\
+[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536,"qdisc":"noqueue",
+"operstate":"UNKNOWN","linkmode":"DEFAULT","group":"default","txqlen":1000,"link_type":"loopback",
+"address":"00:00:00:00:00:00","broadcast":"00:00:00:00:00:00","promiscuity":0,"min_mtu":0,"max_mtu":0},
+{"ifindex":2,"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],"mtu":1500,"qdisc":"fq_codel",
+"master":"ovs-system","operstate":"UNKNOWN","linkmode":"DEFAULT","group":"default","txqlen":1000,
+"link_type":"ether","address":"2a:cd:7a:e9:1c:a2","broadcast":"ff:ff:ff:ff:ff:ff","promiscuity":1,
+"min_mtu":68,"max_mtu":65535,"linkinfo":{"info_slave_kind":"openvswitch"},"phys_switch_id":"65737769746368"},
+{"ifindex":4,"ifname":"eth0","flags":["BROADCAST","MULTICAST"],"mtu":1400,"qdisc":"pfifo_fast",
+"operstate":"DOWN","link_type":"ether","address":"02:fc:00:00:00:01","broadcast":"ff:ff:ff:ff:ff:ff",
+"parentbus":"virtio","parentdev":"virtio2"}]"""
+QDISCS = """\
+[{"kind":"noqueue","handle":"0:","dev":"lo","root":true,"refcnt":2,"options":{}},
+{"kind":"fq_codel","handle":"0:","dev":"p0","root":true,"refcnt":2,"options":{"limit":10240,"ecn":true}},
+{"kind":"ingress","handle":"ffff:","dev":"p0","parent":"ffff:fff1","options":{}},
+{"kind":"clsact","handle":"ffff:","dev":"ovsbr1","parent":"ffff:fff1","options":{}}]"""
+NEIGHBOURS = """\
+[{"dst":"192.0.2.1","dev":"eth0","lladdr":"02:FC:00:00:00:05","state":["STALE"]},
+{"dst":"fd00::1","dev":"eth0","state":["FAILED"]},
+{"dst":"192.0.2.9","dev":"eth0","lladdr":"02:fc:00:00:00:09","state":["FAILED"]}]"""
+LOOPBACK = """\
+[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536,"addr_info":[{"family":"inet",
+"local":"10.3.10.45","prefixlen":32,"scope":"global","label":"lo"},{"family":"inet6","local":"::1",
+"prefixlen":128}]}]"""
+
+
+def test_links() -> None:
+    devices = parse_links(LINKS)
+    assert list(devices) == ["lo", "p0", "eth0"]
+    p0 = devices["p0"]
+    assert (p0.is_up, p0.mtu) == (True, 1500)
+    assert (p0.switch_id, p0.port_name, p0.master) == ("65737769746368", None, "ovs-system")
+
+
+def test_a_device_that_is_down() -> None:
+    assert not parse_links(LINKS)["eth0"].is_up
+
+
+def test_only_a_pci_device_is_one() -> None:
+    assert parse_links(LINKS)["eth0"].pci is None
+    assert parse_links(LINKS.replace("virtio2", "0000:03:00.1"))["eth0"].pci == "0000:03:00.1"
+
+
+def test_ingress_qdiscs() -> None:
+    assert parse_ingress(QDISCS) == {"p0", "ovsbr1"}
+
+
+def test_neighbours_that_have_answered() -> None:
+    assert parse_neighbours(NEIGHBOURS) == (Neighbour("192.0.2.1", "02:fc:00:00:00:05", "eth0"),)
+
+
+def test_addresses() -> None:
+    assert parse_addresses(LOOPBACK) == ("10.3.10.45", "::1")
+
+
+def test_macs_of_ethernet_devices() -> None:
+    assert parse_macs(LINKS) == ("2a:cd:7a:e9:1c:a2", "02:fc:00:00:00:01")
+
+
+@pytest.mark.parametrize("parse", [parse_ingress, parse_neighbours, parse_addresses])
+def test_no_entries_are_printed_as_nothing(parse: Callable[[str], object]) -> None:
+    assert not parse("")
+
+
+@pytest.mark.parametrize("parse", [parse_links, parse_ingress, parse_neighbours, parse_addresses, parse_macs])
+@pytest.mark.parametrize("text", ["[", "{}", "[1]", "qdisc ingress ffff: dev p0"])
+def test_other_text_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ParseError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "missing", ['"ifname":"p0",', '"mtu":1500,', '"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],']
+)
+def test_a_link_without_what_every_link_has_is_refused(missing: str) -> None:
+    with pytest.raises(ParseError):
+        parse_links(LINKS.replace(missing, ""))
+
+
+PCI = "0000:03:00.0"
+MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'
+STEERING = (
+    '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific",'
+    '"values":[{"cmode":"runtime","value":"smfs"}]}]}}'
+)
+NO_VALUE = '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific","values":[]}]}}'
+
+
+def test_mode() -> None:
+    assert parse_mode(MODE, PCI) == "switchdev"
+
+
+def test_a_device_without_a_mode() -> None:
+    assert isinstance(parse_mode('{"dev":{"pci/0000:03:00.0":{}}}', PCI), Unknown)
+
+
+def test_runtime_value_of_a_parameter() -> None:
+    assert parse_parameter(STEERING, PCI, "flow_steering_mode") == "smfs"
+
+
+def test_a_kernel_that_shows_no_value() -> None:
+    """Ubuntu's kernel 5.15.0-25 lists the parameter without any value."""
+    assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
+        "devlink reports no value of flow_steering_mode"
+    )
+
+
+def test_other_modes_of_configuration_do_not_count() -> None:
+    later = STEERING.replace("runtime", "driverinit")
+    assert isinstance(parse_parameter(later, PCI, "flow_steering_mode"), Unknown)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04")])
+def test_text_without_the_device_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_mode(text, PCI)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"param":{"pci/0000:03:00.0":{}}}'])
+def test_text_without_the_parameter_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_parameter(text, PCI, "flow_steering_mode")
+
+
+PORTS = (
+    '{"port":{"pci/0000:03:00.0/262143":{"type":"eth","netdev":"p0","flavour":"physical","port":0,"splittable":false},'
+    '"pci/0000:03:00.0/229408":{"type":"eth","netdev":"en3f0pf0sf0","flavour":"pcisf","controller":0,"pfnum":0,"sfnum":0,'
+    '"splittable":false,"function":{"hw_addr":"02:e0:a9:05:72:9a","state":"active","opstate":"attached"}},'
+    '"pci/0000:03:00.0/196608":{"type":"eth","netdev":"pf0hpf","flavour":"pcipf","controller":1,"pfnum":0,'
+    '"external":true,"splittable":false,"function":{"hw_addr":"a0:88:c2:f2:30:3c"}}}}'
+)
+"""Ports of a BlueField: an uplink, a scalable function, the host."""
+
+
+def test_subfunctions() -> None:
+    function = Subfunction("pci/0000:03:00.0/229408", "active", "attached")
+    assert parse_subfunctions(PORTS) == {"en3f0pf0sf0": function}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}'])
+def test_other_text_than_ports_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_subfunctions(text)
+
+
+TEXT = """Features for p0:
+rx-checksumming: off [fixed]
+tx-checksumming: off
+\ttx-checksum-ipv4: off [fixed]
+generic-segmentation-offload: off [requested on]
+l2-fwd-offload: off [fixed]
+{}
+esp-hw-offload: off [fixed]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "feature"),
+    [
+        ("hw-tc-offload: on", Feature(is_on=True)),
+        ("hw-tc-offload: off", Feature(is_on=False)),
+        ("hw-tc-offload: off [fixed]", Feature(is_on=False, is_fixed=True)),
+        ("hw-tc-offload: off [requested on]", Feature(is_on=False)),
+        ("", None),
+    ],
+)
+def test_hw_tc_offload(line: str, feature: Feature | None) -> None:
+    assert parse_feature(TEXT.format(line), "hw-tc-offload") == feature
+
+
+@pytest.mark.parametrize("text", ["", "Features for p0:\n", "netlink error: No such device\n"])
+def test_text_without_features_is_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_feature(text, "hw-tc-offload")
+
+
+ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
+
+
+def _rule(handle: int, cookie: str | None) -> TcFilter:
+    return TcFilter("ip", 2, 0, handle, cookie, in_hw=True, counters=None)
+
+
+def test_rules_of_megaflows() -> None:
+    rules = [_rule(1, ALIVE)]
+    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=1)
+
+
+def test_stale_and_foreign_rules() -> None:
+    rules = [_rule(1, ALIVE), _rule(2, "00" * 16), _rule(3, None)]
+    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=3, stale=1, foreign=1)
+
+
+def test_rules_that_come_or_go_during_the_read_are_no_fault() -> None:
+    gone, new = _rule(2, "00" * 16), _rule(3, "11" * 16)
+    assert count_rules([_rule(1, ALIVE), gone], [_rule(1, ALIVE), new], [ALIVE]) == TcRules(total=1)
+
+
+def test_a_reused_handle_is_another_rule() -> None:
+    assert count_rules([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], [ALIVE]) == TcRules(total=0)
+
+
+# In the form that ip/ipstats.c of iproute2 6.1 prints; lo has no such statistics.
+CPU_HIT = (
+    '[{"ifindex":1,"ifname":"lo","group":"offload","subgroup":"cpu_hit"},{"ifindex":2,"ifname":"p0","group":"offload",'
+    '"subgroup":"cpu_hit","stats64":{"rx":{"bytes":3300,"packets":33,"errors":0,"dropped":0,"over_errors":0,'
+    '"multicast":0},"tx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"carrier_errors":0,"collisions":0}}}]'
+)
+# After drivers/net/ethernet/mellanox/mlx5/core/en_stats.c of Linux 6.1: `rx_packets` is of the software's queues.
+UPLINK = "NIC statistics:\n     rx_packets: 33\n     rx_bytes: 3300\n     rx_packets_phy: 1000033\n"
+VETH = "NIC statistics:\n     peer_ifindex: 5\n     rx_packets: 33\n"
+
+
+def test_packets_for_the_cpu_by_ip() -> None:
+    assert parse_cpu_hits(CPU_HIT) == {"p0": PortPackets(33, CpuCounter.CPU, "cpu_hit of `ip stats`")}
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[1]", '[{"stats64":{}}]', 'Object "stats" is unknown, try "ip help".'])
+def test_another_answer_of_ip_has_none(text: str) -> None:
+    assert parse_cpu_hits(text) == {}
+
+
+def test_packets_for_the_cpu_by_ethtool_where_it_splits() -> None:
+    assert parse_ethtool(UPLINK) == PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`", 1000033)
+    assert parse_ethtool(VETH) is None
+    assert parse_ethtool("no stats available\n") is None
+
+
+def test_packets_that_entered_a_port_are_those_at_the_wire_or_at_the_function() -> None:
+    assert parse_entered(UPLINK) == 1000033
+    assert parse_entered("NIC statistics:\n     rx_packets: 3\n     vport_rx_packets: 44\n") == 44
+    assert parse_entered(VETH) is None
+
+
+def test_another_device_has_the_counter_of_its_driver() -> None:
+    found = read_port_packets(["lo", "no-such-device"])
+    assert found.keys() == {"lo"}
+    assert (found["lo"].counter, found["lo"].source) == (CpuCounter.ALL, "rx_packets of the device")
+    assert read_port_packets([]) == {}
+
+
+LIST = """\
+                 console    syslog    file
+                 -------    ------    ------
+bridge             OFF        ERR       INFO
+dpif_netlink       OFF        ERR       WARN    (rate limiting disabled)
+netdev_offload_tc   OFF       INFO        DBG
+"""
+
+
+def test_levels_of_the_log_file_and_rate_limits() -> None:
+    assert parse_levels(LIST) == (
+        ModuleLevel("bridge", "INFO", is_rate_limited=True),
+        ModuleLevel("dpif_netlink", "WARN", is_rate_limited=False),
+        ModuleLevel("netdev_offload_tc", "DBG", is_rate_limited=True),
+    )
+
+
+def test_another_text_is_refused_with_its_line() -> None:
+    with pytest.raises(ParseError, match="line 6"):
+        parse_levels(LIST + "odd\n")
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted"),
+    [
+        ("bridge dpif netdev_offload netdev_offload_tc tc tunnel dpif_netlink", "netdev_offload netdev_offload_tc tc"),
+        ("dpif_offload dpif_offload_tc dpif_offload_tc_netdev tc stream_tcp", None),
+        ("netdev_offload_dpdk dpif_netdev", "netdev_offload_dpdk"),
+        ("ovs_doca netdev_doca dpdk", "ovs_doca netdev_doca"),
+    ],
+)
+def test_modules_of_each_version(present: str, wanted: str | None) -> None:
+    chosen = offload_modules(ModuleLevel(name, "INFO", is_rate_limited=True) for name in present.split())
+    names = [module.name for module in chosen]
+    assert set((wanted or "dpif_offload dpif_offload_tc dpif_offload_tc_netdev tc").split()) <= set(names)
+    assert not {"bridge", "dpif", "tunnel", "stream_tcp", "dpif_netdev", "dpdk"} & set(names)
+
+
+START = "2026-11-21T04:33:03.201Z|00001|vlog|INFO|opened log file /var/log/openvswitch/ovs-vswitchd.log\n"
+BEGUN_3_1 = """\
+2026-11-21T04:33:03.285Z|00045|netdev_offload|INFO|netdev: Flow API Enabled
+2026-11-21T04:33:03.285Z|00046|tc|INFO|tc: Using policy 'skip_sw'
+2026-11-21T04:33:03.285Z|00047|netdev_offload_tc|INFO|init: failed to get ifindex for p1: Operation not supported
+2026-11-21T04:33:03.285Z|00048|netdev_offload|INFO|p0: Assigned flow API 'linux_tc'.
+"""
+BEGUN_3_7 = """\
+2026-11-21T04:33:03.285Z|00045|dpif_offload|INFO|Flow HW offload is enabled
+2026-11-21T04:33:03.285Z|00048|dpif_offload_tc|INFO|p0: Assigned flow API 'tc'.
+"""
+HANDLER = "2026-11-21T04:53:48.001Z|00001|dpif(handler2)|WARN|system@ovs-system: failed to put[create]\n"
+LIMITED = "system@ovs-system:\n  flows         : (current 7) (avg 6) (max 7) (limit 10000)\n"
+COUNTED = LIMITED + "  offloaded flows : 7\n  dump duration : 2ms\n"
+STATISTICS = "HW Offload stats:\n     Total                 Enqueued offloads:      0\n"
+REFUSED = Unknown("ovs-vswitchd: retrieving offload statistics (Invalid argument)")
+NOT_SUPPORTED = Unknown("ovs-vswitchd: retrieving offload statistics (Operation not supported)")
+NOTHING = Unknown("it writes no log that can be read")
+WHOLE = OffloadHistory(is_complete=True)
+
+
+def test_history_of_3_1() -> None:
+    assert parse_history(START + BEGUN_3_1) == OffloadHistory(
+        has_started=True,
+        tc_policy="skip_sw",
+        providers={"p0": "linux_tc"},
+        failures={"p1": "init: failed to get ifindex for p1: Operation not supported"},
+        is_complete=True,
+    )
+
+
+def test_history_of_3_7() -> None:
+    assert parse_history(START + BEGUN_3_7) == OffloadHistory(
+        has_started=True, providers={"p0": "tc"}, is_complete=True
+    )
+
+
+def test_a_start_without_offload() -> None:
+    assert parse_history(START) == WHOLE
+
+
+def test_what_was_before_the_last_start_does_not_count() -> None:
+    assert parse_history(START + BEGUN_3_1 + START) == WHOLE
+
+
+def test_a_log_that_was_rotated_away_is_not_whole() -> None:
+    assert parse_history(BEGUN_3_7) == OffloadHistory(has_started=True, providers={"p0": "tc"})
+
+
+def test_the_first_message_of_another_thread_is_not_the_start() -> None:
+    """Each thread numbers its messages from 1: a handler's first message was taken for the start of the daemon."""
+    assert parse_history(START + BEGUN_3_7 + HANDLER).providers == {"p0": "tc"}
+
+
+def test_any_text_is_a_log() -> None:
+    assert parse_history("\x00|||\n|00001|\n") == OffloadHistory()
+
+
+@pytest.mark.parametrize(("text", "limit"), [(LIMITED, 10_000), (LIMITED + LIMITED.replace("10000", "500"), 500)])
+def test_flow_limit(text: str, limit: int) -> None:
+    assert parse_flow_limit(text) == limit
+
+
+def test_no_flow_limit() -> None:
+    assert isinstance(parse_flow_limit(""), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("shown", "statistics", "history", "is_on"),
+    [
+        (COUNTED, NOT_SUPPORTED, NOTHING, True),
+        (LIMITED, STATISTICS, NOTHING, True),
+        (LIMITED, REFUSED, WHOLE, False),
+        (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True), True),
+        (LIMITED, NOT_SUPPORTED, WHOLE, False),
+    ],
+    ids=["kernel on", "userspace on", "userspace off", "log on", "log off"],
+)
+def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_on: bool) -> None:
+    state = judge_offload(upcall_show=shown, statistics=statistics, history=history)  # type: ignore[arg-type]
+    assert isinstance(state, OffloadState)
+    assert state.is_on is is_on
+    assert state.evidence
+
+
+@pytest.mark.parametrize("history", [NOTHING, OffloadHistory()])
+def test_without_evidence_the_state_is_unknown(history: object) -> None:
+    state = judge_offload(upcall_show=LIMITED, statistics=NOT_SUPPORTED, history=history)  # type: ignore[arg-type]
+    assert isinstance(state, Unknown)
+
+
+def test_offload_show_of_3_7() -> None:
+    text = (
+        '{"enabled":true,"system@ovs-system":{"priority":["tc","dpdk"],"providers":'
+        '{"tc":{"ports":{"p0":{"port_no":1,"ifindex":2},"p1":{"port_no":2,"ifindex":3}}},"dpdk":{"ports":{}}}}}'
+    )
+    assert parse_offload_show(text) == (True, {"p0": "tc", "p1": "tc"})
+
+
+def test_offload_show_while_off() -> None:
+    assert parse_offload_show('{"enabled":false}') == (False, {})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"reply":"p0","reply-format":"plain"}'])
+def test_other_answers_are_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_offload_show(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("ovs-vswitchd (Open vSwitch) 3.1.0\n", "3.1.0"),
+        ("ovs-vswitchd (Open vSwitch) 2.17.8+nvidia\nDPDK 20.11.6\n", "2.17.8+nvidia"),
+        ("hello\n", None),
+    ],
+)
+def test_version(text: str, version: str | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_learned_macs() -> None:
+    rows = ("    1     0  02:00:5e:10:00:02    3", "LOCAL     0  6e:31:c9:8d:1c:41    1")
+    text = "\n".join((" port  VLAN  MAC                Age", *rows, ""))
+    assert parse_learned(text, {"1": "p0"}) == {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"}
+
+
+_STARTED = "2026-11-21T07:03:40.810Z|00001|vlog|INFO|opened log file /x/ovs-vswitchd.log\n"
+_ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
+_ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API Enabled\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "had_ports_before"),
+    [
+        (_STARTED + _ENABLED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED, True),
+        (_STARTED + _ADDED, False),
+        (_STARTED + _ADDED + _ENABLED + _STARTED + _ENABLED + _ADDED, False),
+    ],
+    ids=["before any port", "on a running daemon", "never", "restarted since"],
+)
+def test_whether_offload_began_after_the_ports_were_there(log: str, *, had_ports_before: bool) -> None:
+    assert parse_history(log).had_ports_before is had_ports_before
+
+
+@pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
+def test_offload_that_began_with_several_threads(threads: str) -> None:
+    """Open vSwitch 2.17 to 3.6 log the number of threads if n-offload-threads is set; this line was not recognised."""
+    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_started
+
+
+RELEASE = "6.1.0-49-arm64"
+NAMES = ("cls_flower", "act_mirred")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _modules(root: Path) -> object:
+    return read_kernel(NAMES, root=root, release=RELEASE).modules
+
+
+def test_loaded_built_in_and_on_disk(tmp_path: Path) -> None:
+    library = tmp_path / "lib/modules" / RELEASE
+    _write(tmp_path / "proc/modules", "openvswitch 200704 0 - Live 0x0000000000000000\n")
+    _write(library / "modules.builtin", "kernel/net/sched/act_mirred.ko\n")
+    _write(library / "modules.dep", "kernel/net/sched/cls-flower.ko.zst: kernel/net/core/x.ko.zst\n")
+    assert _modules(tmp_path) == {"cls_flower": True, "act_mirred": True}
+
+
+def test_a_loaded_module_needs_no_library(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/modules", "cls_flower 61440 0 - Live 0x0\n")
+    assert _modules(tmp_path) == {"cls_flower": True}
+
+
+def test_a_module_that_is_nowhere(tmp_path: Path) -> None:
+    library = tmp_path / "lib/modules" / RELEASE
+    _write(library / "modules.builtin", "kernel/net/sched/act_mirred.ko\n")
+    _write(library / "modules.dep", "")
+    assert _modules(tmp_path) == {"cls_flower": False, "act_mirred": True}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_kernel_without_modules_is_read_by_its_configuration(tmp_path: Path, compressed: bool) -> None:
+    text = "CONFIG_NET_ACT_MIRRED=y\n# CONFIG_NET_CLS_FLOWER is not set\n"
+    if compressed:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/config.gz").write_bytes(gzip.compress(text.encode()))
+    else:
+        _write(tmp_path / "boot" / f"config-{RELEASE}", text)
+    assert _modules(tmp_path) == {"cls_flower": False, "act_mirred": True}
+
+
+def test_a_broken_configuration_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/config.gz").write_bytes(b"\x1f\x8bnonsense")
+    assert isinstance(_modules(tmp_path), Unknown)
+
+
+def test_nothing_to_read_is_unknown(tmp_path: Path) -> None:
+    kernel = read_kernel(NAMES, root=tmp_path, release=RELEASE)
+    assert isinstance(kernel.modules, Unknown)
+    assert isinstance(kernel.hugepages_bytes, Unknown)
+
+
+def test_hugepages_of_all_sizes(tmp_path: Path) -> None:
+    pools = tmp_path / "sys/kernel/mm/hugepages"
+    _write(pools / "hugepages-2048kB/nr_hugepages", "3072\n")
+    _write(pools / "hugepages-1048576kB/nr_hugepages", "2\n")
+    assert read_kernel(NAMES, root=tmp_path, release=RELEASE).hugepages_bytes == (3072 << 21) + (2 << 30)
+
+
+def test_pci_device_behind_a_network_device(tmp_path: Path) -> None:
+    function = tmp_path / "sys/devices/pci0000:00/0000:03:00.0"
+    function.mkdir(parents=True)
+    (tmp_path / "sys/class/net/p0").mkdir(parents=True)
+    (tmp_path / "sys/class/net/p0/device").symlink_to(function)
+    assert device_pci("p0", root=tmp_path) == "0000:03:00.0"
+    assert device_pci("lo", root=tmp_path) is None
+
+
+_ON, _OFF = "CONFIG_NET_SCHED=y\nCONFIG_NET_TC_SKB_EXT=y\n", "# CONFIG_NET_TC_SKB_EXT is not set\n"
+
+
+@pytest.mark.parametrize("place", ["boot/config-6.1", "lib/modules/6.1/config", "lib/modules/6.1/build/.config"])
+@pytest.mark.parametrize(("text", "is_on"), [(_ON, True), (_OFF, False), ("CONFIG_NET_TC_SKB_EXT_X=y\n", False)])
+def test_files_of_distributions(place: str, text: str, is_on: bool, tmp_path: Path) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert read_tc_chains(root=tmp_path, release="6.1") is is_on
+
+
+def test_the_kernel_itself(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(_ON.encode()))
+    assert read_tc_chains(root=tmp_path, release="6.1") is True
+
+
+def test_a_host_without_a_kernel_configuration(tmp_path: Path) -> None:
+    found = read_tc_chains(root=tmp_path, release="6.1")
+    assert isinstance(found, Unknown)
+    assert found.reason == "neither /boot/config-6.1 nor /proc/config.gz shows how the kernel was built"
+
+
+VIP, VIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
+ADVERTISED = '{"prefix":"192.0.2.10/32","advertisedTo":{"10.9.0.2":{"hostname":"tor"}},"paths":[{"valid":true}]}'
+SUMMARY = """{"ipv4Unicast":{"peers":{"10.9.0.2":{"state":"Established"},"10.9.0.3":{"state":"Active"}}},
+"ipv6Unicast":{"peers":{"10.9.0.3":{"state":"Connect"}}}}"""
+CONFIG = """Current configuration:
+!
+router bgp 65001
+ neighbor 10.9.0.2 remote-as 65000
+ !
+ address-family ipv4 unicast
+  redistribute kernel route-map VIPS
+ exit-address-family
+ !
+ address-family ipv6 unicast
+  network 2001:db8::10/128
+ exit-address-family
+exit
+"""
+
+
+@pytest.fixture
+def vtysh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of this name, first on PATH; it prints the file `out` and runs the file `more`."""
+    program = tmp_path / "vtysh"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *running*) cat {tmp_path}/config;; *) cat {tmp_path}/out;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "config").write_text(CONFIG)
+    return program
+
+
+def test_each_vip_has_the_neighbors_that_it_is_advertised_to(vtysh: Path) -> None:
+    (vtysh.parent / "out").write_text(f"{ADVERTISED}\n{{\n}}\n")
+    assert read_bgp_routes((VIP, VIP6)) == {VIP: BgpRoute(True, ("10.9.0.2",)), VIP6: BgpRoute(False)}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "{broken", "nonsense", "[1]"])
+def test_another_form_is_an_error(vtysh: Path, text: str) -> None:
+    (vtysh.parent / "out").write_text(text)
+    with pytest.raises(FrrUnavailable, match="another form"):
+        read_bgp_routes((VIP, VIP6))
+
+
+@pytest.mark.parametrize(
+    ("stderr", "advice"),
+    [
+        ("bgpd is not running", "set `bgpd=yes`"),
+        ("Exiting: failed to connect to any daemons.", "systemctl start frr"),
+        ("% Can't open configuration file /etc/frr/vtysh.conf due to 'Permission denied'.", "group frrvty"),
+        ("% Unknown command: show bgp", "vtysh: % Unknown command"),
+    ],
+)
+def test_a_failure_of_vtysh_is_reported_with_its_remedy(vtysh: Path, stderr: str, advice: str) -> None:
+    vtysh.write_text(f'#!/bin/sh\necho "{stderr}" >&2\nexit 1\n')
+    with pytest.raises(FrrUnavailable, match=advice):
+        read_bgp_routes((VIP,))
+    assert isinstance(read_bgp((VIP,)), Unknown)
+
+
+def test_without_frr_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FrrUnavailable, match="apt-get install frr"):
+        read_bgp_routes((VIP,))
+
+
+def test_doctor_reads_sessions_and_vips_that_bgpd_would_not_announce(vtysh: Path) -> None:
+    (vtysh.parent / "out").write_text(SUMMARY)
+    other = ip_address("2001:db8::11")
+    assert read_bgp((VIP, VIP6, other)) == Bgp(("10.9.0.2",), ("10.9.0.3",), ("2001:db8::11",))

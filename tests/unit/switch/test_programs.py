@@ -1,0 +1,391 @@
+"""What programs of Open vSwitch and of iproute2 answer, and an ovsdb-server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.unit.datapath.test_tc import COOKIE
+from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
+from xenoovs.errors import CommandMissing, SwitchError, SwitchUnreachable
+from xenoovs.switch.appctl import detrace
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import Ports, decode, follow_ports, read_database
+from xenoovs.switch.tc import dump_filters
+
+_SCRIPT = """#!/bin/sh
+case "$*" in
+*list-commands*) echo "The available commands are:"; echo "  %(known)s" ;;
+"ofproto/detrace ufid:1%(thread)s") echo "duration=1s, n_packets=1, actions=drop" ;;
+"ofproto/detrace ufid:1"*) echo "UFID was not found for netdev@ovs-netdev" ;;
+*) echo "failed to parse ufid" >&2; exit 2 ;;
+esac
+"""
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return Endpoint(f"unix:{tmp_path}/db.sock", tmp_path)
+
+
+def _appctl(directory: Path, *, thread: str, known: str = "ofproto/detrace UFID [pmd=PMD-ID]") -> None:
+    script = directory / "ovs-appctl"
+    script.write_text(_SCRIPT % {"thread": thread and f" {thread}", "known": known})
+    script.chmod(0o755)
+
+
+@pytest.mark.parametrize("thread", ["pmd=2147483647", "", "pmd=3"], ids=["kernel", "main thread", "polling thread"])
+def test_the_thread_that_has_it_is_found(endpoint: Endpoint, tmp_path: Path, thread: str) -> None:
+    _appctl(tmp_path, thread=thread)
+    assert list(detrace(endpoint, ["1", "2"], cores=[1, 3])) == ["1"]
+
+
+def test_a_megaflow_that_is_gone_has_no_answer(endpoint: Endpoint, tmp_path: Path) -> None:
+    _appctl(tmp_path, thread="pmd=9")
+    assert detrace(endpoint, ["1"], cores=[1, 3]) == {}
+
+
+def test_older_versions_are_not_queried(endpoint: Endpoint, tmp_path: Path) -> None:
+    _appctl(tmp_path, thread="pmd=2147483647", known="ofproto/trace")
+    assert detrace(endpoint, ["1"]) == {}
+
+
+FILTER = {"protocol": "ip", "pref": 2, "options": {"handle": 1, "in_hw": True, "actions": [{"cookie": COOKIE}]}}
+
+
+def _answer(directory: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
+    """A tc that answers by its arguments, blanks as underscores; anything else it refuses."""
+    cases = [f"{name}) cat <<'END'\n{text}\nEND\n;;" for name, text in answers.items()]
+    refuse = """*) echo "Cannot find device" >&2; exit 1;;"""
+    script = directory / "tc"
+    script.write_text("\n".join(["#!/bin/sh", """case "$(echo $* | tr ' -' '__')" in""", *cases, refuse, "esac"]))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+
+
+def test_filters_of_devices_by_cookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s_filter_show_dev_p0_ingress=json.dumps([FILTER]))
+    dump = dump_filters(["p0", "gone"])
+    assert (list(dump.by_cookie), dump.unread) == ([COOKIE], (("gone", "Cannot find device"),))
+
+
+def test_filters_of_several_devices_are_read_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = f"[]\n{json.dumps([FILTER])}"
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=both)
+    dump = dump_filters(["p0", "p1"])
+    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
+
+
+def test_where_one_process_leaves_out_a_device_each_is_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filters = json.dumps([FILTER])
+    alone = {f"_j__s_filter_show_dev_{name}_ingress": text for name, text in (("p0", "[]"), ("p1", filters))}
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=filters, **alone)
+    dump = dump_filters(["p0", "p1"])
+    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
+
+
+def test_devices_of_a_bond_share_a_block_that_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qdiscs = [{"kind": "ingress", "dev": name, "ingress_block": 22} for name in ("bond0", "p0", "p1")]
+    _answer(tmp_path, monkeypatch, _j_qdisc_show=json.dumps(qdiscs), _j__s_filter_show_block_22=json.dumps([FILTER]))
+    assert len(dump_filters(["p0", "p1"]).filters) == 1
+
+
+def test_a_device_whose_json_is_invalid_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = '[{"options":{"handle":1,"actions":[{"order":1 police 0x1'
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s_filter_show_dev_p0_ingress=broken)
+    reason = "tc printed invalid JSON, as iproute2 before 5.14 does for filters with `police`"
+    assert dump_filters(["p0"]).unread == (("p0", reason),)
+
+
+def test_without_tc_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandMissing, match="iproute2"):
+        dump_filters(["p0"])
+
+
+def test_a_tc_without_json_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _answer(tmp_path, monkeypatch, _j_qdisc_show="qdisc ingress ffff: dev p0")
+    with pytest.raises(SwitchError, match=r"iproute2 4\.19"):
+        dump_filters(["p0"])
+
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+NOTHING: list[Any] = ["set", []]
+
+
+def interface(name: str, ofport: int, link: Any = "up") -> dict[str, Any]:
+    return {"name": name, "type": "", "ofport": ofport, "link_state": link, "mac_in_use": NOTHING, "error": NOTHING}
+
+
+FIRST = {
+    "Bridge": {"b": {"new": {"name": "br0", "ports": ["set", [["uuid", "q"], ["uuid", "r"]]]}}},
+    "Port": {"q": {"new": {"interfaces": ["uuid", "i"]}}, "r": {"new": {"interfaces": ["uuid", "j"]}}},
+    "Interface": {"i": {"new": interface("p1", 2)}, "j": {"new": interface("br0", 65534, NOTHING)}},
+}
+DOWN = {"Interface": {"i": {"old": {"link_state": "up"}, "new": interface("p1", 2, "down")}}}
+GONE = {
+    "Bridge": {"b": {"old": {}, "new": {"name": "br0", "ports": ["uuid", "r"]}}},
+    "Port": {"q": {"old": {}}},
+    "Interface": {"i": {"old": {}}},
+}
+
+
+def update(changes: dict[str, Any]) -> dict[str, Any]:
+    return {"method": "update", "id": None, "params": ["xenoovs", changes]}
+
+
+def heard(talk: Talk, directory: Path) -> tuple[list[Ports], str]:
+    """Return the ports that were received from such a server, and the error at the end."""
+
+    async def main() -> tuple[list[Ports], str]:
+        socket = directory / "db.sock"
+        server = await asyncio.start_unix_server(talk, str(socket))
+        received: list[Ports] = []
+        try:
+            async for ports in follow_ports(f"unix:{socket}"):
+                received.append(ports)
+        except SwitchUnreachable as end:
+            return received, str(end)
+        finally:
+            server.close()
+        raise AssertionError("a feed ends by an error alone")
+
+    return asyncio.run(main())
+
+
+def test_ports_and_their_changes(tmp_path: Path) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = json.loads(await reader.read(65536))
+        assert request["method"] == "monitor"
+        text = "".join(json.dumps(m) for m in ({"id": 0, "result": FIRST, "error": None}, update(DOWN), update(GONE)))
+        for start in range(0, len(text), 7):
+            writer.write(text[start : start + 7].encode())
+            await writer.drain()
+        writer.close()
+
+    received, end = heard(talk, tmp_path)
+    assert [{name: port.link_up for name, port in ports["br0"].items()} for ports in received] == [
+        {"br0": None, "p1": True},
+        {"br0": None, "p1": False},
+        {"br0": None},
+    ]
+    assert received[0]["br0"]["p1"].ofport == 2
+    assert "ovsdb-server has closed the connection" in end
+
+
+def test_an_echo_is_answered(tmp_path: Path) -> None:
+    answers: list[Any] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(json.dumps({"method": "echo", "id": "e", "params": [1]}).encode())
+        answers.append(json.loads(await reader.read(65536)))
+        writer.close()
+
+    assert heard(talk, tmp_path)[0] == []
+    assert answers == [{"id": "e", "result": [1], "error": None}]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b'{"id":0,"result":null,"error":"no database"}', "refuses to send its tables: no database"),
+        (b"HTTP/1.1 400 }{", "closed the connection"),
+        (b"[1]{}", "this is no ovsdb-server"),
+    ],
+)
+def test_others_than_ovsdb_server(sent: bytes, reason: str, tmp_path: Path) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(sent)
+        writer.close()
+
+    assert reason in heard(talk, tmp_path)[1]
+
+
+def test_messages_stand_side_by_side() -> None:
+    assert decode(' {"a":1}{"b":"}"} {"c') == ([{"a": 1}, {"b": "}"}], '{"c')
+    assert decode("") == ([], "")
+
+
+def test_no_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        async for _ in follow_ports(f"unix:{tmp_path}/none"):
+            pass
+
+    with pytest.raises(SwitchUnreachable):
+        asyncio.run(main())
+
+
+def test_cancelled_while_data_come_it_ends(tmp_path: Path) -> None:
+    """`asyncio.wait_for` of Python 3.11 swallowed a cancellation that came together with data."""
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(json.dumps(update({})).encode())
+            await asyncio.sleep(0)
+
+    async def follow() -> None:
+        async for _ in follow_ports(f"unix:{tmp_path}/db.sock"):
+            pass
+
+    async def main() -> None:
+        server = await asyncio.start_unix_server(talk, f"{tmp_path}/db.sock")
+        for turns in range(50):
+            task = asyncio.create_task(follow())
+            await asyncio.sleep(0.002)
+            for _ in range(turns % 7):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
+            assert done
+            assert task.cancelled()
+        server.close()
+
+    asyncio.run(main())
+
+
+NONE: list[Any] = ["set", []]
+TABLES: dict[str, dict[str, Any]] = {
+    "Open_vSwitch": {
+        "s": {
+            "bridges": ["uuid", "b"],
+            "datapath_types": ["set", ["dummy", "netdev"]],
+            "other_config": ["map", [["tc-policy", "skip_sw"], ["hw-offload", "true"], ["max-idle", "20000"]]],
+            "ovs_version": NONE,
+        }
+    },
+    "Bridge": {
+        "b": {
+            "name": "ovsbr1",
+            "controller": ["set", [["uuid", "c2"], ["uuid", "c1"]]],
+            "datapath_type": "dummy",
+            "datapath_id": "0000c470bda056ac",
+            "fail_mode": "secure",
+            "protocols": "OpenFlow14",
+            "ports": ["set", [["uuid", "o2"], ["uuid", "o1"], ["uuid", "gone"]]],
+            **{"sflow": ["uuid", "x"], "ipfix": NONE, "netflow": ["uuid", "y"], "mirrors": ["uuid", "m"]},
+        }
+    },
+    "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"], "name": "p1"}},
+    "Interface": {
+        "i1": {
+            **{"name": "p0", "type": "", "ofport": -1, "link_state": NONE, "mac_in_use": NONE, "mtu": NONE},
+            "error": "could not open network device p0 (No such device)",
+        },
+        "i2": {
+            **{"name": "p1", "type": "dummy", "ofport": 2, "link_state": "up", "error": NONE, "mtu": 1500},
+            "mac_in_use": "aa:55:aa:55:00:01",
+        },
+    },
+    "Controller": {
+        "c1": {"target": "tcp:192.0.2.1:6653", "is_connected": True, "role": "master"},
+        "c2": {"target": "tcp:192.0.2.2:6653", "is_connected": False, "role": NONE},
+    },
+    "Mirror": {"m": {"name": "m0", "output_port": ["uuid", "o2"], "output_vlan": NONE, "snaplen": 64}},
+}
+
+
+def read(directory: Path, tables: dict[str, dict[str, Any]], *, error: str | None = None) -> Database:
+    """What is read from a server with these tables."""
+    path = directory / "db.sock"
+    rows = {table: {key: {"new": row} for key, row in of_table.items()} for table, of_table in tables.items()}
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            request = json.loads(connection.recv(65536))
+            assert (request["method"], list(request["params"][2])) == ("monitor", list(TABLES))
+            connection.sendall(b'{"method":"echo","id":"e","params":[]}')
+            assert json.loads(connection.recv(65536)) == {"id": "e", "result": [], "error": None}
+            answer = json.dumps(
+                {"id": request["id"], "result": rows if error is None else None, "error": error}
+            ).encode()
+            for start in range(0, len(answer), 100):
+                connection.sendall(answer[start : start + 100])
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        try:
+            return read_database(Endpoint(f"unix:{path}", directory))
+        finally:
+            server.join()
+
+
+def test_the_whole_database(tmp_path: Path) -> None:
+    database = read(tmp_path, TABLES)
+    assert database.config == {"hw-offload": "true", "max-idle": "20000", "tc-policy": "skip_sw"}
+    assert database.datapath_types == ("dummy", "netdev")
+    assert database.bridges == (
+        BridgeState(
+            "ovsbr1",
+            (
+                PortState("p0", error="could not open network device p0 (No such device)"),
+                PortState("p1", 2, "dummy", link_up=True, mac="aa:55:aa:55:00:01", mtu=1500),
+            ),
+            datapath_type="dummy",
+            datapath_id="0000c470bda056ac",
+            fail_mode="secure",
+            controllers=(
+                Controller("tcp:192.0.2.1:6653", is_connected=True, role="master"),
+                Controller("tcp:192.0.2.2:6653"),
+            ),
+            hw_offload=True,
+            max_idle_ms=20_000,
+            exporters=("sflow", "netflow"),
+            mirrors=(Mirror("m0", "p1", snaplen=64),),
+        ),
+    )
+
+
+def test_upstream_has_no_doca(tmp_path: Path) -> None:
+    assert not read(tmp_path, TABLES).has_doca
+
+
+def test_the_columns_of_the_fork(tmp_path: Path) -> None:
+    fork = copy.deepcopy(TABLES)
+    fork["Open_vSwitch"]["s"] |= {"doca_initialized": True, "doca_version": "3.3.0040"}
+    database = read(tmp_path, fork)
+    assert (database.doca_initialized, database.doca_version, database.has_doca) == (True, "3.3.0040", True)
+
+
+def test_a_database_without_bridges(tmp_path: Path) -> None:
+    assert read(tmp_path, {"Open_vSwitch": TABLES["Open_vSwitch"]}).bridges == ()
+
+
+def test_a_database_that_refuses(tmp_path: Path) -> None:
+    with pytest.raises(SwitchUnreachable, match="refuses to send its tables: no database"):
+        read(tmp_path, {}, error="no database")
+
+
+def test_a_full_queue_of_connections_is_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    path = str(tmp_path / "db.sock")
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen(0)
+        is_full = False
+        while not is_full:
+            waiting = sockets.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            is_full = waiting.connect_ex(path) == errno.EAGAIN
+        with pytest.raises(SwitchUnreachable, match="does not answer in time"):
+            read_database(Endpoint(f"unix:{path}", tmp_path), timeout_s=0.2)

@@ -1,0 +1,96 @@
+"""Errors: each command in them is listed, and numbers in their sentences agree."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.fake_switch import FakeSwitch
+from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.errors import (
+    BridgeMissing,
+    BundleRejected,
+    ControllerPresent,
+    FlowsNotRestored,
+    OpenFlowVersionDisabled,
+    PortsMissing,
+    ReadBackDiffers,
+    SimulateError,
+    SwitchUnresponsive,
+    XenoovsError,
+    counted,
+    worded,
+)
+from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.switch.api import require_ports
+from xenoovs.switch.stderr import rejected, unreachable
+
+PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"), config="my.yaml")
+
+
+def _unusable() -> XenoovsError:
+    state = BridgeState("br", ports=(PortState("p0", ofport=None, type="system"),))
+    try:
+        require_ports(FakeSwitch(state), "br", ["p0"])
+    except XenoovsError as error:
+        return error
+    raise AssertionError
+
+
+ERRORS = [
+    BridgeMissing(bridge="br", present=()),
+    PortsMissing(bridge="br", elsewhere={"p0": None, "p1": "other"}, present=("p2",)),
+    PortsMissing(bridge="br", elsewhere={"gnv0": None}, present=("p2",), tunnels=("gnv0",)),
+    OpenFlowVersionDisabled(bridge="br", version="OpenFlow14", spoken=()),
+    ReadBackDiffers(bridge="br", flows=1),
+    FlowsNotRestored(reasons={"br": "why"}, files={"br": "/tmp/x"}),
+    SwitchUnresponsive(target="/x", reason="it hangs", commands=("systemctl restart openvswitch-switch",)),
+    ControllerPresent(bridge="br", present=("tcp:192.0.2.1",)),
+    SimulateError(flow="f", unknown="u"),
+    rejected("br", "OFPFMFC_TABLE_FULL", "m"),
+    unreachable("/x", "Connection refused"),
+    _unusable(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_each_command_is_listed(error: XenoovsError) -> None:
+    commands = re.findall(r"`((?:ovs-|xenoovs|systemctl)[^`]*)`", str(error))
+    assert commands
+    assert set(commands) == set(error.commands)
+    assert THIS_HOST.message(str(error), error.commands) == str(error)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_no_command_addresses_the_host_if_another_switch_was_used(error: XenoovsError) -> None:
+    message = PRIVATE.message(str(error), error.commands)
+    assert not re.search(r"`ovs-vsctl (?!--db=)|`ovs-(ofctl|appctl)|`systemctl|FILE`", message)
+
+
+def test_advice_without_a_command_has_none() -> None:
+    assert BundleRejected(bridge="br", error=None, message="m", advice="plan again").commands == ()
+
+
+def test_a_mistyped_port_is_answered_with_the_ports_of_the_bridge_and_not_with_add_port() -> None:
+    error = PortsMissing(bridge="br", elsewhere={"pf0phf": None, "x": None}, present=("p0", "pf0hpf"))
+    assert str(error) == (
+        "bridge br has the ports p0, pf0hpf; port pf0phf is on no bridge (did you mean pf0hpf?); "
+        "port x is on no bridge; correct the config, or add the port to the bridge first; nothing was changed"
+    )
+    assert error.commands == ()
+
+
+def test_a_mistyped_bridge_is_answered_with_the_nearest_one() -> None:
+    error = BridgeMissing(bridge="ovsbr", present=("ovsbr1", "br-int"))
+    assert "bridge ovsbr does not exist (bridges here: br-int, ovsbr1; did you mean ovsbr1?)" in str(error)
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 blocks"), (1, "1 block"), (2, "2 blocks"), (-1, "-1 blocks")])
+def test_one_is_singular_and_nothing_else(number: int, text: str) -> None:
+    assert counted(number, "block") == text
+
+
+def test_irregular_words() -> None:
+    assert (counted(1, "entry", "entries"), counted(0, "entry", "entries")) == ("1 entry", "0 entries")
+    assert (worded(1, "is", "are"), worded(2, "is", "are")) == ("is", "are")
