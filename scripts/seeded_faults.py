@@ -24,7 +24,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _TIMEOUT_S = 1800
 
 _DECIDE = ("tests/unit/decision", "tests/scenario", "tests/property/test_decision*", "tests/property/test_remotes*")
-_BACKUPS = ("tests/property/test_backups*", "tests/property/test_compile_ramps*", "tests/property/test_plan_*")
+_BACKUPS = ("tests/property/test_backups*", "tests/property/test_plan_*")
 _BLOCKS = ("tests/unit/partition", "tests/unit/decision", "tests/property/test_partition*", "tests/golden")
 _ADVANCE = ("tests/unit/decision", "tests/unit/agent", "tests/scenario", "tests/property/test_compile_drain*")
 _HEALTH = ("tests/unit/agent", "tests/scenario", "tests/property/test_agent*")

@@ -1,4 +1,4 @@
-"""Blocks against counting every client one by one."""
+"""Blocks, and the difference of two decisions, against counting every client one by one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.decision.decision import Blocks, Owner, Space
-from xenoovs.partition.block import Block
+from tests.property.decisions import owned, tilings
+from xenoovs.decision.decision import Blocks, Decision, Owner, ServiceDecision, Space, compare, moved, shifts
+from xenoovs.model.balancer import BlockKey, KeyField
+from xenoovs.partition.block import Block, select
 
 WIDTH = 5
 CLIENTS = range(1 << WIDTH)
@@ -37,12 +39,6 @@ def test_of_blocks_that_overlap_the_last_one_has_the_client(rows: Rows) -> None:
 @given(some_rows, some_rows)
 def test_equal_are_those_that_send_every_client_to_the_same_owner(one: Rows, other: Rows) -> None:
     assert (Blocks.of(one) == Blocks.of(other)) == (owners_of(one) == owners_of(other))
-
-
-@given(some_rows)
-def test_single_clients_make_the_same_blocks_in_any_order(rows: Rows) -> None:
-    clients = [(Block(client, WIDTH), owner) for client, owner in enumerate(owners_of(rows))]
-    assert Blocks.of(reversed(clients)) == Blocks.of(rows)
 
 
 @given(some_rows)
@@ -120,3 +116,54 @@ def test_what_others_lack_over_the_others_is_the_whole(rows: Rows, others: Rows)
     assert lacking.over(other) == whole
     assert not set(lacking.rows) & set(other.rows)
     assert whole.without(whole) == Blocks()
+
+
+BITS = 7
+WIDE_CLIENTS = range(1 << BITS)
+
+
+@st.composite
+def service_decisions(draw: st.DrawFn) -> ServiceDecision:
+    """Blocks of any of the bits, in any order; some clients may have no backend."""
+    positions = draw(st.permutations(range(BITS)))[: draw(st.integers(1, BITS))]
+    blocks = draw(owned(draw(tilings(most_depth=len(positions))), ("b0", "b1", "b2", None)))
+    return ServiceDecision(BlockKey(positions=tuple(positions)), blocks, blocks)
+
+
+def owners(service: ServiceDecision) -> list[str | None]:
+    """The owner of each client."""
+    positions = service.key.positions
+    assert positions is not None
+    selected = [select(client, positions, len(positions)) for client in WIDE_CLIENTS]
+    return [next((o for block, o in service.active.rows if block.contains(bits)), None) for bits in selected]
+
+
+@given(service_decisions(), service_decisions())
+def test_shifts_are_counts_of_clients(one: ServiceDecision, other: ServiceDecision) -> None:
+    pairs = Counter(zip(owners(one), owners(other), strict=True))
+    counted = {(old, new): Fraction(n, len(WIDE_CLIENTS)) for (old, new), n in pairs.items() if old != new}
+    found = shifts(one, other)
+    assert {(shift.old, shift.new): shift.share for shift in found} == counted
+    assert [shift.share for shift in found] == sorted((shift.share for shift in found), reverse=True)
+    assert moved(one, other) == sum((n for (old, _), n in counted.items() if old is not None), Fraction(0))
+    (difference,) = compare(Decision.of({1: one}), Decision.of({1: other}))
+    assert (difference.share, difference.shifts) == (sum(counted.values(), Fraction(0)), found)
+
+
+@given(service_decisions())
+def test_a_service_that_one_decision_lacks_differs_for_all_clients(service: ServiceDecision) -> None:
+    decision = Decision.of({1: service})
+    ((gone,), (new,)) = compare(decision, Decision()), compare(Decision(), decision)
+    assert gone.share == new.share == 1
+    assert {shift.old: shift.share for shift in gone.shifts} == service.active.shares()
+    assert {shift.new: shift.share for shift in new.shifts} == service.active.shares()
+
+
+@given(service_decisions())
+def test_ports_and_addresses_have_nothing_to_do_with_each_other(service: ServiceDecision) -> None:
+    """A change of the key's field moves each client by chance."""
+    by_port = ServiceDecision(BlockKey(KeyField.SOURCE_PORT, service.key.positions), service.home, service.active)
+    shares = service.active.shares()
+    together = {(old, new): a * b for old, a in shares.items() for new, b in shares.items() if old != new}
+    found = {(s.old, s.new): s.share for s in shifts(service, by_port) if s.old is not None and s.new is not None}
+    assert found == together

@@ -128,17 +128,6 @@ def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
     assert_only_lent_clients_move(recovered, after(after(recovered, edited, left), edited, all_clients_in(edited)))
 
 
-def test_all_backends_out_leaves_no_block_and_all_memory() -> None:
-    one = small.balancer(small.service(small.claim(), 3, 1))
-    whole = table_of(compiled(one).flows)
-    empty = after(whole, one, {"s": frozenset({"b0", "b1"})})
-    assert blocks_by_service(empty.values()) == {}
-    half = after(empty, one, {"s": frozenset({"b1"})})
-    (blocks,) = blocks_by_service(half.values()).values()
-    assert shares(pieces(blocks)) == {one.services[0].backends[0].next_hop: Fraction(1)}
-    assert after(half, one, all_clients_in(one)) == whole
-
-
 def test_an_unknown_backend_name_is_ignored() -> None:
     one = small.balancer(small.service(small.claim(), 3, 1))
     assert compiled(one, ejected={"s": frozenset({"b9"})}) == compiled(one)
@@ -199,14 +188,3 @@ def test_a_repeated_step_changes_nothing_for_any_program(case: tuple[Balancer, s
     assert after(table, balancer, none_ejected, slow) == table
     # `xenoovs apply` makes no slow start: it reads its progress from the switch.
     assert after(table, balancer, None) == table
-
-
-def test_an_eighth_at_a_time() -> None:
-    one = small.balancer(small.service(small.claim(), 1, 1))
-    table = after(table_of(compiled(one).flows), one, {"s": frozenset({"b1"})})
-    (service,) = compiled(one).services
-    seen = []
-    for step in range(1, STEPS + 1):
-        table = after(table, one, {"s": frozenset()}, started(one, "b1", Fraction(step, STEPS)))
-        seen.append(sorted(held(table, service.service_id).values()))
-    assert seen == [sorted([Fraction(step, 16), Fraction(16 - step, 16)]) for step in range(1, STEPS + 1)]

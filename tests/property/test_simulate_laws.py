@@ -1,7 +1,9 @@
-"""Laws of the megaflow model: it finds the flow that the tables mean, and every packet of a megaflow has that one."""
+"""The megaflow model finds the flow that the tables mean, and nested rules of designs send clients as blocks do."""
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
 from random import Random
 
 from hypothesis import given, settings
@@ -9,12 +11,15 @@ from hypothesis import strategies as st
 
 from tests.predicted import predict_megaflows
 from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
-from xenoovs.judge.simulate.headers import Headers, headers_of
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.decision.decision import Blocks
+from xenoovs.measure.design_flows import nested_rules
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
 from xenoovs.openflow.text import parse_flow
+from xenoovs.partition.block import Block
+from xenoovs.simulate.headers import Headers, headers_of
+from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.simulate.walk import tables_of
 
 _SEEDS = st.integers(0, 2**32)
 _ETHERNET, _IPV4, _IPV6 = (Field.DL_SRC, Field.DL_DST), (Field.NW_SRC, Field.NW_DST), (Field.IPV6_SRC, Field.IPV6_DST)
@@ -78,3 +83,34 @@ def _packet(flow: Flow, service: int) -> Headers:
     source = flow.match.get(Field.NW_SRC)
     values = {Field.DL_TYPE: 0x0800, Field.NW_PROTO: 17, Field.NW_DST: 0x0A000000 | service}
     return Headers("p0", {**values, Field.NW_SRC: source.value if source else 0})
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=16, max_size=16))
+def test_the_longest_rule_sends_clients_to_the_owner_of_their_block(owners: list[str]) -> None:
+    blocks = Blocks.of((Block(value, 4), owner) for value, owner in enumerate(owners))
+    rules = nested_rules(blocks)
+    assert [_longest(rules, address) for address in range(16)] == owners
+    assert len(rules) <= len(blocks.rows)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=4, max_size=4))
+def test_no_fewer_rules_do(owners: list[str]) -> None:
+    blocks = Blocks.of((Block(value, 2), owner) for value, owner in enumerate(owners))
+    assert len(nested_rules(blocks)) == _fewest()[tuple(owners)]
+
+
+@cache
+def _fewest() -> dict[tuple[str | None, ...], int]:
+    """The least number of rules for everything that rules of depth 0 to 2 can do, by trying all."""
+    nodes = [Block(value, depth) for depth in range(3) for value in range(1 << depth)]
+    found: dict[tuple[str | None, ...], int] = {}
+    for choice in product((None, "a", "b", "c"), repeat=len(nodes)):
+        rules = tuple((block, owner) for block, owner in zip(nodes, choice, strict=True) if owner is not None)
+        sends = tuple(_longest(rules, address) for address in range(4))
+        found[sends] = min(len(rules), found.get(sends, len(nodes)))
+    return found
+
+
+def _longest(rules: tuple[tuple[Block, str], ...], address: int) -> str | None:
+    matching = [(block.depth, owner) for block, owner in rules if block.contains(address)]
+    return max(matching)[1] if matching else None

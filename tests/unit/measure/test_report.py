@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command_line import CommandLine
@@ -45,6 +45,13 @@ def report(*directories: Path) -> MeasureReport:
 
 def page(*directories: Path) -> str:
     return report(*directories).files["report.html"].decode()
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures, which take seconds, are empty."""
+    for draw, drawn in (("svg_of", "<svg />"), ("png_of", b"")):
+        monkeypatch.setattr(f"xenoovs.measure.pictures.{draw}", lambda *_, drawn=drawn: drawn)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +128,7 @@ def test_verdicts_are_on_the_page(everything: MeasureReport) -> None:
     assert [verdict.outcome.value for _, verdict in everything.verdicts] == ["refuted", "refuted", "refuted"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_of_a_lab_are_never_those_of_hardware_and_text_of_a_run_cannot_be_markup(tmp_path: Path) -> None:
     lab = rate_run()
     text = page(write(tmp_path / "lab", replace(lab, run=replace(lab.run, datapath="<b>&bold"))))
@@ -134,6 +142,7 @@ def test_figures_of_a_lab_are_never_those_of_hardware_and_text_of_a_run_cannot_b
     assert "not figures of" not in page(write(tmp_path / "real", rate_run(kind=BedKind.MACHINES)))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_quick_interrupted_and_suspect_runs_are_called_so(tmp_path: Path) -> None:
     whole = rate_run(quick=True)
     text = page(write(tmp_path / "r", suspecting(replace(whole, samples=whole.samples[:7]), 1)))
@@ -142,6 +151,7 @@ def test_quick_interrupted_and_suspect_runs_are_called_so(tmp_path: Path) -> Non
     assert "the counters do not add up (1 sample)" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_directories_stand_side_by_side(tmp_path: Path) -> None:
     before, after = write(tmp_path / "before", rate_run()), write(tmp_path / "after", rate_run(factor=2))
     text = page(before, after)
@@ -149,6 +159,7 @@ def test_two_directories_stand_side_by_side(tmp_path: Path) -> None:
     assert text.count("<svg ") == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_newest_run_with_samples_counts(tmp_path: Path) -> None:
     old = rate_run()
     new = replace(rate_run(factor=2), run=replace(old.run, started="2026-02-01T00:00:00.000Z"))
@@ -158,6 +169,7 @@ def test_the_newest_run_with_samples_counts(tmp_path: Path) -> None:
     assert "800,000" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_complete_run_counts_before_a_newer_fragment(tmp_path: Path) -> None:
     old = rate_run()
     new = replace(rate_run(factor=2), run=replace(old.run, started="2026-02-01T00:00:00.000Z"))
@@ -195,6 +207,7 @@ def test_a_directory_that_cannot_be_written_is_a_sentence(of_recorded: MeasureRe
         write_report(of_recorded, tmp_path / "file" / "sub")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_writes_the_report_and_prints_the_verdicts(tmp_path: Path, xenoovs: CommandLine) -> None:
     directory = write(tmp_path / "r", loss_run())
     result = xenoovs("measure", "report", str(directory))
@@ -276,6 +289,7 @@ _WRONG = (
 )
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(RUNS), st.booleans(), st.floats(0, 1, exclude_max=True), st.sampled_from(_WRONG))
 def test_any_other_value_gives_a_picture_or_a_sentence(
     recorded: RecordedRun, in_run: bool, place: float, wrong: str

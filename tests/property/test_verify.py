@@ -1,24 +1,31 @@
-"""The cache of lines gives the same findings as judging each line, for any dump."""
+"""Findings: the cache of lines changes none, and overridden is what the tables with foreign flows send elsewhere."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Address
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judged import check_offload
 from tests.unit.judge.programs import two_services
 from xenoovs.datapath import parse
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Key, MaskedValue, Megaflow
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge import check
-from xenoovs.judge.check import check_dump
-from xenoovs.judge.expected import ExpectedService, expected_services
+from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Masked
+from xenoovs.openflow.text import parse_flow
+from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.simulate.walk import Outcome, tables_of
+from xenoovs.verify import check, overlap
+from xenoovs.verify.check import check_dump
+from xenoovs.verify.expected import ExpectedBlock, ExpectedService, ServiceEntry, expected_services, index_blocks
+from xenoovs.verify.overlap import OverlapIndex
 
 SERVICES = expected_services(two_services())
 
@@ -152,3 +159,110 @@ def test_lines_of_one_shape(
     each = check_offload(services, scan_dump(lines), CONTEXT)
     assert list(map(str, fast.unparsed)) == list(map(str, each.unparsed))
     assert replace(fast, unparsed=()) == replace(each, unparsed=())
+
+
+PROGRAM = two_services()
+BOTH_SERVICES = expected_services(PROGRAM)
+OURS = tables_of(PROGRAM.flows)
+BLOCK_OF = {block.flow: block for service in BOTH_SERVICES for block in service.blocks}
+_PARTS = (
+    ("ip", "udp", "tcp"),
+    ("", ",nw_src=0.0.0.7/0.0.0.15", ",nw_src=0.0.0.1/0.0.0.1", ",nw_src=198.51.100.0/24", ",nw_src=0.0.0.2/0.0.0.2"),
+    ("", ",nw_dst=10.3.10.45", ",nw_dst=10.3.10.0/24", ",nw_dst=10.3.10.47"),
+    ("", ",in_port=p0", ",in_port=p1"),
+)
+_FLOWS = st.builds(
+    "priority={},{} actions={}".format,
+    st.sampled_from([1, 500, 1500, 3000]),
+    st.tuples(*map(st.sampled_from, _PARTS)).map("".join),
+    st.sampled_from(["drop", "output:p9", *(f"mod_dl_dst:02:00:00:00:00:{i:02x},output:p1" for i in (1, 2, 0x77))]),
+)
+
+
+@given(st.lists(_FLOWS, min_size=1, max_size=3, unique_by=lambda text: text.split(",")[0]), st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: list[str], seed: int) -> None:
+    flows = (*PROGRAM.flows, *map(parse_flow, foreign))
+    tables, pipeline = tables_of(flows), pipeline_of(flows)
+    for packet in _packets(Random(seed)):
+        wanted = OURS.run(packet)
+        block = next((BLOCK_OF[flow] for flow in wanted.flows if flow in BLOCK_OF), None)
+        if block is not None:
+            is_elsewhere = _places(tables.run(packet)) != _places(wanted)
+            assert _is_reported(pipeline.predict(packet)[0], block) == is_elsewhere
+
+
+def _places(outcome: Outcome) -> list[tuple[str | None, int]]:
+    return [(copy.port, copy.dl_dst) for copy in outcome.copies]
+
+
+def _packets(random: Random) -> list[Packet]:
+    vips = [IPv4Address(f"10.3.10.{last}") for last in (45, 46, 47)]
+    return [
+        Packet("p0", IPv4Address(0xC6336400 + random.getrandbits(9)), random.choice(vips), proto, 4000, 53)
+        for proto in (17, 6)
+        for _ in range(10)
+    ]
+
+
+def _is_reported(predicted: PredictedMegaflow, block: ExpectedBlock) -> bool:
+    keys = (Key("in_port", predicted.in_port), Key("eth_type", "0x0800", fields=predicted.fields()))
+    megaflow = Megaflow(None, keys, 1, 60, 0.1, None, None, "ovs", predicted.actions or ("drop",))
+    findings = check_offload(BOTH_SERVICES, [megaflow])
+    is_misdelivered = any(found.block is block and found.misdelivered for found in findings.blocks)
+    return is_misdelivered or any(block in taking.blocks for taking in findings.overrides)
+
+
+SERVICE = expected_services(two_services())[0]
+TEMPLATE = SERVICE.blocks[0]
+BITS = 6
+ALL = (1 << BITS) - 1
+_MATCHES = st.tuples(st.integers(0, ALL), st.integers(0, ALL)).map(lambda pair: _masked(*pair))
+_PREFIXES = st.lists(
+    st.tuples(st.integers(0, ALL), st.integers(0, BITS)).map(lambda pair: _masked(pair[0], ALL & ~(ALL >> pair[1]))),
+    max_size=12,
+).map(lambda drawn: [one for i, one in enumerate(drawn) if not any(_overlap(one, other) for other in drawn[:i])])
+"""Masks of several lengths."""
+_CLASSES = st.integers(0, ALL).flatmap(
+    lambda mask: st.lists(st.integers(0, ALL).map(lambda value: _masked(value, mask)), max_size=12, unique=True)
+)
+"""All of one mask."""
+
+
+def _overlap(one: MaskedValue, other: MaskedValue) -> bool:
+    return not (one.value ^ other.value) & one.mask & other.mask
+
+
+def _masked(value: int, mask: int) -> MaskedValue:
+    return MaskedValue(value & mask, mask)
+
+
+def _block(source: MaskedValue) -> ExpectedBlock:
+    return replace(TEMPLATE, key=Masked(TEMPLATE.key.field, source.value, source.mask))
+
+
+def _indexed(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, ServiceEntry]:
+    index = index_blocks([replace(SERVICE, blocks=blocks)])
+    return OverlapIndex(index), next(iter(next(iter(index.entries.values())).values()))
+
+
+@pytest.mark.parametrize("max_indexed", [0, 20, 500_000])
+@given(_PREFIXES | _CLASSES, st.lists(_MATCHES, min_size=1, max_size=6))
+def test_the_index_finds_what_a_search_by_address_finds(
+    max_indexed: int, sources: list[MaskedValue], matches: list[MaskedValue]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlap, "_MAX_INDEXED", max_indexed)
+        index, entry = _indexed(tuple(map(_block, sources)))
+        for match in matches:
+            found = index.blocks(entry.blocks, match)
+            owners = {_owner(sources, address) for address in range(ALL + 1) if _in(match, address)}
+            assert {MaskedValue(block.key.value, block.key.mask) for block in found} == owners - {None}
+
+
+def _in(match: MaskedValue, address: int) -> bool:
+    return address & match.mask == match.value
+
+
+def _owner(sources: list[MaskedValue], address: int) -> MaskedValue | None:
+    return next((source for source in sources if _in(source, address)), None)

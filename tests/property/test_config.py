@@ -1,16 +1,25 @@
-"""What `render_config` writes is read back as the same Balancer, in one form only."""
+"""Configs: any text is one or has findings, what is written is read back, and files may be divided as one likes."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.switch_tunnels import moved_behind_tunnels
+from xenoovs.config.claims import Occupancy
+from xenoovs.config.emit import render_config
+from xenoovs.config.load import compose, load_config, parse_config
+from xenoovs.config.templates import read_template, template_names
+from xenoovs.errors import ConfigError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import (
     AgentCheck,
@@ -36,7 +45,7 @@ from xenoovs.model.balancer import (
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
-from xenoovs.model.templates import read_template, template_names
+from xenoovs.model.values import Number
 
 # Names that YAML could take for something else.
 NAMES = st.sampled_from(["1e5", "0x1F", "true", "null", "53", "no", "22.30", "web", "a.b-c_d", "9e", "1_0", "0o7"])
@@ -196,3 +205,196 @@ def test_balancers_that_no_config_expresses(change: dict[str, object]) -> None:
     service = Service(**{"name": "web", "claim": Claim(frozenset({Family.IPV4})), "backends": (backend,), **change})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"no config can say|no decimal form"):
         render_config(Balancer(Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP), (service,)))
+
+
+Tree = dict[str, Any]
+
+
+def written(value: Any) -> str:
+    """A tree as YAML in the form of JSON; numbers as they were written."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {written(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    return value.text if isinstance(value, Number) else json.dumps(value)
+
+
+def tree_of(balancer: Balancer) -> Tree:
+    root = compose(render_config(balancer), file="c.yaml").root
+    assert isinstance(root, dict)
+    return root
+
+
+def loaded(files: dict[str, Tree]) -> Balancer:
+    with TemporaryDirectory() as name:
+        for file, tree in files.items():
+            Path(name, file).write_text(written(tree))
+        return load_config(Path(name, "my.yaml"))
+
+
+@given(balancers(), st.data())
+def test_it_does_not_matter_in_which_file_a_service_stands(balancer: Balancer, data: st.DataObject) -> None:
+    root = tree_of(balancer)
+    count = data.draw(st.integers(1, 4))
+    files: dict[str, Tree] = {f"{number}.yaml": {"services": []} for number in range(count)}
+    for number in range(1, count):
+        # Each file is included by one before it.
+        parent = files[f"{data.draw(st.integers(0, number - 1))}.yaml"]
+        parent.setdefault("include", []).append(f"{number}.yaml")
+    for service in root["services"]:
+        files[f"{data.draw(st.integers(0, count - 1))}.yaml"]["services"].append(service)
+    files["my.yaml"] = {**root, "services": [], "include": "0.yaml"}
+    found = loaded(files)
+    assert found.uplinks == balancer.uplinks
+    assert sorted(found.services, key=lambda s: s.name) == sorted(balancer.services, key=lambda s: s.name)
+
+
+@given(balancers(), st.data())
+def test_it_does_not_matter_whether_a_key_stands_in_the_defaults(balancer: Balancer, data: st.DataObject) -> None:
+    """A key that all services have in common, or all backends, may stand in `defaults`."""
+    root = tree_of(balancer)
+    services: list[Tree] = root["services"]
+    backends = [backend for service in services for backend in service["backends"]]
+    defaults: dict[str, Tree] = {"services": {}, "backends": {}}
+    for kind, trees, own in (("services", services, {"name", "backends"}), ("backends", backends, {"name", "address"})):
+        for key in sorted({*(trees[0] if trees else ())} - own):
+            if all(key in tree and tree[key] == trees[0][key] for tree in trees) and data.draw(st.booleans()):
+                defaults[kind][key] = trees[0][key]
+                for tree in trees:
+                    del tree[key]
+    assert loaded({"my.yaml": {**root, "defaults": defaults}}) == balancer
+
+
+VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1"))
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Claim:
+    vips = tuple(draw(st.lists(st.sampled_from(VIPS), max_size=2, unique=True)))
+    families = frozenset(map(family_of, vips)) or frozenset({draw(st.sampled_from(Family))})
+    protocol = draw(st.none() | st.sampled_from(Protocol))
+    ports: list[PortRange] = []
+    if protocol is not None and protocol.has_ports:
+        edges = sorted(draw(st.sets(st.integers(0, 12), max_size=6)))
+        ports = [PortRange(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False)]
+    return Claim(families, vips, protocol, tuple(draw(st.permutations(ports))))
+
+
+@given(st.lists(claims(), max_size=8))
+@settings(max_examples=500, deadline=None)
+def test_the_same_as_every_pair(wanted: list[Claim]) -> None:
+    occupancy = Occupancy()
+    held: list[int] = []
+    ordered = sorted(wanted, key=lambda claim: bool(claim.vips))
+    for index, claim in enumerate(ordered):
+        rivals = {other for other in held if ordered[other].overlaps(claim)}
+        clash = occupancy.add(claim, owner=index)
+        assert (clash is None) == (not rivals)
+        if clash is None:
+            held.append(index)
+        else:
+            assert clash.owner in rivals
+
+
+TEMPLATES = tuple(map(read_template, template_names()))
+
+# Pieces that a mutation puts into a valid config: signs of YAML, words of the config, values at the edge.
+SIGNS = ("\n", "  ", "- ", ": ", "# ", *"[]{},&*!|>%@`'\"?~\t\0", "\ufeff", "\u2028", "---", "...", "<<: ", "''")
+NUMBERS = (
+    "0",
+    "-1",
+    "1e30",
+    ".nan",
+    ".inf",
+    "65535",
+    "65536",
+    "0x10",
+    "5%",
+    "1000%",
+    "0.1",
+    "1e-400",
+    "53-52",
+    "[0,1,2]",
+)
+WORDS = ("null", "true", "yes", "auto", "udp", "icmp", "pin", "normal", "p0", "p1", "02:00:5e:10:00:02", "2001:db8::1")
+KEYS = (
+    "vip: ",
+    "name: ",
+    "mac: ",
+    "weight: ",
+    "ports: ",
+    "bits: ",
+    "backends: ",
+    "services: ",
+    "bridge: ",
+    "{a: b}",
+    "[]",
+)
+PIECES = st.sampled_from((*SIGNS, *NUMBERS, *WORDS, *KEYS))
+
+
+def check_findings(error: ConfigError) -> None:
+    assert error.findings
+    for finding in error.findings:
+        assert finding.line >= 1
+        assert finding.column >= 1
+        assert finding.message
+
+
+# JSON is YAML: shapes that are right in form and wrong in content.
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | PIECES.filter(str.isalnum),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "version",
+                    "switch",
+                    "bridge",
+                    "services",
+                    "name",
+                    "vip",
+                    "ports",
+                    "match",
+                    "bits",
+                    "backends",
+                    "x",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def yaml_of(value: object) -> str:
+    return repr(value).replace("None", "null").replace("True", "true").replace("False", "false")
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A template with some pieces cut out and others put in."""
+    text = draw(st.sampled_from(TEMPLATES))
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + 12)))
+        text = text[:start] + draw(PIECES) + text[end:]
+    return text
+
+
+@given(
+    st.text() | st.binary(max_size=400) | st.lists(PIECES, max_size=40).map("".join) | damaged() | VALUES.map(yaml_of)
+)
+@example("\r")
+@example("a: \ud800")
+@example("? ")
+@example("- &a *a")
+@settings(max_examples=1500)
+def test_any_text_is_a_config_or_findings(text: str | bytes) -> None:
+    try:
+        parse_config(text, file="c.yaml")
+    except ConfigError as error:
+        check_findings(error)

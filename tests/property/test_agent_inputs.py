@@ -1,0 +1,181 @@
+"""What an agent is given: replies of servers, overrides beside a changed file, requests and saved states."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.unit import balancer as small
+from xenoovs.agent.agent_check import UNADVERTISED, Administration, Advertised, AgentReply, parse_reply, with_reply
+from xenoovs.agent.control.schemas import BackendRequest, EmptyRequest, WeightRequest, parse_request
+from xenoovs.agent.overrides import merge
+from xenoovs.agent.runtime_file import parse_runtime, render_runtime
+from xenoovs.errors import RequestRefused
+from xenoovs.model.balancer import Balancer
+from xenoovs.show.agent import Override
+
+MIN_CHANGE = Fraction(1, 10)
+WORDS = st.sampled_from(["up", "down", "fail", "stopped", "ready", "drain", "maint", "75%", "0%", "UP", "maxconn:30"])
+PERCENTS = st.integers(0, 200)
+
+
+@given(st.text() | st.lists(WORDS | st.text(max_size=8), max_size=4).map(" ".join))
+@example("up, 50% # all is well")
+@example("١٢%")
+def test_any_line_is_a_reply_or_one_sentence(line: str) -> None:
+    try:
+        reply, problem = parse_reply(line), ""
+    except ValueError as error:
+        reply, problem = AgentReply(), str(error)
+    assert problem.isprintable()
+    assert len(problem) < 300
+    assert reply.weight is None or 0 <= reply.weight <= 10
+
+
+@given(PERCENTS, st.sampled_from([" ", ",", "\t", ", "]), st.permutations(["drain", "up"]))
+def test_words_come_in_any_order(percent: int, gap: str, words: list[str]) -> None:
+    found = parse_reply(gap.join([*words, f"{percent}%"]))
+    assert found == AgentReply(Fraction(percent, 100), Administration.DRAIN, is_up=True)
+
+
+def after(before: Advertised, *percents: int) -> Advertised:
+    for percent in percents:
+        line = f"{percent}%"
+        before = with_reply(before, parse_reply(line), line, min_change=MIN_CHANGE)
+    return before
+
+
+@given(st.integers(10, 100), st.lists(st.integers(-9, 9), max_size=30))
+def test_a_load_that_changes_a_little_changes_no_weight(start: int, steps: list[int]) -> None:
+    first = after(UNADVERTISED, start)
+    assert first.part == Fraction(start, 100)
+    noise = [percent for step in steps if (percent := start + step) not in (0, 100)]
+    assert after(first, *noise).part == first.part
+
+
+@given(st.lists(PERCENTS, min_size=1, max_size=20), PERCENTS)
+def test_a_lasting_load_takes_effect_almost_completely(history: list[int], last: int) -> None:
+    found = after(UNADVERTISED, *history, last, last, last).part
+    assert abs(found - Fraction(last, 100)) < MIN_CHANGE
+    assert last not in (0, 100) or found == Fraction(last, 100)
+
+
+@given(PERCENTS.filter(bool), PERCENTS.filter(bool), st.integers(1, 20))
+def test_a_load_that_goes_to_and_fro_moves_clients_once_at_most(low: int, high: int, times: int) -> None:
+    weights = []
+    found = UNADVERTISED
+    for percent in [low, high] * times:
+        found = after(found, percent)
+        weights.append(found.part)
+    assert len({*weights}) == 1
+
+
+@given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(" ".join), max_size=12))
+def test_only_ready_and_up_end_what_drain_maint_and_down_began(lines: list[str]) -> None:
+    found = UNADVERTISED
+    administration, is_up = Administration.READY, True
+    for line in lines:
+        try:
+            reply = parse_reply(line)
+        except ValueError:
+            continue
+        found = with_reply(found, reply, line, min_change=MIN_CHANGE)
+        administration = reply.administration or administration
+        is_up = is_up if reply.is_up is None else reply.is_up
+    assert (found.administration, found.is_up) == (administration, is_up)
+    assert found.is_away == (administration is Administration.MAINT or not is_up)
+    assert administration is not Administration.DRAIN or found.part == 0
+
+
+BACKENDS = 4
+Weights = st.lists(st.integers(0, 3), min_size=BACKENDS, max_size=BACKENDS)
+Chosen = st.dictionaries(st.integers(0, BACKENDS - 1), st.integers(0, 9))
+
+
+def of(weights: list[int]) -> Balancer:
+    return small.balancer(small.service(small.claim(), *weights))
+
+
+def overrides(weights: list[int], chosen: dict[int, int]) -> tuple[Override, ...]:
+    return tuple(
+        Override("s", f"b{i}", Fraction(weight), 0.0, Fraction(weights[i])) for i, weight in sorted(chosen.items())
+    )
+
+
+@given(Weights, Weights, Chosen, st.booleans())
+def test_exactly_the_changed_keys_end(old: list[int], new: list[int], chosen: dict[int, int], knows_old: bool) -> None:
+    """So without a change all stay, a second time changes nothing, and keys are independent."""
+    before = overrides(old, chosen)
+    merged = merge(before, of(new), old=of(old) if knows_old else None)
+    assert merged.remaining == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
+    assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
+
+
+@given(Weights, Chosen, st.permutations(range(BACKENDS)))
+def test_order_and_names_are_no_change(weights: list[int], chosen: dict[int, int], order: list[int]) -> None:
+    old = of(weights)
+    (service,) = old.services
+    renamed = tuple(replace(service.backends[i], name=f"new{i}") for i in order)
+    new = replace(old, services=(replace(service, name="other", backends=renamed),))
+    merged = merge(overrides(weights, chosen), new, old=old)
+    assert {(o.service, o.backend, o.weight) for o in merged.remaining} == {
+        ("other", f"new{i}", Fraction(weight)) for i, weight in chosen.items()
+    }
+
+
+@given(Weights, Chosen, st.integers(0, BACKENDS - 1))
+def test_a_removed_backend_takes_its_override_along(weights: list[int], chosen: dict[int, int], gone: int) -> None:
+    old = of(weights)
+    (service,) = old.services
+    left = tuple(backend for backend in service.backends if backend.name != f"b{gone}")
+    new = replace(old, services=(replace(service, backends=left),))
+    merged = merge(overrides(weights, chosen), new, old=old)
+    assert [ended.override.backend for ended in merged.ended] == ([f"b{gone}"] if gone in chosen else [])
+
+
+KINDS = (BackendRequest, WeightRequest, EmptyRequest)
+Values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+Keys = st.sampled_from(["service", "backend", "weight", "version", "paused", "overrides", "more"])
+Documents = (st.dictionaries(Keys, Values) | Values).map(lambda value: json.dumps(value).encode())
+
+
+@given(st.binary() | Documents)
+@example(b"[" * 100_000)
+@example(b'{"weight": 1e99999999999}')
+@example(b'{"weight": ' + b"9" * 5000 + b"}")
+def test_requests(data: bytes) -> None:
+    for kind in KINDS:
+        answer = parsed(data, kind)
+        assert answer is None or isinstance(answer, kind)
+
+
+def parsed(data: bytes, kind: type) -> object:
+    """The request; None where it was refused, which is all that may be raised."""
+    try:
+        return parse_request(data, kind)
+    except RequestRefused:
+        return None
+
+
+@given(st.binary() | Documents)
+@example(b"[" * 100_000)
+def test_states(data: bytes) -> None:
+    try:
+        runtime = parse_runtime(data)
+    except ValueError:
+        return
+    assert parse_runtime(render_runtime(runtime).encode()) == runtime
+
+
+@pytest.mark.parametrize("weight", [0, 7, 0.5, 0.000000001, 1000000000])
+def test_good_weights(weight: float) -> None:
+    data = json.dumps({"service": "s", "backend": "b", "weight": weight}).encode()
+    assert float(parse_request(data, WeightRequest).weight) == weight

@@ -1,0 +1,409 @@
+"""Laws of blocks: their layout, the optimum against exhaustive search, its width, and updates from any table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from math import ceil
+from random import Random
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.tuple_space import Megaflow, Rule, megaflows
+from xenoovs.partition import solve as minplus
+from xenoovs.partition.block import Assignment, Block, mask_of, moved, select, spread, unspread
+from xenoovs.partition.change import Goal, failover, realise, start, update
+from xenoovs.partition.solve import (
+    Window,
+    block_count,
+    deviation,
+    feasible,
+    first_feasible_width,
+    layout,
+    lb1,
+    lb2,
+    least_tolerance,
+    partition,
+    proves_optimal,
+    solve,
+    solve_bitset,
+    solve_min_plus,
+    strict_windows,
+    windows,
+)
+
+
+@st.composite
+def exact_spaces(draw: st.DrawFn) -> tuple[list[int], int]:
+    width = draw(st.integers(0, 9))
+    spaces: list[int] = []
+    for _ in range(draw(st.integers(0, 7))):
+        spaces.append(draw(st.integers(0, (1 << width) - sum(spaces))))
+    return [*spaces, (1 << width) - sum(spaces)], width
+
+
+def rules_of(assignment: Assignment) -> list[Rule]:
+    return [Rule(block.value, block.depth, owner, 1000 - block.depth) for block, owner in assignment.blocks]
+
+
+@given(exact_spaces())
+def test_every_address_lies_in_exactly_one_block(case: tuple[list[int], int]) -> None:
+    spaces, width = case
+    blocks = layout(spaces, width).blocks
+    owners = [[owner for block, owner in blocks if block.contains(address)] for address in range(1 << width)]
+    assert all(len(found) == 1 for found in owners)
+    counted = Counter(found[0] for found in owners)
+    assert [counted[backend] for backend in range(len(spaces))] == spaces
+
+
+@given(exact_spaces())
+def test_there_are_as_few_blocks_as_one_bits_and_no_mergeable_buddies(case: tuple[list[int], int]) -> None:
+    spaces, width = case
+    blocks = layout(spaces, width).blocks
+    owners = dict(blocks)
+    assert len(blocks) == block_count(spaces)
+    assert all(owners.get(block.buddy()) != owner for block, owner in blocks if block.depth)
+
+
+@given(exact_spaces())
+def test_one_rule_is_one_megaflow(case: tuple[list[int], int]) -> None:
+    rules = rules_of(layout(*case))
+    assert megaflows(rules) == {Megaflow(rule.value, rule.depth, rule.backend) for rule in rules}
+
+
+positions = st.lists(st.integers(0, 127), min_size=8, max_size=16, unique=True)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    depth = draw(st.integers(0, 8))
+    return Block(draw(st.integers(0, (1 << depth) - 1)), depth)
+
+
+@given(blocks(), positions)
+def test_spreading_can_be_undone(block: Block, chosen: list[int]) -> None:
+    assert unspread(*spread(block, chosen), chosen) == block
+    assert unspread(*spread(block)) == block
+
+
+@given(positions)
+def test_masks_are_nested(chosen: list[int]) -> None:
+    masks = [mask_of(depth, chosen) for depth in range(9)]
+    assert all(shallow & deep == shallow for shallow, deep in pairwise(masks))
+    assert [mask.bit_count() for mask in masks] == list(range(9))
+
+
+@given(blocks(), positions, st.integers(0, 2**128 - 1))
+def test_an_address_matches_where_its_selected_bits_do(block: Block, chosen: list[int], address: int) -> None:
+    value, mask = spread(block, chosen)
+    assert (address & mask == value) == block.contains(select(address, chosen, 8))
+
+
+@given(blocks(), st.integers(0, 2**128 - 1))
+def test_no_list_means_the_low_bits_in_order(block: Block, address: int) -> None:
+    assert spread(block) == spread(block, range(16))
+    assert select(address, None, 8) == select(address, range(16), 8)
+
+
+tolerances = st.fractions(min_value=0, max_value=Fraction(1, 2), max_denominator=200)
+some_weights = st.lists(st.integers(0, 1000), min_size=1, max_size=12).filter(any)
+
+
+@st.composite
+def feasible_windows(draw: st.DrawFn, *, most: int = 8, width: int = 8) -> tuple[tuple[Window, ...], int]:
+    total = 1 << draw(st.integers(0, width))
+    spaces: list[int] = []
+    for _ in range(draw(st.integers(0, most - 1))):
+        spaces.append(draw(st.integers(0, total - sum(spaces))))
+    spaces.append(total - sum(spaces))
+    slack = st.integers(0, max(1, total // 4))
+    allowed = tuple(Window(max(0, space - draw(slack)), space + draw(slack)) for space in spaces)
+    return allowed, total
+
+
+def exhaustive(allowed: tuple[Window, ...], total: int) -> int:
+    ranges = [range(lo, hi + 1) for lo, hi in allowed[:-1]]
+    last = allowed[-1]
+    return min(
+        block_count((*spaces, total - sum(spaces)))
+        for spaces in product(*ranges)
+        if last.lo <= total - sum(spaces) <= last.hi
+    )
+
+
+@given(feasible_windows(most=3, width=5))
+@settings(max_examples=150)
+def test_the_optimum_is_that_of_exhaustive_search(case: tuple[tuple[Window, ...], int]) -> None:
+    assert block_count(solve(*case)) == exhaustive(*case)
+
+
+@given(feasible_windows())
+def test_both_solvers_agree_and_meet_the_windows(case: tuple[tuple[Window, ...], int]) -> None:
+    allowed, total = case
+    first = solve_bitset(allowed, total)
+    second = solve_min_plus([[(v, v.bit_count()) for v in range(lo, hi + 1)] for lo, hi in allowed], total)
+    assert first is not None
+    assert second is not None
+    assert block_count(first) == block_count(second)
+    for spaces in (first, second):
+        assert sum(spaces) == total
+        assert all(lo <= space <= hi for space, (lo, hi) in zip(spaces, allowed, strict=True))
+
+
+@given(feasible_windows())
+def test_the_bounds_stand_in_order(case: tuple[tuple[Window, ...], int]) -> None:
+    best = block_count(solve(*case))
+    assert lb1(case[0]) <= ceil(lb2(*case)) <= best
+    assert not proves_optimal(best + 1, *case)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(-9, 9)), min_size=1, max_size=6), min_size=1), st.data()
+)
+def test_numpy_and_plain_lists_choose_the_same(options: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+    reach = data.draw(st.integers(0, sum(max(value for value, _ in choice) for choice in options)))
+    steps = [[step for step in choice if step[0] <= reach] for choice in options]
+    assume(all(steps))
+    assert minplus._solve_numpy(steps, reach) == minplus._solve_lists(steps, reach)
+
+
+@given(some_weights, tolerances)
+def test_every_share_is_within_the_tolerance(weights: list[int], tolerance: Fraction) -> None:
+    assume(feasible(windows(weights, 16, tolerance), 1 << 16))
+    chosen = partition(weights, tolerance=tolerance)
+    allowed = windows(weights, chosen.assignment.width, tolerance)
+    assert all(lo <= space <= hi for space, (lo, hi) in zip(chosen.spaces, allowed, strict=True))
+    assert len(chosen.assignment.blocks) == block_count(chosen.spaces)
+    assert chosen.deviation == deviation(weights, chosen.spaces) <= tolerance
+    assert all((space == 0) == (weight == 0) for space, weight in zip(chosen.spaces, weights, strict=True))
+
+
+@given(some_weights, st.integers(4, 12))
+def test_no_tolerance_below_the_least_can_be_met(weights: list[int], width: int) -> None:
+    least = least_tolerance(weights, width)
+    assert least is not None
+    assert feasible(windows(weights, width, least), 1 << width)
+    below = least * Fraction(10**12 - 1, 10**12)
+    assert least == 0 or not feasible(windows(weights, width, below), 1 << width)
+
+
+@given(some_weights, st.integers(0, 20))
+@settings(max_examples=30)
+def test_a_budget_is_kept_and_its_tolerance_is_met(weights: list[int], spare: int) -> None:
+    budget = sum(1 for weight in weights if weight) + spare
+    chosen = partition(weights, tolerance=Fraction(0), max_flows=budget)
+    assert len(chosen.assignment.blocks) <= budget
+    assert deviation(weights, chosen.spaces) == chosen.tolerance
+
+
+wide_tolerances = st.fractions(min_value=Fraction(1, 50), max_value=Fraction(1, 4), max_denominator=100)
+few_weights = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
+
+
+@given(few_weights, wide_tolerances)
+def test_more_bits_never_need_more_blocks(weights: list[int], tolerance: Fraction) -> None:
+    first = first_feasible_width(weights, tolerance, 16)
+    assert first is not None
+    assume(first <= 10)
+    counts = [block_count(solve(windows(weights, width, tolerance), 1 << width)) for width in range(first, first + 4)]
+    assert counts == sorted(counts, reverse=True)
+
+
+@given(few_weights, wide_tolerances)
+def test_the_choice_is_the_smallest_of_the_best_first_three_widths(weights: list[int], tolerance: Fraction) -> None:
+    first = first_feasible_width(weights, tolerance, 16)
+    assert first is not None
+    tried = [
+        (block_count(solve(windows(weights, width, tolerance), 1 << width)), width)
+        for width in range(first, min(first + 2, 16) + 1)
+    ]
+    chosen = partition(weights, tolerance=tolerance).assignment
+    assert (len(chosen.blocks), chosen.width) == min(tried)
+
+
+@given(
+    few_weights,
+    wide_tolerances,
+    st.fractions(min_value=Fraction(1, 9), max_value=100, max_denominator=9),
+    st.randoms(use_true_random=False),
+)
+def test_neither_scale_nor_order_of_the_weights_matters(
+    weights: list[int], tolerance: Fraction, scale: Fraction, random: Random
+) -> None:
+    mixed = list(weights)
+    random.shuffle(mixed)
+    given_count = len(partition(weights, tolerance=tolerance).assignment.blocks)
+    assert len(partition(mixed, tolerance=tolerance).assignment.blocks) == given_count
+    assert partition([weight * scale for weight in weights], tolerance=tolerance) == partition(
+        weights, tolerance=tolerance
+    )
+
+
+change_tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
+
+
+@st.composite
+def assignments(draw: st.DrawFn, *, width: int = 7) -> Assignment:
+    total = 1 << width
+    spaces: list[int] = []
+    for _ in range(draw(st.integers(1, 5))):
+        spaces.append(draw(st.integers(0, total - sum(spaces))))
+    return layout(draw(st.permutations([*spaces, total - sum(spaces)])), width)
+
+
+@st.composite
+def goals(draw: st.DrawFn) -> Goal:
+    weights = draw(st.lists(st.integers(0, 20), min_size=1, max_size=7).filter(any))
+    price = draw(st.sampled_from([None, Fraction(0), Fraction(1), Fraction(5, 2), Fraction(1 << 16)]))
+    return Goal(tuple(weights), draw(change_tolerances), block_price=price)
+
+
+def meets(assignment: Assignment, goal: Goal) -> bool:
+    allowed = windows(goal.weights, assignment.width, goal.tolerance)
+    return all(lo <= space <= hi for space, (lo, hi) in zip(assignment.spaces(), allowed, strict=True))
+
+
+@given(assignments(), goals(), st.data())
+def test_an_update_meets_the_windows_and_moves_no_less_than_it_must(
+    old: Assignment, goal: Goal, data: st.DataObject
+) -> None:
+    # an old backend keeps one new index or is gone
+    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
+    new = update(old, goal, owners=indices)
+    assert meets(new, goal)
+    assert moved(renamed(old, indices, len(goal.weights)), new) >= start(old, goal, owners=indices).least_moved
+
+
+def renamed(old: Assignment, indices: list[int | None], backends: int) -> Assignment:
+    """The old blocks under new indices; those that are gone get indices of their own."""
+    names = [backends + owner if index is None else index for owner, index in enumerate(indices)]
+    return Assignment(old.width, tuple((block, names[owner]) for block, owner in old.blocks), backends + old.backends)
+
+
+@given(assignments(), goals(), st.data())
+def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(
+    old: Assignment, goal: Goal, data: st.DataObject
+) -> None:
+    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
+    new = update(old, replace(goal, block_price=Fraction(0)), owners=indices)
+    assert meets(new, goal)
+    assert moved(renamed(old, indices, len(goal.weights)), new) == start(old, goal, owners=indices).least_moved
+
+
+@given(assignments(), goals(), st.data())
+def test_by_default_no_more_than_the_spare_units_move_beyond_the_least(
+    old: Assignment, goal: Goal, data: st.DataObject
+) -> None:
+    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
+    default = replace(goal, block_price=None)
+    begin = start(old, default, owners=indices)
+    strict = solve(strict_windows(begin.spaces, begin.allowed), 1 << begin.table.width)
+    new = update(old, default, owners=indices)
+    went = moved(renamed(old, indices, len(goal.weights)), new)
+    ceiling = 4 * begin.usual_blocks
+    assert len(new.blocks) <= max(ceiling, block_count(new.spaces()))
+    # above the ceiling blocks are fewer at any movement
+    assert went <= begin.least_moved + begin.spare_units or len(realise(begin.table, strict)) > ceiling
+
+
+@given(assignments(), goals())
+def test_blocks_at_any_price_end_at_the_sum_of_one_bits(old: Assignment, goal: Goal) -> None:
+    new = update(old, replace(goal, block_price=Fraction(1 << 16)))
+    assert len(new.blocks) == block_count(new.spaces())
+
+
+@given(assignments(), goals(), st.integers(0, 12))
+def test_a_budget_of_blocks_is_kept_where_it_can_be(old: Assignment, goal: Goal, more: int) -> None:
+    width = start(old, goal).table.width
+    budget = block_count(solve(windows(goal.weights, width, goal.tolerance), 1 << width)) + more
+    new = update(old, replace(goal, max_blocks=budget))
+    assert meets(new, goal)
+    assert len(new.blocks) <= budget
+
+
+@given(goals())
+def test_the_same_weights_again_change_nothing(goal: Goal) -> None:
+    old = partition(goal.weights, tolerance=goal.tolerance).assignment
+    assert update(old, goal) == old
+    assert update(old, replace(goal, block_price=Fraction(0), max_blocks=len(old.blocks))) == old
+
+
+@given(assignments(), goals())
+def test_by_default_weights_that_are_met_change_nothing(old: Assignment, goal: Goal) -> None:
+    first = update(old, replace(goal, block_price=Fraction(0)))
+    assert update(first, replace(goal, block_price=None)) == first
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Goal, list[frozenset[int]]]:
+    weights = draw(st.lists(st.integers(1, 9), min_size=2, max_size=6))
+    tolerance = draw(st.sampled_from([Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)]))
+    states = st.frozensets(st.integers(0, len(weights) - 1), max_size=len(weights) - 1)
+    return Goal(tuple(weights), tolerance, max_width=9), draw(st.lists(states, min_size=1, max_size=6))
+
+
+def lives(plan: Assignment, goal: Goal, history: list[frozenset[int]]) -> list[Assignment]:
+    found = [plan]
+    for down in history:
+        found.append(failover(plan, found[-1], goal=goal, down=down))
+    return found
+
+
+def owners(assignment: Assignment, width: int) -> list[int]:
+    return [assignment.owner(address & ((1 << assignment.width) - 1)) for address in range(1 << width)]
+
+
+@given(histories(), st.data())
+def test_a_closed_backend_has_its_own_addresses_and_no_others_while_another_is_up(
+    case: tuple[Goal, list[frozenset[int]]], data: st.DataObject
+) -> None:
+    goal, history = case
+    live = plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
+    for down in history:
+        up = frozenset(range(len(goal.weights))) - down
+        closed = data.draw(st.frozensets(st.sampled_from(sorted(up))))
+        live = failover(plan, live, goal=goal, down=down, closed=closed)
+        pairs = list(zip(owners(plan, live.width), owners(live, live.width), strict=True))
+        assert all(planned in down or planned == used for planned, used in pairs)
+        assert all(used not in (down if up == closed else down | closed) for planned, used in pairs if planned in down)
+
+
+@given(histories())
+def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows(
+    case: tuple[Goal, list[frozenset[int]]],
+) -> None:
+    goal, history = case
+    plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
+    states = lives(plan, goal, history)
+    for down, before, after in zip(history, states, states[1:], strict=False):
+        width = after.width
+        planned, old, new = owners(plan, width), owners(before, width), owners(after, width)
+        kept = [
+            owner if owner not in down else (used if used not in down else None)
+            for owner, used in zip(planned, old, strict=True)
+        ]
+        weights = [0 if index in down else weight for index, weight in enumerate(goal.weights)]
+        ranges = [
+            (max(kept.count(index), lo), hi) for index, (lo, hi) in enumerate(windows(weights, width, goal.tolerance))
+        ]
+        grows = all(lo <= hi for lo, hi in ranges) and sum(lo for lo, _ in ranges) <= len(kept) <= sum(
+            hi for _, hi in ranges
+        )
+        if grows:
+            assert all(owner is None or owner == used for owner, used in zip(kept, new, strict=True))
+
+
+@given(histories())
+def test_the_shares_of_the_rest_are_within_the_tolerance_where_bits_allow(
+    case: tuple[Goal, list[frozenset[int]]],
+) -> None:
+    goal, history = case
+    roomy = Goal(goal.weights, Fraction(1, 4), max_width=12)
+    plan = partition(goal.weights, tolerance=roomy.tolerance, width=9).assignment
+    for down, live in zip(history, lives(plan, roomy, history)[1:], strict=True):
+        weights = [0 if index in down else weight for index, weight in enumerate(goal.weights)]
+        allowed = windows(weights, live.width, roomy.tolerance)
+        assert all(lo <= space <= hi for space, (lo, hi) in zip(live.spaces(), allowed, strict=True))

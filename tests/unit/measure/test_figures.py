@@ -1,0 +1,452 @@
+"""Figures: loss and load from counters, the search for the throughput, intervals, and verdicts on claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+from xenoovs.errors import MeasureError
+from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, parse_counts
+from xenoovs.measure.load import LoadBench, TrialResult
+from xenoovs.measure.samples import Plain, Sample, Value
+from xenoovs.measure.statistics import Statistic, change, interval, quantiles
+from xenoovs.measure.switch_counts import SwitchCounts, SwitchedFrames, parse_switch_counts, switched_frames
+from xenoovs.measure.switch_load import parse_reading
+from xenoovs.measure.throughput import TrialSettings, search_throughput
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, judge, line_rate_pps
+
+STATISTICS = "rx_packets 10\ntx_packets 20\nrx_dropped 0\ntx_dropped 0\n"
+
+
+def counts(**numbers: tuple[int, int]) -> dict[str, InterfaceCounts]:
+    return {role: InterfaceCounts(rx, tx, is_physical=False) for role, (rx, tx) in numbers.items()}
+
+
+BEFORE = counts(generator=(0, 100), dpu=(100, 0), a=(5, 0), b=(7, 0))
+
+
+def test_loss_is_what_was_sent_and_reached_no_backend() -> None:
+    after = counts(generator=(0, 1100), dpu=(1100, 0), a=(605, 0), b=(307, 0))
+    found = counted_frames(BEFORE, after, backends=("a", "b"))
+    assert (found.sent, found.switched, found.received) == (1000, 1000, 900)
+    assert found.received_by_backend == {"a": 600, "b": 300}
+    assert found.loss_share == pytest.approx(0.1)
+    assert found.suspect == ()
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (
+            counts(generator=(0, 50), dpu=(1100, 0), a=(605, 0), b=(307, 0)),
+            "the tx counter of generator went back from 100 to 50: it wrapped, or was reset",
+        ),
+        (
+            counts(generator=(0, 1100), dpu=(1100, 0), a=(605, 0), b=(0, 0)),
+            "the rx counter of b went back from 7 to 0: it wrapped, or was reset",
+        ),
+        (
+            counts(generator=(0, 1100), dpu=(1100, 0), a=(1505, 0), b=(7, 0)),
+            "the backends received 1500 frames and the generator sent 1000: other traffic reaches them",
+        ),
+        (
+            counts(generator=(0, 1100), dpu=(2100, 0), a=(605, 0), b=(307, 0)),
+            "the switch received 2000 frames and the generator sent 1000: others send to it too",
+        ),
+    ],
+)
+def test_counters_that_cannot_be_right_make_a_sample_suspect(after: dict[str, InterfaceCounts], reason: str) -> None:
+    found = counted_frames(BEFORE, after, backends=("a", "b"))
+    assert found.suspect == (reason,)
+    assert found.loss_share >= 0
+
+
+def test_frames_of_another_kind_are_no_reason() -> None:
+    after = counts(generator=(0, 1100), dpu=(1105, 0), a=(605, 0), b=(419, 0))
+    assert counted_frames(BEFORE, after, backends=("a", "b")).suspect == ()
+
+
+def test_counters_at_the_wire_are_preferred() -> None:
+    physical = "     rx_packets_phy: 11\n     tx_packets_phy: 22\n"
+    found = parse_counts(f"== generator\n{STATISTICS}== a b\n{STATISTICS}{physical}")
+    assert found == {
+        "generator": InterfaceCounts(10, 20, is_physical=False),
+        "a b": InterfaceCounts(11, 22, is_physical=True),
+    }
+
+
+def test_an_interface_without_counters_is_named() -> None:
+    with pytest.raises(MeasureError, match="the interface of b shows no rx_packets"):
+        parse_counts(f"== a\n{STATISTICS}== b\n")
+
+
+TEXT = """\
+OFPST_AGGREGATE reply (OF1.4) (xid=0x2): packet_count=32778 byte_count=1966680 flow_count=1
+ufid:0c7a1bd5-0000-0000-0000-000000000001, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
+ipv4(src=0.0.0.0/0.0.0.1), packets:20000, bytes:920000, used:0.1s, offloaded:yes, dp:tc, actions:p1
+ufid:0c7a1bd5-0000-0000-0000-000000000002, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
+ipv4(src=0.0.0.1/0.0.0.1), packets:12778, bytes:587788, used:0.1s, dp:ovs, actions:p1
+"""
+
+
+def test_packets_of_flows_of_megaflows_and_of_the_nic_are_read() -> None:
+    found = parse_switch_counts(TEXT)
+    assert (found.matched, sum(found.megaflows.values()), sum(found.offloaded.values())) == (32778, 32778, 20000)
+
+
+@pytest.mark.parametrize("text", ["", "OFPST_AGGREGATE reply (OF1.4) (xid=0x2): flow_count=1\n", "Killed\n"])
+def test_an_answer_without_counters_is_an_error(text: str) -> None:
+    with pytest.raises(MeasureError, match="dump-aggregate printed no counters"):
+        parse_switch_counts(text)
+
+
+def test_a_recreated_megaflow_counts_from_zero() -> None:
+    before = SwitchCounts(100, {"a": 90, "b": 10}, {"a": 90})
+    after = SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20})
+    assert switched_frames(before, after) == SwitchedFrames(60, 65, 20)
+    assert switched_frames(after, before).matched == 0
+
+
+@pytest.mark.parametrize(
+    ("matched", "received", "reason"),
+    [
+        (1000, 900, ""),
+        (1000, 1000, ""),
+        (
+            500,
+            900,
+            "the backends received 900 frames, and the flows of the service matched 500: others come another way",
+        ),
+        (
+            1500,
+            900,
+            "the flows of the service matched 1500 packets, and the generator sent 1000: others send too",
+        ),
+    ],
+)
+def test_counters_that_disagree_make_a_sample_suspect(matched: int, received: int, reason: str) -> None:
+    frames = CountedFrames(1000, {"a": received}, 1000, ())
+    assert [*SwitchedFrames(matched, matched, 0).doubts(frames)] == ([reason] if reason else [])
+
+
+TEXT_SWITCH_LOAD = """\
+100
+cpu  1000 0 2000 90000 10 0 345 0 0 0
+4711 (ovs-vswitchd) S 1 4711 4711 0 -1 4194560 900 0 0 0 1234 766 0 0 20 0 9 0 8800 1000000 5000 18446744073709551615
+VmRSS:\t   20480 kB
+netdev@ovs-netdev:
+  lookups: hit:998 missed:2 lost:0
+  flows: 2
+system@ovs-system:
+  lookups: hit:10 missed:40 lost:3
+limit 7
+sw_flow              1000   1200    768   42    8 : tunables    0    0    0
+nf_conntrack           10     64    256   16    1 : tunables    0    0    0
+"""
+
+
+def test_all_datapaths_are_added_up() -> None:
+    reading = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
+    assert (reading.missed, reading.lost, reading.limit_hits) == (42, 3, 7)
+    assert (reading.vswitchd_cpu_s, reading.softirq_cpu_s) == (20.0, 3.45)
+    assert (reading.rss_bytes, reading.kernel_bytes) == (20480 * 1024, 1000 * 768 + 10 * 256)
+
+
+def test_what_a_kernel_does_not_show_is_none() -> None:
+    shown = "".join(
+        f"{line}\n" for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))
+    )
+    reading = parse_reading(shown, at_s=5.0)
+    assert (reading.limit_hits, reading.kernel_bytes) == (0, 0)
+
+
+def test_the_cost_of_a_packet_is_cpu_time_of_switch_and_kernel() -> None:
+    before = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
+    after = parse_reading(TEXT_SWITCH_LOAD.replace("1234 766", "1244 776").replace("missed:40", "missed:90"), at_s=7.0)
+    values = after.since(before, packets=1000)
+    assert values["cpu_us"] == pytest.approx(200.0)
+    assert values["upcalls_pps"] == 25.0
+
+
+SETTINGS = TrialSettings(trial_s=1.0, resolution=0.02, most_trials=20)
+
+
+def switch(limit_pps: float, *, generator_pps: float, tail_share: float = 0.0) -> Callable[[float | None], TrialResult]:
+    """A switch that forwards `limit_pps` at most, and below that loses a share that grows with the load."""
+
+    def trial(offered_pps: float | None) -> TrialResult:
+        sent = int(min(generator_pps, offered_pps or generator_pps))
+        received = math.ceil(min(sent, limit_pps) * (1 - (tail_share and tail_share * sent / limit_pps)))
+        return TrialResult(offered_pps, CountedFrames(sent, {"a": received}, sent, ()), 1.0, ())
+
+    return trial
+
+
+@pytest.mark.parametrize("limit_pps", [1_000, 50_000, 999_999])
+def test_the_highest_rate_without_loss_is_found(limit_pps: float) -> None:
+    found = search_throughput(switch(limit_pps, generator_pps=1_000_000), SETTINGS).measurement
+    throughput = found.values["throughput_pps"]
+    assert isinstance(throughput, float)
+    assert 0.97 * limit_pps <= throughput <= limit_pps
+    assert found.values["forwarding_pps"] == limit_pps
+    assert found.values["received"] == found.values["sent"]
+
+
+def test_counters_that_go_back_again_and_again_are_one_sentence() -> None:
+    reason = "the tx counter of generator went back from 9 to 0: it wrapped, or was reset"
+    broken = TrialResult(None, CountedFrames(0, {"a": 0}, 0, (reason,), went_back=True), 1.0, (reason,))
+    with pytest.raises(MeasureError, match=f"{reason}, twice in a row"):
+        search_throughput(lambda _: broken, SETTINGS)
+
+
+def test_a_switch_faster_than_the_generator_has_the_rate_of_the_generator() -> None:
+    found = search_throughput(switch(2e6, generator_pps=1e6), SETTINGS)
+    assert len(found.trials) == 1
+    assert found.measurement.values["throughput_pps"] == found.measurement.values["generator_pps"] == 1e6
+
+
+def test_a_switch_that_always_loses_a_little_has_a_partial_drop_rate_alone() -> None:
+    found = search_throughput(switch(100_000, generator_pps=1e6, tail_share=0.0005), SETTINGS).measurement
+    partial = found.values["partial_drop_pps"]
+    assert isinstance(partial, float)
+    assert partial > 90_000
+    throughput = found.values["throughput_pps"]
+    assert isinstance(throughput, float)
+    assert throughput < partial
+
+
+def test_a_loss_free_trial_above_a_rate_with_loss_is_no_throughput() -> None:
+    losses = iter([0.5, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+    def trial(offered_pps: float | None) -> TrialResult:
+        sent = int(offered_pps or 1000)
+        return TrialResult(offered_pps, CountedFrames(sent, {"a": int(sent * (1 - next(losses)))}, sent, ()), 1.0, ())
+
+    found = search_throughput(trial, TrialSettings(1.0, 0.02, 6))
+    lossy = min(trial.sent_pps for trial in found.trials if trial.frames.loss_share > 0)
+    best = found.lossless
+    assert best is not None
+    assert best.sent_pps < lossy
+
+
+def test_a_bed_on_which_nothing_arrives_is_an_error_that_names_what_to_check() -> None:
+    with pytest.raises(MeasureError, match="no frame reached a backend: are the flows of the config installed"):
+        search_throughput(switch(0.0, generator_pps=1e6), SETTINGS)
+
+
+def test_a_load_is_sent_again_when_a_counter_went_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = TrialResult(None, CountedFrames(5, {"a": 5}, 5, ()), 1.0, ())
+    bad = replace(good, frames=CountedFrames(0, {"a": 5}, 5, ("went back",), went_back=True))
+    for results, wanted in (([bad, good], good), ([bad, bad], bad), ([good], good)):
+        left = iter(results)
+        for name in ("announce_backends", "read", "start"):
+            monkeypatch.setattr(LoadBench, name, lambda *_, **__: None)
+        monkeypatch.setattr(LoadBench, "result", lambda *_, left=left, **__: next(left))
+        bench = LoadBench(*[cast(Any, MagicMock())] * 4)
+        assert bench.trial(frame_bytes=64, offered_pps=None, seconds_s=1.0) is wanted
+        assert not [*left]
+
+
+LINK = 1e9
+LINE = line_rate_pps(LINK, 64)
+
+
+def samples(
+    experiment: str, point: dict[str, Plain], values: Iterable[dict[str, Value]], *, suspect: Sequence[int] = ()
+) -> list[Sample]:
+    return [
+        Sample(experiment, point, number, "2026-01-01T00:00:00Z", each, ("wrong",) if number in suspect else ())
+        for number, each in enumerate(values)
+    ]
+
+
+def loss(
+    share: float, *lost: int, sent: int = 1_000_000, pps: float = 100_000, suspect: Sequence[int] = ()
+) -> list[Sample]:
+    values: list[dict[str, Value]] = [
+        {"sent": sent, "received": sent - each, "loss_share": each / sent, "sent_pps": pps} for each in lost
+    ]
+    return samples("loss", {"frame_bytes": 64, "offered_share": share}, values, suspect=suspect)
+
+
+def rate(size: int, *throughputs: float, generator: float) -> list[Sample]:
+    values: list[dict[str, Value]] = [{"throughput_pps": each, "generator_pps": generator} for each in throughputs]
+    return samples("rate", {"frame_bytes": size}, values)
+
+
+def latency(split: str, load: float, *medians: float) -> list[Sample]:
+    values: list[dict[str, Value]] = [{"rtt_us": [each * 0.9, each, each * 1.5]} for each in medians]
+    return samples("latency", {"split": split, "base_load": load}, values)
+
+
+def verdict(measured: Sequence[Sample], *, link_bps: float | None = LINK) -> ClaimVerdict:
+    found = judge(measured[0].experiment, measured, link_bps=link_bps)
+    assert found is not None
+    return found
+
+
+def test_no_lost_packet_confirms_no_loss_with_its_bound() -> None:
+    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(1.0, 0, 0, 0, 0, 0))
+    assert found.outcome is ClaimOutcome.CONFIRMED
+    # The rule of three for ten million frames.
+    assert (
+        found.reason
+        == "none of 10M frames was lost below line rate; with 95% confidence the loss share is below 3e-07."
+    )
+
+
+def test_loss_in_each_repeat_refutes_no_loss_with_the_worst_load() -> None:
+    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(0.9, 50, 60, 70, 80, 90) + loss(1.1, *[100_000] * 5))
+    assert found.outcome is ClaimOutcome.REFUTED
+    assert (
+        found.reason
+        == "10% of the frames were lost (10% to 10% with 95% confidence) at 100kpps of 64 bytes below line rate."
+    )
+
+
+def test_loss_in_one_repeat_decides_nothing() -> None:
+    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(1.0, 0, 0, 3, 0, 0))
+    assert found.outcome is ClaimOutcome.UNDECIDED
+    assert found.reason == "3 of 10M frames were lost, in 1 of 10 samples; at each load, other repeats lost none."
+
+
+def test_loss_above_line_rate_is_not_counted() -> None:
+    assert verdict(loss(1.0, 0, 0, 0, 0, 0) + loss(1.5, *[9] * 5, pps=LINE * 1.01)).outcome is ClaimOutcome.CONFIRMED
+    assert verdict(loss(1.0, 0, 0, 0, 0, 0) + loss(1.5, *[9] * 5, pps=LINE * 0.99)).outcome is ClaimOutcome.REFUTED
+
+
+def test_suspect_samples_are_not_judged() -> None:
+    assert verdict(loss(1.0, 0, 0, 0, 0, 0, 900, suspect=[5])).outcome is ClaimOutcome.CONFIRMED
+    few = verdict(loss(1.0, 0, 0, 0, 0, 0, suspect=[1]))
+    assert few.outcome is ClaimOutcome.UNDECIDED
+    assert few.reason == "a point has 4 repeats that can be trusted, and a verdict needs 5."
+
+
+def test_line_rate_at_all_sizes_is_confirmed() -> None:
+    large = line_rate_pps(LINK, 1518)
+    found = verdict(rate(64, *[LINE * 0.995] * 5, generator=LINE) + rate(1518, *[large] * 5, generator=large))
+    assert found.outcome is ClaimOutcome.CONFIRMED
+    assert found.reason == "at least 99% of line rate passed with each of 2 sizes."
+
+
+def test_a_size_below_line_rate_refutes_it() -> None:
+    large = line_rate_pps(LINK, 1518)
+    found = verdict(rate(64, *[LINE * 0.6] * 5, generator=LINE) + rate(1518, *[large] * 5, generator=large))
+    assert found.outcome is ClaimOutcome.REFUTED
+    assert (
+        found.reason
+        == "with 64 bytes 893kpps passed without loss (893k to 893kpps with 95% confidence), 60% of line rate."
+    )
+
+
+def test_a_generator_that_is_too_slow_decides_nothing() -> None:
+    found = verdict(rate(64, *[LINE * 0.3] * 5, generator=LINE * 0.3))
+    assert found.outcome is ClaimOutcome.UNDECIDED
+    assert (
+        found.reason == "with 64 bytes the generator sent no more than 446kpps, 30% of line rate, and all of it passed."
+    )
+
+
+def test_without_a_link_rate_there_is_no_line_rate() -> None:
+    assert verdict(rate(64, *[1.0] * 5, generator=1.0), link_bps=None).outcome is ClaimOutcome.UNDECIDED
+
+
+def test_an_interval_on_both_sides_of_line_rate_decides_nothing() -> None:
+    found = verdict(rate(64, LINE * 0.95, LINE, LINE, LINE * 0.96, LINE, generator=LINE))
+    assert found.outcome is ClaimOutcome.UNDECIDED
+
+
+def test_equal_medians_confirm_that_latency_is_independent() -> None:
+    found = verdict(latency("50/50", 0, 20, 21, 20, 20, 21) + latency("50/50", 0.9, 21, 20, 21, 21, 20))
+    assert found.outcome is ClaimOutcome.CONFIRMED
+    assert found.reason.startswith("the median changes by at most 10%; the most is +5.0% (")
+
+
+def test_one_split_that_changes_refutes_it_whatever_the_others_do() -> None:
+    quiet = latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, *[20] * 5)
+    found = verdict(quiet + latency("0/100", 0, *[21] * 5) + latency("0/100", 0.9, *[30] * 5))
+    assert found.outcome is ClaimOutcome.REFUTED
+    assert found.reason == (
+        "the median changes by +42.9% (+42.9% to +42.9% with 95% confidence) at split 0/100, 90% of the throughput as "
+        "base load."
+    )
+
+
+def test_a_noisy_change_around_the_margin_decides_nothing() -> None:
+    found = verdict(latency("50/50", 0, 20, 20, 20, 20, 20) + latency("50/50", 0.9, 20, 23, 21, 24, 22))
+    assert found.outcome is ClaimOutcome.UNDECIDED
+
+
+def test_latency_without_an_idle_point_decides_nothing() -> None:
+    assert verdict(latency("50/50", 0.9, *[20] * 5)).outcome is ClaimOutcome.UNDECIDED
+
+
+@pytest.mark.parametrize("experiment", ["echo", "designs", "paths"])
+def test_other_experiments_test_no_claim(experiment: str) -> None:
+    assert judge(experiment, (), link_bps=LINK) is None
+
+
+def test_line_rate_of_known_links() -> None:
+    # The well-known figures of 10 and 100 Gbit/s Ethernet.
+    assert round(line_rate_pps(10e9, 64)) == 14_880_952
+    assert round(line_rate_pps(100e9, 1518)) == 8_127_438
+
+
+def test_intervals_of_few_values() -> None:
+    same, one = interval([7.0] * 5), interval([3.5])
+    assert (same.estimate, same.low, same.high, same.count) == (7, 7, 7, 5)
+    assert (one.low, one.high, one.bounds) == (3.5, 3.5, (None, None))
+    few, enough = interval([1, 2, 9, 4]), interval([1, 2, 9, 4, 5])
+    assert (few.estimate, few.low, few.high, few.is_confidence) == (4, 1, 9, False)
+    assert enough.is_confidence
+    assert 1 < enough.low < enough.high < 9
+    # The same samples give the same digits.
+    assert enough == interval([1, 2, 9, 4, 5])
+    # The median ignores an outlier.
+    found = interval([10, 10, 10, 10, 10, 10, 1000], Statistic.MEDIAN)
+    assert (found.estimate, found.low) == (10, 10)
+
+
+def test_the_mean_of_many_values_has_the_interval_of_the_normal_distribution() -> None:
+    values = list(np.random.default_rng(7).normal(100, 10, size=400))
+    found = interval(values)
+    # 1.96 standard errors on each side; 4000 resamples are good for some percent of that.
+    half = 1.96 * float(np.std(values, ddof=1)) / 20
+    assert found.low == pytest.approx(found.estimate - half, abs=0.1)
+    assert found.high == pytest.approx(found.estimate + half, abs=0.1)
+
+
+def test_intervals_hold_the_true_mean_as_often_as_their_confidence() -> None:
+    rng = np.random.default_rng(11)
+    held = 0
+    for _ in range(200):
+        found = interval(list(rng.normal(50, 5, size=30)))
+        held += found.low <= 50 <= found.high
+    # 95 % of 200 is 190, with a standard deviation of 3; of 30 values the bootstrap gives slightly less.
+    assert 176 <= held <= 199
+
+
+def test_a_change_is_relative_to_the_base() -> None:
+    found = change([100.0] * 5, [110.0] * 5)
+    assert (found.estimate, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    noisy = change([98, 99, 100, 101, 102], [148, 149, 150, 151, 152])
+    assert noisy.low < 0.5 < noisy.high
+
+
+def test_quantiles_of_a_known_list() -> None:
+    found = quantiles([float(number) for number in range(101)])
+    assert (found.p1, found.p25, found.median, found.p75, found.p99, found.count) == (1, 25, 50, 75, 99, 101)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: interval([]), lambda: quantiles([]), lambda: change([], [1]), lambda: change([0], [1])]
+)
+def test_nothing_to_judge_is_an_error(call: object) -> None:
+    with pytest.raises(ValueError, match="values"):
+        call()  # type: ignore[operator]
