@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -82,43 +83,8 @@ def test_links() -> None:
     p0 = devices["p0"]
     assert (p0.is_up, p0.mtu) == (True, 1500)
     assert (p0.switch_id, p0.port_name, p0.master) == ("65737769746368", None, "ovs-system")
-
-
-def test_a_device_that_is_down() -> None:
-    assert not parse_links(LINKS)["eth0"].is_up
-
-
-def test_only_a_pci_device_is_one() -> None:
-    assert parse_links(LINKS)["eth0"].pci is None
+    assert (devices["eth0"].is_up, devices["eth0"].pci) == (False, None)
     assert parse_links(LINKS.replace("virtio2", "0000:03:00.1"))["eth0"].pci == "0000:03:00.1"
-
-
-def test_ingress_qdiscs() -> None:
-    assert parse_ingress(QDISCS) == {"p0", "ovsbr1"}
-
-
-def test_neighbours_that_have_answered() -> None:
-    assert parse_neighbours(NEIGHBOURS) == (Neighbour("192.0.2.1", "02:fc:00:00:00:05", "eth0"),)
-
-
-def test_addresses() -> None:
-    assert parse_addresses(LOOPBACK) == ("10.3.10.45", "::1")
-
-
-def test_macs_of_ethernet_devices() -> None:
-    assert parse_macs(LINKS) == ("2a:cd:7a:e9:1c:a2", "02:fc:00:00:00:01")
-
-
-@pytest.mark.parametrize("parse", [parse_ingress, parse_neighbours, parse_addresses])
-def test_no_entries_are_printed_as_nothing(parse: Callable[[str], object]) -> None:
-    assert not parse("")
-
-
-@pytest.mark.parametrize("parse", [parse_links, parse_ingress, parse_neighbours, parse_addresses, parse_macs])
-@pytest.mark.parametrize("text", ["[", "{}", "[1]", "qdisc ingress ffff: dev p0"])
-def test_other_text_is_refused(parse: Callable[[str], object], text: str) -> None:
-    with pytest.raises(ParseError):
-        parse(text)
 
 
 @pytest.mark.parametrize(
@@ -138,42 +104,6 @@ STEERING = (
 NO_VALUE = '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific","values":[]}]}}'
 
 
-def test_mode() -> None:
-    assert parse_mode(MODE, PCI) == "switchdev"
-
-
-def test_a_device_without_a_mode() -> None:
-    assert isinstance(parse_mode('{"dev":{"pci/0000:03:00.0":{}}}', PCI), Unknown)
-
-
-def test_runtime_value_of_a_parameter() -> None:
-    assert parse_parameter(STEERING, PCI, "flow_steering_mode") == "smfs"
-
-
-def test_a_kernel_that_shows_no_value() -> None:
-    """Ubuntu's kernel 5.15.0-25 lists the parameter without any value."""
-    assert parse_parameter(NO_VALUE, PCI, "flow_steering_mode") == Unknown(
-        "devlink reports no value of flow_steering_mode"
-    )
-
-
-def test_other_modes_of_configuration_do_not_count() -> None:
-    later = STEERING.replace("runtime", "driverinit")
-    assert isinstance(parse_parameter(later, PCI, "flow_steering_mode"), Unknown)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04")])
-def test_text_without_the_device_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_mode(text, PCI)
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"param":{"pci/0000:03:00.0":{}}}'])
-def test_text_without_the_parameter_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_parameter(text, PCI, "flow_steering_mode")
-
-
 PORTS = (
     '{"port":{"pci/0000:03:00.0/262143":{"type":"eth","netdev":"p0","flavour":"physical","port":0,"splittable":false},'
     '"pci/0000:03:00.0/229408":{"type":"eth","netdev":"en3f0pf0sf0","flavour":"pcisf","controller":0,"pfnum":0,"sfnum":0,'
@@ -182,17 +112,6 @@ PORTS = (
     '"external":true,"splittable":false,"function":{"hw_addr":"a0:88:c2:f2:30:3c"}}}}'
 )
 """Ports of a BlueField: an uplink, a scalable function, the host."""
-
-
-def test_subfunctions() -> None:
-    function = Subfunction("pci/0000:03:00.0/229408", "active", "attached")
-    assert parse_subfunctions(PORTS) == {"en3f0pf0sf0": function}
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}'])
-def test_other_text_than_ports_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_subfunctions(text)
 
 
 TEXT = """Features for p0:
@@ -206,26 +125,6 @@ esp-hw-offload: off [fixed]
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "feature"),
-    [
-        ("hw-tc-offload: on", Feature(is_on=True)),
-        ("hw-tc-offload: off", Feature(is_on=False)),
-        ("hw-tc-offload: off [fixed]", Feature(is_on=False, is_fixed=True)),
-        ("hw-tc-offload: off [requested on]", Feature(is_on=False)),
-        ("", None),
-    ],
-)
-def test_hw_tc_offload(line: str, feature: Feature | None) -> None:
-    assert parse_feature(TEXT.format(line), "hw-tc-offload") == feature
-
-
-@pytest.mark.parametrize("text", ["", "Features for p0:\n", "netlink error: No such device\n"])
-def test_text_without_features_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_feature(text, "hw-tc-offload")
-
-
 ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
 
 
@@ -233,23 +132,7 @@ def _rule(handle: int, cookie: str | None) -> TcFilter:
     return TcFilter("ip", 2, 0, handle, cookie, in_hw=True, counters=None)
 
 
-def test_rules_of_megaflows() -> None:
-    rules = [_rule(1, ALIVE)]
-    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=1)
-
-
-def test_stale_and_foreign_rules() -> None:
-    rules = [_rule(1, ALIVE), _rule(2, "00" * 16), _rule(3, None)]
-    assert count_rules(rules, rules, [ALIVE]) == TcRules(total=3, stale=1, foreign=1)
-
-
-def test_rules_that_come_or_go_during_the_read_are_no_fault() -> None:
-    gone, new = _rule(2, "00" * 16), _rule(3, "11" * 16)
-    assert count_rules([_rule(1, ALIVE), gone], [_rule(1, ALIVE), new], [ALIVE]) == TcRules(total=1)
-
-
-def test_a_reused_handle_is_another_rule() -> None:
-    assert count_rules([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], [ALIVE]) == TcRules(total=0)
+STALE, FOREIGN = _rule(2, "00" * 16), _rule(3, None)
 
 
 # In the form that ip/ipstats.c of iproute2 6.1 prints; lo has no such statistics.
@@ -261,27 +144,6 @@ CPU_HIT = (
 # After drivers/net/ethernet/mellanox/mlx5/core/en_stats.c of Linux 6.1: `rx_packets` is of the software's queues.
 UPLINK = "NIC statistics:\n     rx_packets: 33\n     rx_bytes: 3300\n     rx_packets_phy: 1000033\n"
 VETH = "NIC statistics:\n     peer_ifindex: 5\n     rx_packets: 33\n"
-
-
-def test_packets_for_the_cpu_by_ip() -> None:
-    assert parse_cpu_hits(CPU_HIT) == {"p0": PortPackets(33, CpuCounter.CPU, "cpu_hit of `ip stats`")}
-
-
-@pytest.mark.parametrize("text", ["", "{", "3", "[1]", '[{"stats64":{}}]', 'Object "stats" is unknown, try "ip help".'])
-def test_another_answer_of_ip_has_none(text: str) -> None:
-    assert parse_cpu_hits(text) == {}
-
-
-def test_packets_for_the_cpu_by_ethtool_where_it_splits() -> None:
-    assert parse_ethtool(UPLINK) == PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`", 1000033)
-    assert parse_ethtool(VETH) is None
-    assert parse_ethtool("no stats available\n") is None
-
-
-def test_packets_that_entered_a_port_are_those_at_the_wire_or_at_the_function() -> None:
-    assert parse_entered(UPLINK) == 1000033
-    assert parse_entered("NIC statistics:\n     rx_packets: 3\n     vport_rx_packets: 44\n") == 44
-    assert parse_entered(VETH) is None
 
 
 def test_another_device_has_the_counter_of_its_driver() -> None:
@@ -298,14 +160,6 @@ bridge             OFF        ERR       INFO
 dpif_netlink       OFF        ERR       WARN    (rate limiting disabled)
 netdev_offload_tc   OFF       INFO        DBG
 """
-
-
-def test_levels_of_the_log_file_and_rate_limits() -> None:
-    assert parse_levels(LIST) == (
-        ModuleLevel("bridge", "INFO", is_rate_limited=True),
-        ModuleLevel("dpif_netlink", "WARN", is_rate_limited=False),
-        ModuleLevel("netdev_offload_tc", "DBG", is_rate_limited=True),
-    )
 
 
 def test_another_text_is_refused_with_its_line() -> None:
@@ -350,52 +204,6 @@ NOTHING = Unknown("it writes no log that can be read")
 WHOLE = OffloadHistory(is_complete=True)
 
 
-def test_history_of_3_1() -> None:
-    assert parse_history(START + BEGUN_3_1) == OffloadHistory(
-        has_started=True,
-        tc_policy="skip_sw",
-        providers={"p0": "linux_tc"},
-        failures={"p1": "init: failed to get ifindex for p1: Operation not supported"},
-        is_complete=True,
-    )
-
-
-def test_history_of_3_7() -> None:
-    assert parse_history(START + BEGUN_3_7) == OffloadHistory(
-        has_started=True, providers={"p0": "tc"}, is_complete=True
-    )
-
-
-def test_a_start_without_offload() -> None:
-    assert parse_history(START) == WHOLE
-
-
-def test_what_was_before_the_last_start_does_not_count() -> None:
-    assert parse_history(START + BEGUN_3_1 + START) == WHOLE
-
-
-def test_a_log_that_was_rotated_away_is_not_whole() -> None:
-    assert parse_history(BEGUN_3_7) == OffloadHistory(has_started=True, providers={"p0": "tc"})
-
-
-def test_the_first_message_of_another_thread_is_not_the_start() -> None:
-    """Each thread numbers its messages from 1: a handler's first message was taken for the start of the daemon."""
-    assert parse_history(START + BEGUN_3_7 + HANDLER).providers == {"p0": "tc"}
-
-
-def test_any_text_is_a_log() -> None:
-    assert parse_history("\x00|||\n|00001|\n") == OffloadHistory()
-
-
-@pytest.mark.parametrize(("text", "limit"), [(LIMITED, 10_000), (LIMITED + LIMITED.replace("10000", "500"), 500)])
-def test_flow_limit(text: str, limit: int) -> None:
-    assert parse_flow_limit(text) == limit
-
-
-def test_no_flow_limit() -> None:
-    assert isinstance(parse_flow_limit(""), Unknown)
-
-
 @pytest.mark.parametrize(
     ("shown", "statistics", "history", "is_on"),
     [
@@ -420,45 +228,162 @@ def test_without_evidence_the_state_is_unknown(history: object) -> None:
     assert isinstance(state, Unknown)
 
 
-def test_offload_show_of_3_7() -> None:
-    text = (
-        '{"enabled":true,"system@ovs-system":{"priority":["tc","dpdk"],"providers":'
-        '{"tc":{"ports":{"p0":{"port_no":1,"ifindex":2},"p1":{"port_no":2,"ifindex":3}}},"dpdk":{"ports":{}}}}}'
-    )
-    assert parse_offload_show(text) == (True, {"p0": "tc", "p1": "tc"})
-
-
-def test_offload_show_while_off() -> None:
-    assert parse_offload_show('{"enabled":false}') == (False, {})
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"reply":"p0","reply-format":"plain"}'])
-def test_other_answers_are_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_offload_show(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("ovs-vswitchd (Open vSwitch) 3.1.0\n", "3.1.0"),
-        ("ovs-vswitchd (Open vSwitch) 2.17.8+nvidia\nDPDK 20.11.6\n", "2.17.8+nvidia"),
-        ("hello\n", None),
-    ],
-)
-def test_version(text: str, version: str | None) -> None:
-    assert parse_version(text) == version
-
-
-def test_learned_macs() -> None:
-    rows = ("    1     0  02:00:5e:10:00:02    3", "LOCAL     0  6e:31:c9:8d:1c:41    1")
-    text = "\n".join((" port  VLAN  MAC                Age", *rows, ""))
-    assert parse_learned(text, {"1": "p0"}) == {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"}
-
-
 _STARTED = "2026-11-21T07:03:40.810Z|00001|vlog|INFO|opened log file /x/ovs-vswitchd.log\n"
 _ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
 _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API Enabled\n"
+
+
+mode_of, steering_of = partial(parse_mode, pci=PCI), partial(parse_parameter, pci=PCI, name="flow_steering_mode")
+hw_tc = partial(parse_feature, name="hw-tc-offload")
+providers = {"p0": "tc"}
+NO_STEERING = Unknown("devlink reports no value of flow_steering_mode")
+SHOWN_3_7 = (
+    '{"enabled":true,"system@ovs-system":{"priority":["tc","dpdk"],"providers":'
+    '{"tc":{"ports":{"p0":{"port_no":1,"ifindex":2},"p1":{"port_no":2,"ifindex":3}}},"dpdk":{"ports":{}}}}}'
+)
+FORWARDED = """\
+ port  VLAN  MAC                Age
+    1     0  02:00:5e:10:00:02    3
+LOCAL     0  6e:31:c9:8d:1c:41    1
+"""
+BEGUN = OffloadHistory(
+    has_started=True,
+    tc_policy="skip_sw",
+    providers={"p0": "linux_tc"},
+    failures={"p1": "init: failed to get ifindex for p1: Operation not supported"},
+    is_complete=True,
+)
+ALSO_OFF = TEXT.format("hw-tc-offload: off")
+READ: dict[str, tuple[Callable[[str], object], str, object]] = {
+    "ingress qdiscs": (parse_ingress, QDISCS, {"p0", "ovsbr1"}),
+    "no qdiscs": (parse_ingress, "", frozenset()),
+    "neighbours that have answered": (
+        parse_neighbours,
+        NEIGHBOURS,
+        (Neighbour("192.0.2.1", "02:fc:00:00:00:05", "eth0"),),
+    ),
+    "no neighbours": (parse_neighbours, "", ()),
+    "addresses": (parse_addresses, LOOPBACK, ("10.3.10.45", "::1")),
+    "no addresses": (parse_addresses, "", ()),
+    "MACs of Ethernet devices": (parse_macs, LINKS, ("2a:cd:7a:e9:1c:a2", "02:fc:00:00:00:01")),
+    "a mode": (mode_of, MODE, "switchdev"),
+    "a runtime value": (steering_of, STEERING, "smfs"),
+    "no value, as of Ubuntu's kernel 5.15.0-25": (steering_of, NO_VALUE, NO_STEERING),
+    "subfunctions": (
+        parse_subfunctions,
+        PORTS,
+        {"en3f0pf0sf0": Subfunction("pci/0000:03:00.0/229408", "active", "attached")},
+    ),
+    "offload on": (hw_tc, TEXT.format("hw-tc-offload: on"), Feature(is_on=True)),
+    "offload off": (hw_tc, ALSO_OFF, Feature(is_on=False)),
+    "offload fixed": (hw_tc, TEXT.format("hw-tc-offload: off [fixed]"), Feature(is_on=False, is_fixed=True)),
+    "offload requested": (hw_tc, TEXT.format("hw-tc-offload: off [requested on]"), Feature(is_on=False)),
+    "no such feature": (hw_tc, TEXT.format(""), None),
+    "hits of the CPU": (parse_cpu_hits, CPU_HIT, {"p0": PortPackets(33, CpuCounter.CPU, "cpu_hit of `ip stats`")}),
+    "ethtool of an uplink": (
+        parse_ethtool,
+        UPLINK,
+        PortPackets(33, CpuCounter.CPU, "rx_packets of `ethtool -S`", 1000033),
+    ),
+    "ethtool of a veth": (parse_ethtool, VETH, None),
+    "no statistics": (parse_ethtool, "no stats available\n", None),
+    "packets at the wire": (parse_entered, UPLINK, 1000033),
+    "packets at the function": (parse_entered, "NIC statistics:\n     rx_packets: 3\n     vport_rx_packets: 44\n", 44),
+    "packets of a veth": (parse_entered, VETH, None),
+    "levels of the log": (
+        parse_levels,
+        LIST,
+        (
+            ModuleLevel("bridge", "INFO", is_rate_limited=True),
+            ModuleLevel("dpif_netlink", "WARN", is_rate_limited=False),
+            ModuleLevel("netdev_offload_tc", "DBG", is_rate_limited=True),
+        ),
+    ),
+    "history of 3.1": (parse_history, START + BEGUN_3_1, BEGUN),
+    "history of 3.7": (parse_history, START + BEGUN_3_7, OffloadHistory(True, providers=providers, is_complete=True)),
+    "a start without offload": (parse_history, START, WHOLE),
+    "what was before the last start": (parse_history, START + BEGUN_3_1 + START, WHOLE),
+    "a log that was rotated away": (parse_history, BEGUN_3_7, OffloadHistory(True, providers=providers)),
+    # Each thread numbers its messages from 1: a handler's first message was taken for the start of the daemon.
+    "a first message of a thread": (
+        parse_history,
+        START + BEGUN_3_7 + HANDLER,
+        OffloadHistory(True, providers=providers, is_complete=True),
+    ),
+    "a log of anything": (parse_history, "\x00|||\n|00001|\n", OffloadHistory()),
+    "a flow limit": (parse_flow_limit, LIMITED, 10_000),
+    "the least flow limit": (parse_flow_limit, LIMITED + LIMITED.replace("10000", "500"), 500),
+    "offload/show of 3.7": (parse_offload_show, SHOWN_3_7, (True, {"p0": "tc", "p1": "tc"})),
+    "offload/show while off": (parse_offload_show, '{"enabled":false}', (False, {})),
+    "a version": (parse_version, "ovs-vswitchd (Open vSwitch) 3.1.0\n", "3.1.0"),
+    "a version of a vendor": (
+        parse_version,
+        "ovs-vswitchd (Open vSwitch) 2.17.8+nvidia\nDPDK 20.11.6\n",
+        "2.17.8+nvidia",
+    ),
+    "no version": (parse_version, "hello\n", None),
+    "learned MACs": (
+        partial(parse_learned, names={"1": "p0"}),
+        FORWARDED,
+        {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"},
+    ),
+    **{
+        f"an answer of ip without counters: {text[:8]}": (parse_cpu_hits, text, {})
+        for text in ("", "{", "3", "[1]", '[{"stats64":{}}]', 'Object "stats" is unknown, try "ip help".')
+    },
+}
+
+
+@pytest.mark.parametrize("what", READ)
+def test_what_programs_print_is_read(what: str) -> None:
+    read, text, found = READ[what]
+    assert read(text) == found
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (mode_of, '{"dev":{"pci/0000:03:00.0":{}}}'),
+        (steering_of, STEERING.replace("runtime", "driverinit")),
+        (parse_flow_limit, ""),
+    ],
+)
+def test_what_they_do_not_say_is_unknown(read: Callable[[str], object], text: str) -> None:
+    assert isinstance(read(text), Unknown)
+
+
+NOT_READABLE: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
+    *(
+        (read, ("[", "{}", "[1]", "qdisc ingress ffff: dev p0"))
+        for read in (parse_links, parse_ingress, parse_neighbours)
+    ),
+    *((read, ("[", "{}", "[1]", "qdisc ingress ffff: dev p0")) for read in (parse_addresses, parse_macs)),
+    (mode_of, ("", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04"))),
+    (steering_of, ("", "{", '{"param":{"pci/0000:03:00.0":{}}}')),
+    (parse_subfunctions, ("", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}')),
+    (hw_tc, ("", "Features for p0:\n", "netlink error: No such device\n")),
+    (parse_offload_show, ("", "[]", "{}", '{"reply":"p0","reply-format":"plain"}')),
+]
+
+
+@pytest.mark.parametrize(("read", "text"), [(read, text) for read, texts in NOT_READABLE for text in texts])
+def test_other_text_is_refused(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ParseError):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ([_rule(1, ALIVE)], [_rule(1, ALIVE)], TcRules(total=1)),
+        ([_rule(1, ALIVE), STALE, FOREIGN], [_rule(1, ALIVE), STALE, FOREIGN], TcRules(total=3, stale=1, foreign=1)),
+        ([_rule(1, ALIVE), STALE], [_rule(1, ALIVE), _rule(3, "11" * 16)], TcRules(total=1)),
+        ([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], TcRules(total=0)),
+    ],
+    ids=["of megaflows", "stale and foreign", "that come or go during the read", "of a handle that is used again"],
+)
+def test_rules_of_traffic_control(before: list[TcFilter], after: list[TcFilter], found: TcRules) -> None:
+    assert count_rules(before, after, [ALIVE]) == found
 
 
 @pytest.mark.parametrize(
@@ -468,17 +393,14 @@ _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API 
         (_STARTED + _ADDED + _ENABLED, True),
         (_STARTED + _ADDED, False),
         (_STARTED + _ADDED + _ENABLED + _STARTED + _ENABLED + _ADDED, False),
+        # Open vSwitch 2.17 to 3.6 log the number of threads if n-offload-threads is set.
+        (_STARTED + _ADDED + _ENABLED.replace("Enabled", "Enabled, using 1 thread"), True),
+        (_STARTED + _ADDED + _ENABLED.replace("Enabled", "Enabled, using 4 threads"), True),
     ],
-    ids=["before any port", "on a running daemon", "never", "restarted since"],
+    ids=["before any port", "on a running daemon", "never", "restarted since", "one thread", "threads"],
 )
 def test_whether_offload_began_after_the_ports_were_there(log: str, *, had_ports_before: bool) -> None:
     assert parse_history(log).had_ports_before is had_ports_before
-
-
-@pytest.mark.parametrize("threads", ["", ", using 1 thread", ", using 4 threads"])
-def test_offload_that_began_with_several_threads(threads: str) -> None:
-    """Open vSwitch 2.17 to 3.6 log the number of threads if n-offload-threads is set; this line was not recognised."""
-    assert parse_history(_STARTED + _ENABLED.replace("Enabled", f"Enabled{threads}")).has_started
 
 
 RELEASE = "6.1.0-49-arm64"
