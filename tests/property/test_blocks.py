@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property.decisions import owned, tilings
 from xenoovs.decision.decision import Blocks, Decision, Owner, ServiceDecision, Space, compare, moved, shifts
-from xenoovs.model.balancer import BlockKey, KeyField
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.partition.block import Block, select
 
 WIDTH = 5

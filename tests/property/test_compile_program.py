@@ -23,13 +23,10 @@ from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Balancer, KeyField, OtherTraffic, Protocol, Service
-from xenoovs.model.intent import NEIGHBOUR_DISCOVERY, allowed_backends, service_of
-from xenoovs.model.packet import Packet
+from xenoovs.model.balancer import Balancer, OtherTraffic, Protocol, Service
+from xenoovs.model.block_key import KeyField
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, allowed_backends, service_of
 from xenoovs.openflow.flow import decode_cookie
-from xenoovs.simulate.headers import headers_of
-from xenoovs.simulate.megaflows import pipeline_of
-from xenoovs.simulate.walk import Outcome, tables_of
 
 
 @given(st.data(), balancers())

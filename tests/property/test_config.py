@@ -15,36 +15,32 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.switch_tunnels import moved_behind_tunnels
-from xenoovs.config.claims import Occupancy
-from xenoovs.config.emit import render_config
-from xenoovs.config.load import compose, load_config, parse_config
-from xenoovs.config.templates import read_template, template_names
 from xenoovs.errors import ConfigError
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, Mac, PortRange, family_of
 from xenoovs.model.balancer import (
     AgentCheck,
     AllDown,
     Backend,
     Balancer,
-    BlockKey,
     Churn,
     Claim,
     Health,
     Initial,
-    KeyField,
     Nat,
     Notify,
     OtherTraffic,
-    PortRange,
     ProbeKind,
     Protocol,
     Service,
     Uplinks,
     usual_positions,
 )
+from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.claims import Occupancy
 from xenoovs.model.emit import render_config
-from xenoovs.model.load import parse_config
+from xenoovs.model.load import compose, load_config, parse_config
 from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
+from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import Number
 
 # Names that YAML could take for something else.

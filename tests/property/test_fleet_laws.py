@@ -17,9 +17,6 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed
 from tests.strategies import balancers, edits
 from xenoovs.compile.program import compile_program
-from xenoovs.config.emit import render_config
-from xenoovs.config.fleet import NEUTRAL, parse_fleet, service_text
-from xenoovs.config.load import compose, compose_json
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
@@ -30,6 +27,9 @@ from xenoovs.fleet.restore import restoring
 from xenoovs.fleet.services import ConfigReader, ViewReader, decision_of, digest
 from xenoovs.fleet.waves import next_step
 from xenoovs.model.balancer import Backend, Balancer
+from xenoovs.model.emit import render_config
+from xenoovs.model.fleet import NEUTRAL, parse_fleet, service_text
+from xenoovs.model.load import compose, compose_json
 from xenoovs.model.next_hop import Direct, Tunneled
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import TunnelType

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.predicted import predict_megaflows
 from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
 from xenoovs.decision.decision import Blocks
+from xenoovs.judge.simulate.headers import Headers, headers_of
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.measure.design_flows import nested_rules
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import Block
-from xenoovs.simulate.headers import Headers, headers_of
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.simulate.walk import tables_of
 
 _SEEDS = st.integers(0, 2**32)
 _ETHERNET, _IPV4, _IPV6 = (Field.DL_SRC, Field.DL_DST), (Field.NW_SRC, Field.NW_DST), (Field.IPV6_SRC, Field.IPV6_DST)

@@ -17,15 +17,21 @@ from xenoovs.datapath.megaflow import Key, MaskedValue, Megaflow
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
+from xenoovs.judge import check, expected
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import (
+    ExpectedBlock,
+    ExpectedService,
+    OverlapIndex,
+    ServiceEntry,
+    expected_services,
+    index_blocks,
+)
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.openflow.text import parse_flow
-from xenoovs.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.simulate.walk import Outcome, tables_of
-from xenoovs.verify import check, overlap
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import ExpectedBlock, ExpectedService, ServiceEntry, expected_services, index_blocks
-from xenoovs.verify.overlap import OverlapIndex
 
 SERVICES = expected_services(two_services())
 
@@ -252,7 +258,7 @@ def test_the_index_finds_what_a_search_by_address_finds(
     max_indexed: int, sources: list[MaskedValue], matches: list[MaskedValue]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap, "_MAX_INDEXED", max_indexed)
+        patch.setattr(expected, "_MAX_INDEXED", max_indexed)
         index, entry = _indexed(tuple(map(_block, sources)))
         for match in matches:
             found = index.blocks(entry.blocks, match)

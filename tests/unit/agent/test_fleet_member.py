@@ -31,17 +31,17 @@ from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
-from xenoovs.config.load import load_config, parse_config
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
 from xenoovs.fleet.active import ActiveSign
+from xenoovs.judge.check import check_dump
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import OffloadFindings
+from xenoovs.model.load import load_config, parse_config
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
 from xenoovs.store.cluster import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState, Watch
-from xenoovs.verify.check import check_dump
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import OffloadFindings
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 SERVICES = expected_services(compiled(load_config(VERIFY / "dns.yaml")))

@@ -19,11 +19,13 @@ from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchUnreachable
-from xenoovs.model.balancer import BlockKey, KeyField, Protocol
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import BlockOffload
+from xenoovs.model.balancer import Protocol
+from xenoovs.model.block_key import BlockKey, KeyField
+from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.show.agent import Counted, Rate, Traffic, hw_share
-from xenoovs.verify.expected import expected_services
-from xenoovs.verify.findings import BlockOffload
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
-from xenoovs.agent.control.schemas import PinRequest
+from xenoovs.agent.control.schemas import PinRequest, parse_request
 from xenoovs.agent.paths.devices import Devices, NextHopMacs
 from xenoovs.agent.paths.frame import (
     Addresses,
@@ -229,7 +229,7 @@ def test_a_device_that_is_gone_ends_the_socket() -> None:
 
 
 def test_a_path_by_uplink_can_be_pinned_whatever_its_port_is_called() -> None:
-    assert PinRequest(remote="rack7/b", path="p0@x").path == "p0@x"
+    assert parse_request(b'{"remote": "rack7/b", "path": "p0@x"}', PinRequest).path == "p0@x"
 
 
 _PROBE = PathProbe("xoar0", gateway=Mac(0x02005E1000FE))

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
-from xenoovs.config.include import ConfigSources
-from xenoovs.config.load import parse_config
 from xenoovs.lab import config as lab_config
 from xenoovs.lab import target as lab_vm
 from xenoovs.lab.config import FollowedConfig
 from xenoovs.lab.topology import plan_topology
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import parse_config
 
 
 def test_files_that_are_named_go_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

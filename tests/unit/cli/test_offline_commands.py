@@ -19,14 +19,14 @@ from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.unit.balancer import balancer
 from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS, cli
-from xenoovs.config.explain import all_keys
-from xenoovs.config.templates import template_names
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.lab import LabState, write_state
 from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.target import run_in_vm
 from xenoovs.lab.topology import plan_topology
+from xenoovs.model.explain import all_keys
+from xenoovs.model.templates import template_names
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of
 from xenoovs.terminal import defaults

@@ -17,13 +17,13 @@ from xenoovs.cli.plan import drain_line
 from xenoovs.cli.restart_ovs import restart_document, restart_lines
 from xenoovs.compile.drains import Draining
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.judge.bridge import BridgeFindings, BridgeRow
+from xenoovs.judge.findings import OverriddenBlocks
 from xenoovs.openflow.flow import Match
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.planned_restart import PlannedRestart
 from xenoovs.terminal import output
 from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
-from xenoovs.verify.bridge import BridgeFindings, BridgeRow
-from xenoovs.verify.findings import OverriddenBlocks
 
 HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]

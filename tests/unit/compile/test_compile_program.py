@@ -32,8 +32,8 @@ from xenoovs.compile.pipeline import (
 )
 from xenoovs.compile.program import sorted_flows
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
+from xenoovs.model.address import Mac, PortRange
+from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
 from xenoovs.openflow.flow import OURS, OWNER, Cookie, decode_cookie
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.block import MAX_WIDTH

@@ -14,7 +14,8 @@ from xenoovs.compile.program import Program
 from xenoovs.compile.read import learns, read, stage_number
 from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import BlockMove, Blocks, Decision, Phase, ServiceDecision, Transition
-from xenoovs.model.balancer import Balancer, BlockKey, Drain, DrainMode, KeyField, Protocol, Service
+from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, Service
+from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.openflow.flow import Field, Flow, FlowKey
 from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import Block

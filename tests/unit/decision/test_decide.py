@@ -28,7 +28,8 @@ from xenoovs.decision.decision import (
 )
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import LOW_SOURCE_BITS, Backend, Balancer, BlockKey, Drain, DrainMode, Service, service_ids
+from xenoovs.model.balancer import Backend, Balancer, Drain, DrainMode, Service, service_ids
+from xenoovs.model.block_key import LOW_SOURCE_BITS, BlockKey
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, with_mac
 from xenoovs.model.remote import remotes_of
 from xenoovs.partition.block import Block

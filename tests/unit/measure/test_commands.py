@@ -10,13 +10,11 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.unit.measure.made import paths_run, rate_run, write
-from xenoovs.config.load import parse_config
-from xenoovs.config.templates import read_template
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ
 from xenoovs.datapath.host import Device, HostFacts
 from xenoovs.measure.next_hops import way_of
-from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 
 PATHS = """\

@@ -115,6 +115,7 @@ def test_moved_counts_units_of_the_wider_space() -> None:
 
 def test_keep_set_cuts_the_smallest_piece_it_skipped() -> None:
     pieces = [Piece(0, 8, 0), Piece(16, 8, 0)]
+    assert keep_set([Piece(0, 8, 0), Piece(16, 4, 0)], 3)[0] == [Piece(16, 2, 0), Piece(18, 1, 0)]
     kept, released = keep_set(pieces, 11)
     assert kept == [Piece(0, 8, 0), Piece(16, 2, 0), Piece(18, 1, 0)]
     assert released == [Piece(19, 1, 0), Piece(20, 4, 0)]

@@ -36,9 +36,9 @@ from xenoovs.switch.devices import (
     parse_parameter,
     parse_subfunctions,
     read_kernel,
+    read_tc_chains,
 )
 from xenoovs.switch.frr import BgpRoute, FrrUnavailable, read_bgp, read_bgp_routes
-from xenoovs.switch.kernel_config import read_tc_chains
 from xenoovs.switch.port_counters import parse_cpu_hits, parse_entered, parse_ethtool, read_port_packets
 from xenoovs.switch.tc import count_rules
 from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
