@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,18 +18,26 @@ import pytest
 from tests.agent_support import all_answer
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
-from xenoovs.agent.bridges import run_together
+from xenoovs.agent.bridges import AgentGroup, Starter
 from xenoovs.agent.clock import clock_error_us, error_us
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.systemd import Readiness, notify
+from xenoovs.agent.tasks import TaskFactory
+from xenoovs.cli.agents import configured_bridges
 from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, SwitchUnreachable
+from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge, SwitchUnreachable
+from xenoovs.model.balancer import Balancer
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import parse_config
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import Ports
 
 
