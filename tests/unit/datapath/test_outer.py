@@ -108,20 +108,6 @@ def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> 
     assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == (found,)
 
 
-def test_a_packet_that_leaves_by_two_tunnels() -> None:
-    actions = (
-        "set(tunnel(tun_id=0x1,dst=192.0.2.12,tp_dst=4789,flags(key))),vxlan_sys_4789,"
-        "set(tunnel(tun_id=0x2,dst=192.0.2.13,tp_dst=4789,flags(key))),vxlan_sys_4789"
-    )
-    found = encapsulations(parse_megaflow(_line(actions=actions)).actions)
-    assert [(str(IPv4Address(each.remote)), each.key) for each in found] == [("192.0.2.12", 1), ("192.0.2.13", 2)]
-
-
-@pytest.mark.parametrize("actions", ["tnl_pop(4)", "tnl_pop(vxlan_sys_4789)", "p1,tnl_pop(gre_sys)"])
-def test_packets_that_enter_a_tunnel_leave_by_none(actions: str) -> None:
-    assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == ()
-
-
 @pytest.mark.parametrize(
     ("line", "at"),
     [

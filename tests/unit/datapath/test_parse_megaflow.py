@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.datapath.megaflow import MaskedValue, Offloaded, match_of
-from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
+from xenoovs.datapath.parse import parse_dump, parse_megaflow
 from xenoovs.errors import ParseError
 
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
@@ -47,11 +47,6 @@ def test_unknown_statistics_and_remarks_are_extra() -> None:
     assert parse_megaflow(line).extra == expected
 
 
-def test_actions_are_split_outside_parentheses() -> None:
-    line = GOOD.replace("actions:p1", "actions:set(eth(src=a,dst=b)),hash(l4(0)),recirc(0x3)")
-    assert parse_megaflow(line).actions == ("set(eth(src=a,dst=b))", "hash(l4(0))", "recirc(0x3)")
-
-
 def test_the_inner_headers_behind_a_vlan_tag_count() -> None:
     inner = "eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.3))"
     megaflow = parse_megaflow(f"in_port(p0),{inner}, packets:3, bytes:1, used:never, actions:p1")
@@ -73,18 +68,6 @@ def test_two_lines_without_a_break_are_not_one_that_sends_packets_elsewhere(othe
     with pytest.raises(ParseError, match="expected the end of the line before another megaflow") as caught:
         parse_megaflow(GOOD + other)
     assert caught.value.offset >= len(GOOD)
-
-
-def test_header_lines_and_empty_lines_are_skipped() -> None:
-    text = f"flow-dump from pmd on cpu core: 3\n{GOOD}\n\nflow-dump from the main thread:\n{GOOD}\n"
-    assert len(list(parse_dump(text))) == 2
-
-
-def test_an_unreadable_line_is_reported_in_its_place_and_the_rest_is_read() -> None:
-    first, error, last = scan_dump([GOOD, GOOD[:40], GOOD])
-    assert first == last == parse_megaflow(GOOD)
-    assert isinstance(error, ParseError)
-    assert (error.line, error.offset) == (2, 40)
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,3 @@ def test_lines_keep_their_numbers() -> None:
     found = list(scan_dump(rejoin_lines(lines)))
     assert [error.line for error in found if isinstance(error, ParseError)] == [3]
     assert len(found) == 3
-
-
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
-def test_a_dump_that_was_not_wrapped_stays_as_it_is(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert [line for line in rejoin_lines(lines) if line] == lines
-
-
-def test_headers_and_blank_lines_end_a_line() -> None:
-    header = "flow-dump from the main thread:"
-    assert list(rejoin_lines([header, WITHOUT, "", header])) == [header, WITHOUT, "", header]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from xenoovs.evidence import record as recorded
-from xenoovs.evidence.record import open_dump, open_lines, read_text
+from xenoovs.evidence.record import open_lines, read_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG, DUMP = GOLDEN / "dns.yaml", GOLDEN / "in_hardware.dump"
@@ -98,9 +98,3 @@ def test_a_character_on_the_border_of_two_reads(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(recorded, "_CHUNK_BYTES", 3)
     (tmp_path / "text").write_text("aaé€\nbb€\n")
     assert read_text(tmp_path / "text") == "aaé€\nbb€\n"
-
-
-def test_megaflows_far_behind_a_preface_are_found(tmp_path: Path) -> None:
-    (tmp_path / "dump").write_text("a support bundle\n" * 9_000 + DUMP.read_text())
-    with open_dump(tmp_path / "dump") as lines:
-        assert any("actions:" in line for line in lines)

@@ -14,7 +14,6 @@ LAB = CommandTarget(
     config="my config.yaml",
 )
 PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"))
-REMOTE = CommandTarget(db="tcp:192.0.2.1:6640", options=("--db", "tcp:192.0.2.1:6640"))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +52,6 @@ def test_in_a_lab_in_a_machine_commands_run_as_printed_on_the_host(command: str,
     assert target.text(command) == typed
 
 
-def test_a_remote_database_has_no_run_directory() -> None:
-    assert REMOTE.text("ovs-vsctl show") == "ovs-vsctl --db=tcp:192.0.2.1:6640 show"
-    assert REMOTE.text("ovs-appctl version") == "ovs-appctl version"
-
-
 def test_restart() -> None:
     assert THIS_HOST.restart == ("systemctl restart openvswitch-switch", "xenoovs apply FILE")
     assert tuple(map(LAB.text, LAB.restart)) == ("xenoovs doctor 'my config.yaml' --fix --restart-ovs --lab one",)
@@ -65,17 +59,6 @@ def test_restart() -> None:
         "# restart the ovs-vswitchd of /x yourself: it is no service of this host",
         "xenoovs apply FILE --db unix:/x/db.sock",
     )
-
-
-def test_a_comment_stays_as_it_is() -> None:
-    assert CommandTarget(rundir="/r").text("# leave it, or its owner's `rule`:") == "# leave it, or its owner's `rule`:"
-
-
-def test_a_command_that_needs_no_switch_gets_no_switch_option() -> None:
-    """`xenoovs lint --db` is wrong usage."""
-    where = CommandTarget(options=("--lab", "demo"), config="my.yaml")
-    assert where.text("xenoovs lint FILE --table-size ENTRIES") == "xenoovs lint my.yaml --table-size ENTRIES"
-    assert where.text("xenoovs apply FILE") == "xenoovs apply my.yaml --lab demo"
 
 
 def test_on_a_dpu_of_a_fleet_no_command_refuses_its_file() -> None:

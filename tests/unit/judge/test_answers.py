@@ -15,8 +15,8 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import ExpectedService, OutsideKind, expected_services
-from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over, part_of
-from xenoovs.judge.report import NO_ANSWERS, outside_rows, total_row
+from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
+from xenoovs.judge.report import outside_rows, total_row
 from xenoovs.model.balancer import Returns
 
 PROGRAM = two_services()
@@ -97,28 +97,6 @@ def test_the_required_share_counts_answers(required: float, conclusion: int) -> 
     assert _check(answers, megaflows=REQUESTS).conclusion_for(required) == conclusion
 
 
-def test_rows_add_up_to_the_total() -> None:
-    other = _line(OTHER, where=", dp:ovs", actions="p1")
-    findings = _check(_line(ANY_ANSWER), _line(ANY_ANSWER, where=TC_SW), other, megaflows=REQUESTS)
-    total, (answers, others) = total_row(findings), outside_rows(findings)
-    assert dict(answers.sums.others) == {Verdict.HW: 1, Verdict.TC_SW: 1}
-    assert (total.packets, total.hw_packets) == (10 * len(REQUESTS) + 21, 10 * len(REQUESTS) + 7)
-    assert (answers.sums.packets, others.sums.packets) == (14, 7)
-    counts = {verdict: total.count(verdict) for verdict in Verdict if total.count(verdict)}
-    assert counts == {Verdict.HW: len(REQUESTS) + 1, Verdict.TC_SW: 1, Verdict.SW: 1}
-
-
-def test_services_without_answers_are_neither_good_nor_bad() -> None:
-    findings = _check(megaflows=REQUESTS)
-    (row,) = outside_rows(findings)
-    assert (row.services, row.sums.count(Verdict.ABSENT), row.reasons) == (("dns", "web"), 2, (NO_ANSWERS,))
-    assert findings.conclusion_for(None) is Conclusion.IN_HARDWARE
-
-
-def test_before_any_request_answers_are_not_missed() -> None:
-    assert outside_rows(_check()) == ()
-
-
 @pytest.mark.parametrize("ports", [BridgePorts(frozenset({"p0"})), BridgePorts(frozenset({"p0"}), ("vxlan_sys_",))])
 def test_traffic_of_another_bridge_is_not_judged(ports: BridgePorts) -> None:
     keys = "in_port(pf9),eth_type(0x0800),ipv4(frag=no)"
@@ -138,17 +116,6 @@ def test_a_later_sample_without_answers_keeps_those_of_the_one_before() -> None:
     before = _check(_line(ANY_ANSWER), megaflows=REQUESTS)
     later = carry_over(before, _check(megaflows=REQUESTS))
     assert (later.unanswered, total_row(later)) == ((), total_row(before))
-
-
-def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
-    other = _line(OTHER, where=TC_SW, actions="p1")
-    only_web = _line("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.46,frag=no)", where=TC_SW)
-    findings = _check(_line(ANY_ANSWER), other, only_web, megaflows=REQUESTS)
-    dns = part_of(findings, services={"dns"})
-    assert [(each.kind, each.services) for each in dns.outside] == [(OutsideKind.ANSWERS, ("dns", "web"))]
-    assert (dns.conclusion_for(None), findings.conclusion_for(None)) == (0, 2)
-    software = part_of(findings, verdicts={Verdict.TC_SW})
-    assert (software.blocks, len(software.outside), software.unanswered) == ((), 2, ())
 
 
 def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service() -> None:

@@ -25,15 +25,6 @@ def _check(*lines: str, ports: BridgePorts | None = None) -> BridgeFindings:
     return check_bridge(scan_dump("\n".join(lines)), Evidence(ports=ports, internal_ports=frozenset({"br0"})))
 
 
-def test_rows_sum_equal_megaflows_and_go_from_best_to_worst() -> None:
-    rows = _check(_line("p0", SW), _line("p0", HW), _line("p0", HW, packets=5), _line("a0", TC_SW)).rows
-    assert [(row.in_port, row.verdict.value, row.megaflows, row.packets) for row in rows] == [
-        ("a0", "TC_SW", 1, 10),
-        ("p0", "HW", 2, 15),
-        ("p0", "SW", 1, 10),
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "reason", "is_judged"),
     [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.datapath.parse import scan_dump
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.bridge import BridgeFindings, check_bridge
-from xenoovs.judge.chains import Hop, judge_chains, link_chains, recirculations
+from xenoovs.judge.chains import Hop, judge_chains, link_chains
 from xenoovs.judge.findings import Conclusion
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
@@ -71,12 +71,6 @@ def test_a_hop_that_an_established_connection_shares_with_new_ones_counts() -> N
     assert found.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
-def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
-    (row,) = _check(_line("0x1", HW, "recirc(0x2)"), _line("0x2", SW, "trunc(100),p1")).rows
-    assert (row.verdict, row.chains, row.megaflows, row.packets) == (Verdict.SW, 1, 2, 100)
-    assert row.reason == "link 2: send a shortened copy (max_len)"
-
-
 def test_a_kernel_without_chains_is_the_reason_of_all_of_them() -> None:
     lines = _line("0", SW, "hash(l4(0)),recirc(0x1)"), _line("0x1", SW, "p1"), _line("0", SW, "trunc(100),p1")
     found = check_bridge(scan_dump("\n".join(lines)), Evidence(has_tc_chains=False))
@@ -114,13 +108,3 @@ def test_chains_of_other_ports_are_others() -> None:
 
 def test_a_loop_ends() -> None:
     assert [hop.hw_packets for hop in judge_chains([_hop(1, (2,), 5, 5), _hop(2, (1,), 5, 0)])] == [0, 0]
-
-
-def test_a_hop_whose_neighbours_are_missing_is_judged_alone() -> None:
-    hop = _hop(7, (8,), 5, 5)
-    assert judge_chains([hop]) == (hop,)
-
-
-def test_recirculations_in_nested_actions_are_found() -> None:
-    actions = "check_pkt_len(size=1500,gt(userspace(pid=1)),le(clone(ct(zone=1),recirc(0x5)))),recirc(9)"
-    assert recirculations(parse_megaflow(_line("0", HW, actions))) == (5, 9)

@@ -121,12 +121,3 @@ def test_the_counter_of_a_port_outweighs_the_nic() -> None:
 def test_a_megaflow_without_filter_is_an_anomaly_and_judged_by_the_dump() -> None:
     found = _seen(", offloaded:yes, dp:tc", {})
     assert (found.verdict, found.anomalies) == (Verdict.HW, (Anomaly.WITHOUT_FILTER,))
-
-
-@pytest.mark.parametrize("where", [", dp:ovs", ", offloaded:yes, dp:doca", ", offloaded:partial, dp:ovs"])
-def test_other_layers_have_no_filters(where: str) -> None:
-    assert _seen(where, {}).anomalies == ()
-
-
-def test_without_m_there_is_no_comparison() -> None:
-    assert state_of(parse_megaflow(_line("")), {}) is None

@@ -140,3 +140,14 @@ def test_json_has_all_fields() -> None:
     assert (row["ufid"], row["verdict"], row["actions"]) == (UFID, "SW", ["trunc(64)", "p1"])
     assert row["reasons"][0]["cause"] == "unsupported-action"
     assert row["reasons"][0]["likelihood"] == "certain"
+
+
+@pytest.mark.parametrize(("used", "overrides"), [("1.0s", ["dns"]), ("9.5s", [])])
+def test_bug_a_megaflow_from_before_a_change_of_flows_overrode_blocks(used: str, overrides: list[str]) -> None:
+    """`verify-offload` did not count it, `why` did: packets of blocks had a foreign flow as reason that was gone."""
+    old = parse_megaflow(
+        f"ufid:{UFID}, in_port(p0),eth(dst=02:00:5e:10:00:01),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17,frag=no),"
+        f"udp(dst=53), packets:3, bytes:294, used:{used}, dp:tc, actions:p7"
+    )
+    candidates = _lineup(old, question=MegaflowFilter(ufid=UFID)).candidates
+    assert [override.service.name for one in candidates for override in one.overrides] == overrides

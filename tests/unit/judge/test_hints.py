@@ -19,17 +19,6 @@ def remarks(*lines: str, is_filtered: bool = False) -> list[str]:
     return list(watched(*lines).remarks(is_filtered=is_filtered))
 
 
-def test_a_dump_of_offloaded_megaflows_alone_may_be_filtered() -> None:
-    assert watched(IN_HARDWARE, IN_HARDWARE).all_offloaded
-    (remark,) = remarks(IN_HARDWARE, is_filtered=True)
-    assert "type=offloaded" in remark
-
-
-def test_one_that_is_not_offloaded_shows_that_there_was_no_filter() -> None:
-    assert not watched(IN_HARDWARE, IN_HARDWARE.replace(", offloaded:yes", "")).all_offloaded
-    assert not watched().all_offloaded
-
-
 def test_the_dummy_provider_is_a_remark() -> None:
     (remark,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
     assert remark.startswith("1 megaflow of the dummy offload provider")
@@ -39,10 +28,6 @@ def test_the_text_of_open_vswitch_is_shown() -> None:
     assert list(watched(REFUSED, REFUSED).reason_summary()) == [
         "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
     ]
-
-
-def test_miniflow_bits_are_no_reason() -> None:
-    assert list(watched(f"{REFUSED.partition(', dp-')[0]}, dp-extra-info:miniflow_bits(5,2)").reason_summary()) == []
 
 
 def test_pmd_threads_hold_copies() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.judged import check_offload
-from tests.unit.judge.programs import blocks, megaflow_of, two_services
+from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.expected import expected_services
-from xenoovs.judge.findings import Anomaly, Unwildcarding
-from xenoovs.judge.foreign import attribute, extra_bits, unwildcarding_flows
+from xenoovs.judge.foreign import extra_bits, unwildcarding_flows
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
@@ -65,44 +63,3 @@ def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
     assert extra == (("nw_tos", 0xFC),)
     flow = "priority=3000,ip,nw_tos=184"
     assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
-
-
-def test_bits_within_the_known_mask_are_no_surprise() -> None:
-    fields = parse_megaflow(
-        "eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.7,dst=1.2.3.4), packets:0, bytes:0, used:never, actions:drop"
-    )
-    assert extra_bits(match_of(fields), {"nw_src": 3, "dl_type": 0xFFFF}) == (("nw_dst", 0xFFFFFFFF), ("nw_src", 4))
-
-
-def test_megaflows_that_are_narrower_are_counted_by_service_and_fields() -> None:
-    keys = "recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800)"
-    lines = [
-        f"{keys},ipv4(src={source},dst=10.3.10.46,frag=no), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:tc, "
-        "actions:set(eth(dst=02:00:00:00:00:01)),p1"
-        for source in ("192.0.0.0/248.0.0.1", "64.0.0.0/224.0.0.1", "0.0.0.0/0.0.0.1")
-    ]
-    findings = check_offload(SERVICES, map(parse_megaflow, lines))
-    named = attribute(findings, [_flow("priority=3000,ip,nw_src=203.0.113.9")])
-    assert [(found.service, found.fields, found.megaflows, len(found.flows)) for found in named.unwildcardings] == [
-        ("web", (("nw_src", 0xF8000000),), 2, 1)
-    ]
-    assert sum(found.count(Anomaly.UNWILDCARDED) for found in findings.blocks) == 2
-
-
-def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
-    line = (
-        "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.1,dst=10.3.10.46,proto=6), "
-        "packets:1, bytes:1, used:0.1s, dp:tc, actions:set(eth(dst=02:00:00:00:00:01)),p1"
-    )
-    megaflow = parse_megaflow(line)
-    blamed = check_offload(SERVICES, [megaflow])
-    assert blamed.unwildcardings == (Unwildcarding("web", (("nw_proto", 0xFF),), 1, "p0"),)
-    own = {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, **_L2}
-    assert check_offload(SERVICES, [megaflow], own_mask=lambda _: own).unwildcardings == ()
-
-
-_L2 = {"dl_dst": 0xFFFFFFFFFFFF, "dl_type": 0xFFFF}
-
-
-def test_no_block_is_narrower_than_itself() -> None:
-    assert check_offload(SERVICES, map(megaflow_of, blocks(two_services()))).unwildcardings == ()

@@ -25,17 +25,6 @@ def test_the_verdict_follows_from_layer_and_offloaded(text: str, verdict: Verdic
     assert verdict_of(parse_megaflow(LINE.format(text))) is verdict
 
 
-def test_a_dump_without_m_gives_no_verdict() -> None:
-    assert verdict_of(parse_megaflow(LINE.format(""))) is None
-
-
-def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:
-    worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
-    assert [verdict.value for verdict in worst_last] == [
-        *("ABSENT", "HW", "UNCONFIRMED", "PARTIAL", "TC_SW", "IDLE_HW", "SW", "CONTRADICTED")
-    ]
-
-
 def test_the_dummy_provider_is_no_nic() -> None:
     """`offloaded:yes, dp:dummy` was counted as forwarded by the NIC."""
     line = "in_port(p0),eth_type(0x0800), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:dummy, actions:p1"

@@ -19,10 +19,6 @@ from xenoovs.judge.why.reason import Cause, Likelihood
 RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, counters=None)
 
 
-def test_only_rules_of_traffic_control() -> None:
-    assert list(kernel_reasons(case(megaflow("dp:ovs")))) == []
-
-
 def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
     reason = silent_refusal(
         case(evidence=Evidence(host(), filters={COOKIE: RULE}, target=CommandTarget(config="my.yaml")))
@@ -38,15 +34,6 @@ def test_a_rule_of_a_tunnel_device_cannot_be_tried_so_the_usual_cause_is_named()
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
     assert "`tunnel route` and `tunnel local` of `xenoovs doctor`" in reason.text
     assert reason.fix == ("xenoovs doctor",)
-
-
-def test_megaflows_of_this_shape_in_hardware_mean_a_full_table_or_a_refusal_by_value() -> None:
-    """A full table was reported as likely when the driver had hash collisions."""
-    in_hardware = shape_of(megaflow("offloaded:yes, dp:tc"))
-    reasons = tuple(kernel_reasons(case(evidence=Evidence(host(), in_hardware=frozenset((in_hardware,))))))
-    assert [reason.cause for reason in reasons] == [Cause.TABLE_FULL, Cause.REFUSED_BY_DRIVER]
-    assert {reason.likelihood for reason in reasons} == {Likelihood.POSSIBLE}
-    assert all(reason.fix[0] == "xenoovs why FILE --probe-driver" for reason in reasons)
 
 
 def test_an_answer_about_the_preference_of_the_trial_is_no_reason() -> None:

@@ -25,25 +25,6 @@ def _failed(port: str = "p0", error: str = "Operation not supported", *, thread:
     return _line(f"failed to offload flow: {error}: {port}", thread=thread, module="dpif_netlink")
 
 
-def test_the_port_comes_with_the_failure_that_follows_in_the_same_thread() -> None:
-    text = (
-        _line("unsupported put action type: 13")
-        + _line("offloading attribute dp_hash isn't supported", thread="handler3")
-        + _failed("p0")
-        + _failed("p1", thread="handler3")
-    )
-    assert [(found.cause, found.message, found.port) for found in parse_refusals(text)] == [
-        (Cause.UNSUPPORTED_ACTION, "unsupported put action type: 13", "p0"),
-        (Cause.UNSUPPORTED_MATCH, "offloading attribute dp_hash isn't supported", "p1"),
-    ]
-
-
-def test_a_refusal_comes_once_with_its_last_line() -> None:
-    first, second = (_line("unsupported put action type: 8") for _ in range(2))
-    (refusal,) = parse_refusals(first + _failed() + second + _failed())
-    assert refusal.line == second.strip()
-
-
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -124,11 +105,6 @@ def test_a_reason_from_the_log_has_the_source_of_the_line() -> None:
     (reason,) = (reason for reason in action_reasons(found) if reason.text.startswith("Open vSwitch logged"))
     assert reason.source is not None
     assert reason.source.endswith("netdev_tc_parse_nl_actions()")
-
-
-def test_lines_of_the_main_thread_and_of_other_forms_are_read_over() -> None:
-    text = "skb_priority(0),in_port(1)\n\n2026-11-21T04:33:58.567Z|00046|tc|INFO|tc: Using policy 'none'\nnot a line"
-    assert parse_refusals(text) == ()
 
 
 def test_the_message_of_the_driver_counts_where_the_failure_follows_at_once() -> None:

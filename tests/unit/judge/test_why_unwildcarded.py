@@ -95,7 +95,3 @@ def test_of_many_flows_the_first_are_listed_and_the_rest_counted() -> None:
     reason = _only(replace(BY_TOS, flows=many))
     assert (len(reason.evidence), reason.evidence[-1]) == (4, "and 7 more flows that match these bits")
     assert sum("del-flows" in command for command in reason.fix) == 3
-
-
-def test_a_megaflow_that_our_flows_explain_gives_no_reason() -> None:
-    assert list(unwildcarded_reasons(_case(None))) == []

@@ -29,10 +29,6 @@ from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 
 
-def test_the_bridge_exists() -> None:
-    assert only(openvswitch.check_bridge, GOOD).state is CheckState.OK
-
-
 def test_a_missing_bridge_is_wrong_and_existing_ones_are_named() -> None:
     row = only(openvswitch.check_bridge, with_wanted(bridge="ovsbr9"))
     assert (row.state, row.seen) == (CheckState.WRONG, "does not exist; existing bridges: ovsbr1")
@@ -166,7 +162,3 @@ def test_mirrors(mirror: Mirror, state: CheckState, seen: str) -> None:
     devices = {**DEVICES, "x0": replace(DEVICES["p1"], name="x0", switch_id=None)}
     row = only(openvswitch.check_mirrors, replace(case, evidence=Evidence(replace(case.host, devices=devices))))
     assert (row.state, seen in row.seen) == (state, True), row.seen
-
-
-def test_a_bridge_without_exports_and_mirrors_has_no_rows() -> None:
-    assert [*openvswitch.check_exporters(GOOD), *openvswitch.check_mirrors(GOOD)] == []

@@ -77,17 +77,9 @@ def test_hugepages(case: DoctorCase, state: CheckState) -> None:
     assert only(nic.check_hugepages, case).state is state
 
 
-def test_hugepages_do_not_matter_to_the_kernel_datapath() -> None:
-    assert list(nic.check_hugepages(GOOD)) == []
-
-
 @pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, CheckState.OK), ({}, CheckState.WRONG)])
 def test_doca_init(config: dict[str, str], state: CheckState) -> None:
     row = only(nic.check_doca_init, _doca(0, config=config))
     assert row.state is state
     # Not by --fix: with it set and DOCA not working, ovs-vswitchd does not start its ports.
     assert not row.has_safe_fix
-
-
-def test_doca_init_is_not_for_upstream() -> None:
-    assert list(nic.check_doca_init(_doca(0, fork=False))) == []

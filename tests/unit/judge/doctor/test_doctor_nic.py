@@ -8,9 +8,7 @@ import pytest
 
 from tests.unit.judge.doctor.facts import (
     DEVICES,
-    GOOD,
     PCI,
-    SWITCH_ID,
     interface,
     only,
     states,
@@ -26,11 +24,6 @@ from xenoovs.judge.doctor import nic
 from xenoovs.judge.doctor.check import CheckState
 
 SILENT = Unknown("devlink is not installed")
-
-
-def test_all_ports_on_one_eswitch() -> None:
-    row = only(nic.check_same_eswitch, GOOD)
-    assert (row.state, row.seen) == (CheckState.OK, f"all ports on {SWITCH_ID}")
 
 
 def test_a_port_of_no_eswitch_is_named() -> None:

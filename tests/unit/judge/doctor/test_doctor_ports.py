@@ -37,10 +37,6 @@ TWO_BRIDGES = with_database(
 """As images of BlueField have them."""
 
 
-def test_ports_on_the_bridge() -> None:
-    assert states(nic.check_on_bridge, GOOD) == {"p0": CheckState.OK, "p1": CheckState.OK}
-
-
 @pytest.mark.parametrize("check", [nic.check_works, nic.check_up])
 def test_the_last_state_of_a_dead_daemon_is_not_ok(check: Callable[[DoctorCase], Iterator[CheckResult]]) -> None:
     row = only(check, with_host(daemon=Unknown("no process listens there")), "p0")

@@ -90,11 +90,6 @@ def test_a_tunnel_that_the_nic_can_encapsulate_is_right() -> None:
     )
 
 
-def test_a_host_without_tunnels_has_no_row() -> None:
-    host = HostFacts(is_local=True, database=Database(), daemon=Unknown("none"), devices={})
-    assert list(check_tunnel_ends(DoctorCase(Evidence(host)))) == []
-
-
 @pytest.mark.parametrize(
     ("route", "seen"),
     [
