@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from xenoovs.errors import did_you_mean
 from xenoovs.model import values
+from xenoovs.model.form import Listed
 from xenoovs.model.load import load_form
-from xenoovs.model.values import Remark
+from xenoovs.model.values import Key, Remark
 from xenoovs.paths.plan import (
     MAX_PATHS,
     MAX_RESOURCES,
@@ -35,55 +35,60 @@ class Direction(Enum):
     BOTH = "both"
 
 
-class _FileMapping(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+_AMOUNT, _NAME = Key(values.amount), Key(values.name)
+_TWO_NAMES, _TWO_AMOUNTS = Key(Listed(values.name, least=2, most=2)), Key(Listed(values.amount, least=2, most=2))
 
 
-class UseForm(_FileMapping):
+@dataclass(frozen=True, slots=True)
+class UseForm:
     """What a unit of load costs a resource."""
 
-    resource: Annotated[str, values.name]
-    cost: Annotated[Fraction, values.amount] = Fraction(1)
-    direction: Annotated[Direction | None, values.choice(Direction)] = None
+    resource: Annotated[str, _NAME]
+    cost: Annotated[Fraction, _AMOUNT] = Fraction(1)
+    direction: Annotated[Direction | None, Key(values.choice(Direction))] = None
 
 
-class ResourceForm(_FileMapping):
+@dataclass(frozen=True, slots=True)
+class ResourceForm:
     """What paths share."""
 
-    name: Annotated[str, values.name]
-    capacity: Annotated[Fraction, values.amount]
-    duplex: Annotated[bool, values.flag] = False
+    name: Annotated[str, _NAME]
+    capacity: Annotated[Fraction, _AMOUNT]
+    duplex: Annotated[bool, Key(values.flag)] = False
 
 
-class PathForm(_FileMapping):
+@dataclass(frozen=True, slots=True)
+class PathForm:
     """One path."""
 
-    name: Annotated[str, values.name]
-    backend: Annotated[str | None, values.name] = None
-    kind: Annotated[PathKind | None, values.choice(PathKind)] = None
-    capacity: Annotated[Fraction | None, values.amount] = None
-    interval: Annotated[list[Annotated[Fraction, values.amount]] | None, Field(min_length=2, max_length=2)] = None
-    latency_us: Annotated[Fraction | None, values.amount] = None
-    cpu: Annotated[Fraction | None, values.amount] = None
-    uses: list[UseForm] = Field(default=[], max_length=MAX_RESOURCES)
+    name: Annotated[str, _NAME]
+    backend: Annotated[str | None, _NAME] = None
+    kind: Annotated[PathKind | None, Key(values.choice(PathKind))] = None
+    capacity: Annotated[Fraction | None, _AMOUNT] = None
+    interval: Annotated[tuple[Fraction, ...] | None, _TWO_AMOUNTS] = None
+    latency_us: Annotated[Fraction | None, Key(values.amount, name="latency_us")] = None
+    cpu: Annotated[Fraction | None, _AMOUNT] = None
+    uses: Annotated[tuple[UseForm, ...], Key(Listed(UseForm, most=MAX_RESOURCES))] = ()
 
 
-class PairForm(_FileMapping):
+@dataclass(frozen=True, slots=True)
+class PairForm:
     """Two paths that were measured at the same time, and what each still carried."""
 
-    paths: Annotated[list[Annotated[str, values.name]], Field(min_length=2, max_length=2)]
-    rates: Annotated[list[Annotated[Fraction, values.amount]], Field(min_length=2, max_length=2)]
-    verdict: Annotated[PairVerdict | None, values.choice(PairVerdict)] = None
+    paths: Annotated[tuple[str, ...], _TWO_NAMES]
+    rates: Annotated[tuple[Fraction, ...], _TWO_AMOUNTS]
+    verdict: Annotated[PairVerdict | None, Key(values.choice(PairVerdict))] = None
 
 
-class PathsForm(_FileMapping):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathsForm:
     """The whole file."""
 
-    version: Annotated[int, values.version]
-    unit: str = "Mpps"
-    resources: list[ResourceForm] = Field(default=[], max_length=MAX_RESOURCES)
-    paths: list[PathForm] = Field(min_length=1, max_length=MAX_PATHS)
-    pairs: list[PairForm] = Field(default=[], max_length=MAX_PATHS * MAX_PATHS)
+    version: Annotated[int, Key(values.version)]
+    unit: Annotated[str, Key(values.text)] = "Mpps"
+    resources: Annotated[tuple[ResourceForm, ...], Key(Listed(ResourceForm, most=MAX_RESOURCES))] = ()
+    paths: Annotated[tuple[PathForm, ...], Key(Listed(PathForm, least=1, most=MAX_PATHS))]
+    pairs: Annotated[tuple[PairForm, ...], Key(Listed(PairForm, most=MAX_PATHS * MAX_PATHS))] = ()
 
 
 def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:

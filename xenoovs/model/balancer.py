@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
@@ -20,9 +20,11 @@ from xenoovs.model.block_key import LOW_SOURCE_BITS as LOW_SOURCE_BITS
 from xenoovs.model.block_key import MAX_KEY_BITS as MAX_KEY_BITS
 from xenoovs.model.block_key import BlockKey as BlockKey
 from xenoovs.model.block_key import KeyField as KeyField
+from xenoovs.model.form import Listed
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
 from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
+from xenoovs.model.values import NO_QUERY as NO_QUERY
 from xenoovs.model.values import Key, choice
 
 # Drain: what happens to the open connections of clients that get another backend.
@@ -98,15 +100,11 @@ class AllDown(Enum):
     DROP = "drop"
 
 
-NO_QUERY = "."
-"""The DNS root, which no probe queries, stands for: no query is configured."""
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
 
-    probe: Annotated[ProbeKind, Key(choice(ProbeKind), "What is sent to each backend.")]
+    probe: Annotated[ProbeKind, Key(choice(ProbeKind), "What is sent to each backend.", default=ProbeKind.NONE)]
     port: Annotated[
         int | None,
         Key(
@@ -302,10 +300,22 @@ class AgentExit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """How VIPs are announced while their services work."""
+    """The announcement of VIPs by the routing daemon of this host, made by `xenoovs agent`."""
 
-    bgp: BgpSpeaker = BgpSpeaker.FRR
-    on_agent_exit: AgentExit = AgentExit.KEEP
+    bgp: Annotated[
+        BgpSpeaker,
+        Key(
+            choice(BgpSpeaker),
+            "frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes.",
+        ),
+    ]
+    on_agent_exit: Annotated[
+        AgentExit,
+        Key(
+            choice(AgentExit),
+            "When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.",
+        ),
+    ] = AgentExit.KEEP
 
 
 # Destination NAT, without a state: packets of clients get a backend's address, packets of the backend the VIP.
@@ -320,15 +330,28 @@ class ServiceMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nat:
-    """How what the backends of a service send becomes packets from its VIP.
+    """The way back of a service with `mode: nat`."""
 
-    Attributes:
-        return_mac: Written as the destination MAC of these packets; None: they keep theirs.
-        clients: Destinations for which it is done; none: for all.
-    """
-
-    return_mac: Mac | None = None
-    clients: tuple[IPv4Network, ...] = ()
+    return_mac: Annotated[
+        Mac | None,
+        Key(
+            values.mac,
+            "Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep "
+            "the one that the backend sends to.",
+            "02:00:5e:10:00:fe",
+        ),
+    ] = None
+    clients: Annotated[
+        tuple[IPv4Network, ...],
+        Key(
+            Listed(values.client_network, may_be_one=True),
+            "Network, or networks, of the clients. What backends send elsewhere from the same port, such as answers to "
+            "health probes, is then left alone; each network is one hardware entry more for each backend. Left out: "
+            "all destinations.",
+            "10.9.0.0/16",
+            ["10.9.0.0/16", "10.10.0.0/16"],
+        ),
+    ] = ()
 
 
 # A service: what clients connect to, and how its clients are split over backends.
@@ -540,16 +563,32 @@ class OtherTraffic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Uplinks:
-    """Bridge and ports. Clients enter by `ingress`; `egress` leads to backends that name no port of their own.
+    """The bridge and its ports."""
 
-    datapath_id: of the bridge, 64 bits; None: whichever it has.
-    """
-
-    bridge: str
-    ingress: tuple[str, ...]
-    egress: str
-    other_traffic: OtherTraffic
-    datapath_id: int | None = None
+    bridge: Annotated[str, Key(values.device, "Open vSwitch bridge.", default="ovsbr1")]
+    datapath_id: Annotated[
+        int | None,
+        Key(
+            values.datapath_id,
+            "Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`). It tells "
+            "bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.",
+            "0000c470bda056ac",
+        ),
+    ] = field(default=None, kw_only=True)
+    ingress: Annotated[
+        tuple[str, ...],
+        Key(Listed(values.port_name, may_be_one=True), "Port, or ports, where client traffic enters.", ["p0"]),
+    ]
+    egress: Annotated[str, Key(values.port_name, "Port towards backends that name none of their own.", "p1")]
+    other_traffic: Annotated[
+        OtherTraffic,
+        Key(
+            choice(OtherTraffic),
+            "Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and switches), "
+            "drop, or leave (other flows of the bridge decide).",
+            default=OtherTraffic.PASSTHROUGH,
+        ),
+    ]
 
     @property
     def label(self) -> str:

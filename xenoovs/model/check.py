@@ -8,19 +8,11 @@ from itertools import pairwise
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
 from xenoovs.model.address import family_of
-from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode
-from xenoovs.model.build import (
-    check_agent,
-    check_health,
-    check_notify,
-    claim_of,
-    families_of,
-    key_of,
-    switch_tunnels_of,
-)
+from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode, Uplinks
+from xenoovs.model.build import check_agent, check_health, check_notify
 from xenoovs.model.claims import Claimant, answers_of, check_between, family_label
 from xenoovs.model.nat import check_nat, check_nat_ingress
-from xenoovs.model.schema import BackendConfig, FileConfig, ServiceConfig, SwitchConfig
+from xenoovs.model.schema import BackendForm, FileForm, ServiceForm
 from xenoovs.model.switch_tunnels import check_remotes, check_tunnelled_backends
 from xenoovs.model.tunnels import check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
@@ -29,7 +21,7 @@ from xenoovs.partition.solve import first_feasible_width, least_tolerance
 # What must hold between the values of one service.
 
 
-def check_service(service: ServiceConfig, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
+def check_service(service: ServiceForm, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
     """Check one service. `default_egress`: the port of backends that name none."""
     for check in (_check_vips, _check_ports, _check_key, _check_bits, _check_vip_mac, _check_backend_names):
         yield from check(service, path)
@@ -38,8 +30,8 @@ def check_service(service: ServiceConfig, path: KeyPath, *, default_egress: str)
     yield from _check_weights(service, path)
 
 
-def _check_vips(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
-    families, seen = families_of(service), set()
+def _check_vips(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
+    families, seen = service.families, set()
     for index, vip in enumerate(service.vip):
         if family_of(vip) not in families:
             yield Remark(
@@ -52,7 +44,7 @@ def _check_vips(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
         seen.add(vip)
 
 
-def _check_ports(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_ports(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     if service.ports and service.protocol is None:
         yield Remark((*path, "ports"), "ports need a protocol; add `protocol: tcp`, udp or sctp")
     if service.ports and service.protocol is Protocol.ICMP:
@@ -63,7 +55,7 @@ def _check_ports(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             yield Remark((*path, "ports", index), f"{other} overlaps {one}; list each port once")
 
 
-def _check_key(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_key(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     key, protocol = service.match.field.key, service.protocol
     if key.needs_ports and (protocol is None or not protocol.has_ports):
         yield Remark(
@@ -73,11 +65,11 @@ def _check_key(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
         )
 
 
-def _check_bits(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_bits(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     if not isinstance(service.match.bits, tuple):
         return
     key = service.match.field.key
-    family = min(families_of(service), key=key.width)
+    family = min(service.families, key=key.width)
     highest = min(key.width(family) - 1, HIGHEST_BIT)
     what = f"an {family_label(family)} address" if key is KeyField.SOURCE_ADDRESS else f"the {key.label}"
     for index, position in enumerate(service.match.bits):
@@ -91,14 +83,14 @@ def _check_bits(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             )
 
 
-def _check_vip_mac(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_vip_mac(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     if service.vip_mac is not None and not service.vip:
         yield Remark((*path, "vip_mac"), f"{service.vip_mac} has no address to answer for; add `vip:` or leave it out")
     if service.rewrite_source_mac is True and service.vip_mac is None:
         yield Remark((*path, "rewrite_source_mac"), "true means vip_mac, which is missing; add it or write a MAC here")
 
 
-def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_backend_names(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     first: dict[str, int] = {}
     for index, backend in enumerate(service.backends):
         other = first.setdefault(backend.name, index)
@@ -108,7 +100,7 @@ def _check_backend_names(service: ServiceConfig, path: KeyPath) -> Iterator[Rema
             )
 
 
-def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
+def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
     """On one port a MAC is one server; two backends with it would be one server with two weights."""
     first: dict[tuple[object, object], int] = {}
     for index, backend in enumerate(service.backends):
@@ -133,7 +125,7 @@ def _check_backend_macs(service: ServiceConfig, path: KeyPath, *, default_egress
             )
 
 
-def _check_weights(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_weights(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     active = max(map(len, _pools(service)), default=0)
     if active == 0:
         yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")
@@ -145,7 +137,7 @@ def _check_weights(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
         )
 
 
-def _pools(service: ServiceConfig) -> list[list[BackendConfig]]:
+def _pools(service: ServiceForm) -> list[list[BackendForm]]:
     """Return the backends with a weight that share the clients: first those that are no backups, then the backups."""
     pools = ([b for b in service.backends if b.weight and b.backup is backup] for backup in (False, True))
     return [pool for pool in pools if pool]
@@ -154,10 +146,10 @@ def _pools(service: ServiceConfig) -> list[list[BackendConfig]]:
 # What must hold between services, and between services and the switch.
 
 
-Numbered = tuple[int, ServiceConfig]
+Numbered = tuple[int, ServiceForm]
 
 
-def check_switch(switch: SwitchConfig) -> Iterator[Remark]:
+def check_switch(switch: Uplinks) -> Iterator[Remark]:
     """Check the bridge's own ports."""
     named = [(("ingress", index), port) for index, port in enumerate(switch.ingress)] + [(("egress",), switch.egress)]
     for path, port in named:
@@ -183,7 +175,7 @@ def _own_port(bridge: str) -> str:
     return f"{bridge} is the bridge's own port, through which only this host is reached; name another port of it"
 
 
-def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> Iterator[Remark]:
+def check_backend_ports(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
     """OpenFlow drops a packet that is output to the port it came from (OpenFlow 1.4.1, 7.2.1, OFPP_IN_PORT)."""
     for i, service in services:
         for j, backend in enumerate(service.backends):
@@ -198,9 +190,9 @@ def check_backend_ports(switch: SwitchConfig, services: Iterable[Numbered]) -> I
                 )
 
 
-def claimant_of(service: ServiceConfig) -> Claimant:
+def claimant_of(service: ServiceForm) -> Claimant:
     """Return what a service shares with no other one."""
-    claim = claim_of(service)
+    claim = service.claim
     answers = (
         (index, answers_of(claim, backend.address, backend.port))
         for index, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ())
@@ -212,14 +204,14 @@ def claimant_of(service: ServiceConfig) -> Claimant:
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
 
 
-def check_shares(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def check_shares(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     """Check weights, bits, tolerance and budget against each other."""
     for pool in _pools(service):
         yield from _check_pool(service, pool, path)
 
 
-def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: KeyPath) -> Iterator[Remark]:
-    weights, width = [backend.weight for backend in pool], key_of(service).max_width
+def _check_pool(service: ServiceForm, pool: Sequence[BackendForm], path: KeyPath) -> Iterator[Remark]:
+    weights, width = [backend.weight for backend in pool], service.key.max_width
     classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
     if len(weights) > 1 << width:
         yield Remark(
@@ -231,7 +223,7 @@ def _check_pool(service: ServiceConfig, pool: Sequence[BackendConfig], path: Key
         yield Remark((*path, "tolerance"), _out_of_reach(service, pool, width))
 
 
-def _out_of_reach(service: ServiceConfig, pool: Sequence[BackendConfig], width: int) -> str:
+def _out_of_reach(service: ServiceForm, pool: Sequence[BackendForm], width: int) -> str:
     least = least_tolerance([backend.weight for backend in pool], width)
     smallest = min(pool, key=lambda backend: backend.weight)
     tolerance, label = decimal(service.tolerance * 100), service.match.field.key.label
@@ -248,9 +240,9 @@ def _bits(number: int) -> str:
     return counted(number, "bit")
 
 
-def check_parts(config: FileConfig, *, for_lab: bool = False) -> Iterator[Remark]:
+def check_parts(config: FileForm, *, for_lab: bool = False) -> Iterator[Remark]:
     """Find every mistake that two or more right values make together. `for_lab`: as parse_config."""
-    switch, tunnels, services = config.switch, switch_tunnels_of(config), tuple(enumerate(config.services))
+    switch, tunnels, services = config.switch, config.switch_tunnels, tuple(enumerate(config.services))
     yield from check_switch(switch)
     yield from check_backend_ports(switch, services)
     yield from check_nat_ingress(switch, services)

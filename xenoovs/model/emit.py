@@ -6,31 +6,28 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from enum import Enum
-from fractions import Fraction
 from typing import Any
 
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import (
-    NO_QUERY,
     AgentCheck,
     Announce,
     Backend,
     Balancer,
-    Claim,
     Drain,
     Health,
     KeyField,
-    Nat,
     Notify,
-    Returns,
     Service,
     usual_positions,
 )
-from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_and_port
-from xenoovs.model.switch_tunnel import Ipsec, SwitchTunnel
-from xenoovs.model.tunnel import HostTunnel, PathProbe, Paths, PathSelector
-from xenoovs.model.values import Number, Value, parse_plain_scalar
+from xenoovs.model.form import form_of
+from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_of
+from xenoovs.model.schema import SWITCH, BackendForm, MatchForm, ServiceForm
+from xenoovs.model.switch_tunnel import SwitchTunnel
+from xenoovs.model.tunnel import HostTunnel, PathSelector
+from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
+from xenoovs.model.values import render_decimal as render_decimal
 
 Tree = dict[str, Value]
 
@@ -89,164 +86,75 @@ def render_json(value: Value) -> str:
 
 
 def _config(balancer: Balancer) -> Tree:
-    uplinks = balancer.uplinks
-    switch = _given(
-        bridge=uplinks.bridge,
-        datapath_id=None if uplinks.datapath_id is None else f"{uplinks.datapath_id:016x}",
-        ingress=list(uplinks.ingress),
-        egress=uplinks.egress,
-        other_traffic=uplinks.other_traffic.value,
-    )
-    tree: Tree = {"version": 1, "switch": switch}
+    tree: Tree = {"version": 1, "switch": SWITCH.write(balancer.uplinks)}
     if balancer.announce is not None:
-        tree["announce"] = settings_of(balancer.announce)
-    if tunnels := [*map(_switch_tunnel, balancer.switch_tunnels), *map(tunnel_tree, balancer.tunnels)]:
+        tree["announce"] = form_of(Announce).write(balancer.announce)
+    if tunnels := [*map(form_of(SwitchTunnel).write, balancer.switch_tunnels), *map(tunnel_tree, balancer.tunnels)]:
         tree["tunnels"] = list(tunnels)
     return {**tree, "services": [service_tree(service) for service in balancer.services]}
 
 
-def _given(**values: Value) -> dict[str, Value]:
-    """Return the keys that have a value."""
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _switch_tunnel(tunnel: SwitchTunnel) -> Tree:
-    return _given(
-        name=tunnel.name,
-        type=tunnel.type.value,
-        local=str(tunnel.local),
-        key=tunnel.key,
-        ports=tunnel.ports.value,
-        dst_port=tunnel.dst_port or None,
-        ipsec=None if tunnel.ipsec is None else settings_of(tunnel.ipsec),
-    )
-
-
 def tunnel_tree(tunnel: HostTunnel) -> Tree:
     """Return a tunnel of a host as its entry in `tunnels`."""
-    return _given(
-        name=tunnel.name,
-        type=tunnel.type.value,
-        local=str(tunnel.local),
-        host_port=tunnel.host_port,
-        dst_port=tunnel.dst_port,
-        source_ports=None if tunnel.source_ports is None else str(tunnel.source_ports),
-        remotes=[
-            _given(name=remote.name, address=str(remote.address), aliases=[*map(str, remote.aliases)] or None)
-            for remote in tunnel.remotes
-        ],
-        aliases=[*map(str, tunnel.aliases)] or None,
-        paths=_paths(tunnel.paths),
-        blocks=tunnel.blocks,
-        probe=None if tunnel.probe is None else _probe(tunnel.probe),
-        margin="auto" if tunnel.margin_us is None else f"{tunnel.margin_us}us",
-        reflect=tunnel.reflect.value,
-    )
+    tree: dict[str, Any] = form_of(HostTunnel).write(tunnel)
+    if tunnel.paths.by is not PathSelector.SOURCE_PORT:
+        del tree["paths"]["count"]
+    return tree
 
 
-def _paths(paths: Paths) -> Tree:
-    by_port = paths.by is PathSelector.SOURCE_PORT
-    return _given(
-        by=paths.by.value,
-        count=paths.count if by_port else None,
-        discover=paths.discover.value if by_port else None,
-        ports=[*paths.ports] or None,
-        uplinks=[*paths.uplinks] or None,
-    )
-
-
-def _probe(probe: PathProbe) -> Tree:
-    return {
-        "port": probe.port,
-        "interval": _time(probe.interval_ms),
-        "timeout": _time(probe.timeout_ms),
-        "tos": probe.tos,
-        "gateway": str(probe.gateway) if probe.gateway else "auto",
-    }
-
-
-def _time(milliseconds: int) -> str:
-    return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
+_UNSAID = {"mode": "dsr", "announce": True, "return": "direct", "backup": False}
+"""Keys that are left out at these values: most services have no such thing."""
 
 
 def service_tree(service: Service) -> Tree:
     """Return a service as its entry in `services`. Raises ValueError, as `render_config`."""
-    tree = {"name": service.name, **_claim(service.claim)}
-    if service.vip_mac is not None:
-        tree["vip_mac"] = str(service.vip_mac)
-    if service.nat is not None:
-        tree |= {"mode": "nat", **_nat(service.nat)}
-    tree["match"] = {"field": _field(service), "bits": _bits(service)}
-    tree["tolerance"] = f"{render_decimal(service.tolerance * 100)}%"
-    if service.max_flows is not None:
-        tree["max_flows"] = service.max_flows
-    tree["rewrite_source_mac"] = False if service.source_mac is None else str(service.source_mac)
-    tree["churn"] = service.churn.value
-    if service.health is not None:
-        tree["health"] = settings_of(service.health)
-    tree["drain"] = settings_of(service.drain)
-    if service.notify is not None:
-        tree["notify"] = settings_of(service.notify)
-    if not service.announced:
-        tree["announce"] = False
-    if service.returns is not Returns.DIRECT:
-        tree["return"] = service.returns.value
-    if service.agent_check is not None:
-        tree["agent_check"] = settings_of(service.agent_check)
-    return {**tree, "backends": [_backend(backend) for backend in service.backends]}
-
-
-def _nat(nat: Nat) -> Tree:
-    given = _given(
-        return_mac=None if nat.return_mac is None else str(nat.return_mac), clients=[*map(str, nat.clients)] or None
+    form = ServiceForm(
+        name=service.name,
+        vip=service.claim.vips,
+        protocol=service.claim.protocol,
+        ports=service.claim.ports,
+        vip_mac=service.vip_mac,
+        mode=service.mode,
+        nat=service.nat,
+        match=MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
+        tolerance=service.tolerance,
+        max_flows=service.max_flows,
+        rewrite_source_mac=service.source_mac or False,
+        churn=service.churn,
+        health=_keys_of(service.health),
+        drain=_keys_of(service.drain),
+        notify=_keys_of(service.notify),
+        announce=service.announced,
+        agent_check=_keys_of(service.agent_check),
+        returns=service.returns,
+        backends=tuple(map(_backend, service.backends)),
     )
-    return {"nat": given} if given else {}
+    tree = _said(form_of(ServiceForm).write(form))
+    backends: Any = tree["backends"]
+    return {**tree, "backends": [_said(backend) for backend in backends]}
 
 
-def _claim(claim: Claim) -> Tree:
-    return _given(
-        vip=[*map(str, claim.vips)] or None,
-        protocol=None if claim.protocol is None else claim.protocol.value,
-        ports=[parse_plain_scalar(str(ports)) for ports in claim.ports] or None,
-    )
+def _said(tree: Tree) -> Tree:
+    return {key: value for key, value in tree.items() if key not in _UNSAID or value != _UNSAID[key]}
 
 
-def settings_of(part: Health | Drain | Notify | Announce | AgentCheck | Ipsec) -> Tree:
-    """Return the keys of a part such as `health:` or `notify:` with their values, without those that have none."""
-    values = ((field.name, getattr(part, field.name)) for field in fields(part))
-    given = {name: value for name, value in values if value not in (None, ()) and (name, value) != ("query", NO_QUERY)}
-    return {name.removesuffix("_ms"): _setting(value, is_time=name.endswith("_ms")) for name, value in given.items()}
+def _keys_of(part: Health | Drain | Notify | AgentCheck | None) -> Mapping[str, Any]:
+    return {} if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
 
 
-def _setting(value: Any, *, is_time: bool) -> Value:
-    match value:
-        case Enum():
-            return str(value.value)
-        case Fraction():
-            return f"{render_decimal(value * 100)}%"
-        case (int(first), int(last)):
-            return f"{first}-{last}"
-        case tuple():
-            return list(value)
-        case int() if is_time:
-            return _time(value)
-        case _:
-            return value  # type: ignore[no-any-return]  # a number, text, true or false
-
-
-def _backend(backend: Backend) -> Tree:
+def _backend(backend: Backend) -> BackendForm:
     hop = backend.next_hop
     end = hop if isinstance(hop, Tunneled) else None
-    return _given(
+    return BackendForm(
         name=backend.name,
-        mac=None if backend.follows else mac_and_port(hop)[0],
-        weight=parse_plain_scalar(render_decimal(backend.weight)),
+        mac=None if backend.follows else "unchanged" if (mac := mac_of(hop)) is None else mac,
+        weight=backend.weight,
         egress=hop.port if end is None else end.tunnel,
-        remote=None if end is None else str(end.remote),
+        remote=None if end is None else end.remote,
         key=None if end is None else end.key,
-        address=None if backend.address is None else str(backend.address),
+        address=backend.address,
         port=l4_port_of(hop),
-        backup=backend.is_backup or None,
+        backup=backend.is_backup,
     )
 
 
@@ -260,25 +168,14 @@ def _field(service: Service) -> str:
     return field.value
 
 
-def _bits(service: Service) -> Value:
+def _bits(service: Service) -> str | int | tuple[int, ...]:
     key = service.key
     if key.positions is None or key.positions == usual_positions(key.field, service.claim.protocol):
         return "auto" if key.width is None else key.width
-    return list(key.positions)
+    return key.positions
 
 
 def render_text(text: str) -> str:
     """Return text as YAML, without quotes where it then still is text."""
     is_plain = _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text
     return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-def render_decimal(value: Fraction) -> str:
-    """Return the exact number: 5, 22.5. Raises ValueError for 1/3."""
-    digits = next((digits for digits in range(12) if (value * 10**digits).denominator == 1), None)
-    if digits is None:
-        raise ValueError(f"{value} has no decimal form of at most 11 digits")
-    if digits == 0:
-        return str(value.numerator)
-    whole, part = divmod(int(value * 10**digits), 10**digits)
-    return f"{whole}.{part:0{digits}}"

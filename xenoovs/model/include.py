@@ -154,9 +154,17 @@ class JoinedConfig:
     def is_default(self, path: KeyPath) -> bool:
         """Return whether the value at a path of the tree stands in `defaults`, and so is checked there."""
         part, own = self.locate(path)
-        if own[:1] != ("services",) or len(own) < 3:
+        if own[:1] != ("services",) or len(own) < 3 or part.places.nearest(own) in part.places.values:
             return False
-        return part.places.nearest(own) not in part.places.values
+        value = self.root
+        for step in path:
+            if isinstance(value, dict):
+                if step not in value:
+                    return False
+                value = value[str(step)]
+            elif isinstance(value, list) and isinstance(step, int):
+                value = value[step]
+        return True
 
     def render(self, path: KeyPath, *, beside: ConfigPart) -> str:
         """Return a path for a message about `beside`; one of another file with its place."""

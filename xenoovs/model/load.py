@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import yaml
 
 from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.form import read
 from xenoovs.model.include import (
     MAX_FILES,
     MAX_NESTING,
@@ -38,9 +41,6 @@ from xenoovs.model.values import (
     show,
     weight,
 )
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 # Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
 
@@ -297,9 +297,30 @@ def _name(event: Any) -> str:
 
 
 MAX_FINDINGS = 100
+MAX_REMARKS = 1_000
 
 Weights = dict[str, Value]
 """By name of backend, as a file has them."""
+
+
+P = ParamSpec("P")
+M = TypeVar("M")
+
+
+def _uncollected(function: Callable[P, M]) -> Callable[P, M]:
+    """Pause the collector of garbage: nothing that is read has cycles, and it would walk all of it again and again."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> M:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    return call
 
 
 def load_config(path: Path, *, for_lab: bool = False) -> Balancer:
@@ -336,52 +357,58 @@ def parse_config(
     return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)
 
 
+@_uncollected
 def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> JoinedConfig:
     """Return the tree of a config, unchecked. As parse_config."""
     return _Joiner(sources or ConfigSources(None)).join(compose(text, file=file), file)
 
 
+@_uncollected
 def check_config(joined: JoinedConfig, *, for_lab: bool = False) -> Balancer:
     """Return the model of a config. `for_lab`, and raises, as parse_config."""
-    # pydantic takes a quarter of a second to import, and only commands that read a config need it.
-    from xenoovs.model.build import build_balancer, check_included, check_structure
+    # Only commands that read a config need the forms, and the rules between values.
+    from xenoovs.model.build import build_balancer
     from xenoovs.model.check import check_parts
+    from xenoovs.model.schema import FILE, INCLUDED
 
-    config, remarks, omitted = check_structure(joined.root, joined.is_default)
+    config, mistakes = read(FILE, joined.root)
+    remarks = [remark for remark in mistakes if not joined.is_default(remark.path)]
     if config is not None:
-        remarks = tuple(check_parts(config, for_lab=for_lab))
-    findings = {*joined.findings, *_findings(remarks, joined)}
+        remarks = list(check_parts(config, for_lab=for_lab))
+    findings = {*joined.findings, *_findings(remarks[:MAX_REMARKS], joined)}
     for part in joined.included:
-        findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in check_included(part.root))
+        mistakes = read(INCLUDED, _without_services(part.root))[1]
+        findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in mistakes[:MAX_REMARKS])
     if findings or config is None:
-        raise ConfigError(_capped(findings, omitted=omitted))
+        raise ConfigError(_capped(findings, omitted=max(len(remarks) - MAX_REMARKS, 0)))
     return build_balancer(config)
 
 
-M = TypeVar("M", bound="BaseModel")
+def _without_services(root: Value) -> Value:
+    """Return a file without its services, which are checked with the others."""
+    return {**root, "services": []} if isinstance(root, dict) and isinstance(root.get("services"), list) else root
 
 
 def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] = lambda _values: ()) -> M:
     """Read another YAML or JSON file than a config, with line and column of every mistake.
 
     Args:
-        form: What it has to be. Mappings of other keys than the fields are not supported.
+        form: What it has to be: the fields with a `Key`.
         check: Returns the mistakes between values that have the right form.
 
     Raises:
         FileUnusable: It cannot be read.
         ConfigError: With all findings.
     """
-    from xenoovs.model.build import check_form
-
     try:
         data = ConfigSources(path).read(path)
     except ConfigUnreadable as error:
         raise FileUnusable(file=str(path), reason=f"it cannot be read: {error.reason}") from None
     document = compose(data, file=str(path))
     part = ConfigPart(str(path), document.root, document.places)
-    values, remarks = check_form(document.root, form)
-    remarks = remarks if values is None else tuple(check(values))
+    values: M | None
+    values, remarks = read(form, document.root)
+    remarks = remarks if values is None else list(check(values))
     findings = {*document.findings, *(part.finding(each.path, each.message, at_key=each.at_key) for each in remarks)}
     if values is None or findings:
         raise ConfigError(_capped(findings, omitted=0))

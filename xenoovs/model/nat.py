@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from xenoovs.errors import counted
 from xenoovs.model.address import IPAddress
-from xenoovs.model.balancer import ServiceMode
-from xenoovs.model.schema import BackendConfig, ServiceConfig, SwitchConfig
+from xenoovs.model.balancer import Nat, ServiceMode, Uplinks
+from xenoovs.model.schema import BackendForm, ServiceForm
 from xenoovs.model.values import KeyPath, Remark
 
-Numbered = tuple[int, ServiceConfig]
+Numbered = tuple[int, ServiceForm]
 
 
-def check_nat(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def check_nat(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     """Check one service."""
     if service.mode is ServiceMode.DSR:
         yield from _check_dsr(service, path)
@@ -34,8 +34,8 @@ def check_nat(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             )
 
 
-def _check_dsr(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
-    if service.nat.model_fields_set:
+def _check_dsr(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
+    if service.nat not in (None, Nat()):
         yield Remark((*path, "nat"), "the service does no NAT; add `mode: nat`, or leave the key out")
     for index, backend in enumerate(service.backends):
         if backend.port is not None:
@@ -45,7 +45,7 @@ def _check_dsr(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             )
 
 
-def _check_vip(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_vip(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     if len(service.vip) != 1:
         listed, here = (counted(len(service.vip), "VIP"), (*path, "vip")) if service.vip else ("none", path)
         yield Remark(
@@ -58,7 +58,7 @@ def _check_vip(service: ServiceConfig, path: KeyPath) -> Iterator[Remark]:
             yield Remark((*path, "vip", index), f"{vip} is IPv6, which mode nat cannot write; use `mode: dsr`")
 
 
-def _check_backend(service: ServiceConfig, backend: BackendConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_backend(service: ServiceForm, backend: BackendForm, here: KeyPath) -> Iterator[Remark]:
     if backend.address is None:
         yield Remark(here, "mode nat sends packets to the server's own address; add `address:`")
     elif backend.address.version != 4:
@@ -73,17 +73,17 @@ def _check_backend(service: ServiceConfig, backend: BackendConfig, here: KeyPath
         )
 
 
-def _only_port(service: ServiceConfig) -> int | None:
+def _only_port(service: ServiceForm) -> int | None:
     """Return the port of a service that has exactly one."""
     ports = service.ports
     return ports[0].first if len(ports) == 1 and ports[0].first == ports[0].last else None
 
 
-def _endpoint(backend: BackendConfig) -> str:
+def _endpoint(backend: BackendForm) -> str:
     return f"{backend.address}" if backend.port is None else f"{backend.address}:{backend.port}"
 
 
-def check_nat_ingress(switch: SwitchConfig, services: Iterable[Numbered]) -> Iterator[Remark]:
+def check_nat_ingress(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
     """Check that it is clear by which port what backends send leaves."""
     if len(switch.ingress) == 1:
         return

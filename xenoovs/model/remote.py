@@ -137,5 +137,5 @@ def _configured_ports(paths: Paths, tunnel: HostTunnel, remote: Remote) -> tuple
             return paths.ports
         case Discover.NONE:
             return any_source_ports(tunnel, remote)
-        case Discover.TTL:
+        case _:
             return ()

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address
+from typing import Annotated
 
+from xenoovs.model import values
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import TunnelType, tunnel_key
+from xenoovs.model.values import Key, choice
 
 ECN_CODE_POINTS = 4
 """Not-ECT, ECT(1), ECT(0) and CE (RFC 3168, 5). Open vSwitch copies them to the outer header, so that a block behind a
@@ -33,17 +36,28 @@ class IpsecOffload(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ipsec:
-    """How Open vSwitch's IPsec monitor authenticates remotes; exactly one of the first three is there.
+    """IPsec by Open vSwitch's own monitor (ovs-monitor-ipsec); exactly one of the first three keys."""
 
-    Attributes:
-        remote_cert: File with the remote's certificate, which signed itself.
-        remote_name: Common name in the remote's certificate, which an authority signed.
-    """
-
-    psk_file: str | None = None
-    remote_cert: str | None = None
-    remote_name: str | None = None
-    offload: IpsecOffload = IpsecOffload.NONE
+    psk_file: Annotated[str | None, Key(values.file, "File with the pre-shared key.", "/etc/xenoovs/psk")] = None
+    remote_cert: Annotated[
+        str | None,
+        Key(values.file, "Certificate of the remotes that they signed themselves.", "/etc/keys/remote.pem"),
+    ] = None
+    remote_name: Annotated[
+        str | None,
+        Key(
+            values.host,
+            "Common name in the certificate of the remotes, which the authority of Open vSwitch signed.",
+            "rack7",
+        ),
+    ] = None
+    offload: Annotated[
+        IpsecOffload,
+        Key(
+            choice(IpsecOffload),
+            "What the NIC does of it: none, crypto, or packet. Only with packet can it encapsulate too.",
+        ),
+    ] = IpsecOffload.NONE
 
     @property
     def option(self) -> str:
@@ -55,22 +69,46 @@ class Ipsec:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTunnel:
-    """A tunnel whose packets Open vSwitch encapsulates.
+    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`.
 
     Attributes:
         name: Of the port with `SHARED`; else what the names of the ports start with.
-        local: This end.
-        key: VNI, or GRE key, of backends that name none; None: each of them names one.
-        dst_port: UDP destination port; 0: GRE has none.
+        dst_port: 0: GRE has none.
     """
 
-    name: str
-    type: TunnelType
-    local: IPv4Address
-    key: int | None = None
-    ports: TunnelPorts = TunnelPorts.SHARED
-    dst_port: int = 0
-    ipsec: Ipsec | None = None
+    name: Annotated[str, Key(values.port_name, "Of its port on the bridge; `egress` of backends names it.", "gnv0")]
+    type: Annotated[TunnelType, Key(choice(TunnelType), "Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre.")]
+    local: Annotated[
+        IPv4Address, Key(values.tunnel_address, "Our end; a device of this host has this address.", "192.168.77.1")
+    ]
+    key: Annotated[int | None, Key(tunnel_key, "VNI (24 bits), or GRE key (32), of backends that name none.", 5001)] = (
+        None
+    )
+    ports: Annotated[
+        TunnelPorts,
+        Key(
+            choice(TunnelPorts),
+            "shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as "
+            "gnv0-c0a84d0b); left out: shared, each with `ipsec`.",
+        ),
+    ] = None  # type: ignore[assignment]  # it follows from `ipsec`
+    dst_port: Annotated[
+        int,
+        Key(
+            values.port,
+            "UDP destination port; left out: that of the type. With `ipsec` no other: ovs-monitor-ipsec has policies "
+            "for that one alone.",
+            6081,
+        ),
+    ] = 0
+    ipsec: Annotated[Ipsec | None, Key(Ipsec, "Encrypt what the tunnel carries; left out: nothing is encrypted.")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        usual = TunnelPorts.SHARED if self.ipsec is None else TunnelPorts.EACH
+        object.__setattr__(self, "ports", self.ports or usual)
+        object.__setattr__(self, "dst_port", self.dst_port or self.type.dst_port)
 
     @property
     def is_encrypted_by_cpu(self) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv4Address
+from typing import Annotated
 
+from xenoovs.model import values
 from xenoovs.model.address import Mac, PortRange
+from xenoovs.model.form import Listed
+from xenoovs.model.values import Key, accepts, choice, is_int, show
 
 
 class TunnelType(Enum):
@@ -90,21 +94,96 @@ class Reflect(Enum):
     OFF = "off"
 
 
+MAX_TUNNEL_KEY = (1 << TunnelType.GRE.key_bits) - 1
+
+
+@accepts(type="integer", minimum=0, maximum=MAX_TUNNEL_KEY)
+def tunnel_key(value: object) -> int:
+    """Read a VNI or GRE key."""
+    if not is_int(value) or not 0 <= value <= MAX_TUNNEL_KEY:
+        raise ValueError(f"{show(value)} is not a key of a tunnel; write a VNI such as 5001")
+    return value
+
+
+@accepts(enum=[TunnelType.VXLAN.value, TunnelType.GENEVE.value])
+def host_tunnel_type(value: object) -> TunnelType:
+    """Read the type of a tunnel whose paths are chosen."""
+    if value == TunnelType.GRE.value:
+        raise ValueError("'gre' has no UDP port by which a path is chosen; write vxlan or geneve")
+    if value not in (TunnelType.VXLAN.value, TunnelType.GENEVE.value):
+        raise ValueError(f"{show(value)} is not one of: vxlan, geneve")
+    return TunnelType(value)
+
+
+@accepts(type="integer", minimum=MIN_BLOCKS, maximum=MAX_BLOCKS)
+def blocks(value: object) -> int:
+    """Read a number of blocks, a power of two."""
+    if not is_int(value) or not MIN_BLOCKS <= value <= MAX_BLOCKS or value & (value - 1):
+        raise ValueError(f"{show(value)} is not a power of two from {MIN_BLOCKS} to {MAX_BLOCKS}; write 64")
+    return value
+
+
+@accepts(type="integer", minimum=1, maximum=MAX_PATHS)
+def path_count(value: object) -> int:
+    """Read a number of paths."""
+    if not is_int(value) or not 1 <= value <= MAX_PATHS:
+        raise ValueError(f"{show(value)} is not a number of paths; write one from 1 to {MAX_PATHS}")
+    return value
+
+
+_USUAL_PATHS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The paths to each remote of a tunnel.
+    """The paths to each remote.
 
     Attributes:
-        count: How many, 1..MAX_PATHS; of uplinks as many as these. By address each remote has as many as addresses.
-        ports: With Discover.LIST the source ports, `count` of them.
-        uplinks: With PathSelector.UPLINK, at least one.
+        count: How many, 1..MAX_PATHS; as many as are listed. By address each remote has as many as addresses.
+        discover: None: the paths are not by source port.
     """
 
-    by: PathSelector
-    count: int = 4
-    discover: Discover = Discover.TTL
-    ports: tuple[int, ...] = ()
-    uplinks: tuple[str, ...] = ()
+    by: Annotated[
+        PathSelector,
+        Key(
+            choice(PathSelector),
+            "source_port (the fabric hashes it: one megaflow for each source port in use), uplink (a port of the "
+            "bridge) or address (one of several that the remote has); these two: one megaflow a block.",
+        ),
+    ] = PathSelector.SOURCE_PORT
+    count: Annotated[int, Key(path_count, "Number of paths by source port.")] = _USUAL_PATHS
+    discover: Annotated[
+        Discover | None,
+        Key(
+            choice(Discover),
+            "How their source ports are found: ttl (the agent asks routers which of them take different ways), none "
+            "(any ports), or list; left out: list with `ports`, else ttl.",
+        ),
+    ] = None
+    ports: Annotated[
+        tuple[int, ...],
+        Key(Listed(values.port, may_be_one=True), "The source ports, with `discover: list`.", [50001, 50002]),
+    ] = ()
+    uplinks: Annotated[
+        tuple[str, ...],
+        Key(
+            Listed(values.port_name, may_be_one=True),
+            "Ports of the bridge, with `by: uplink`; each of them is in `ingress`.",
+            ["p0", "p1"],
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        count, discover = self.count, self.discover
+        match self.by:
+            case PathSelector.SOURCE_PORT:
+                count, discover = len(self.ports) or count, discover or (Discover.LIST if self.ports else Discover.TTL)
+            case PathSelector.UPLINK:
+                count = len(self.uplinks)
+            case PathSelector.ADDRESS:
+                count = _USUAL_PATHS
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "discover", discover)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +201,37 @@ class WayBack:
 
 @dataclass(frozen=True, slots=True)
 class PathProbe:
-    """How paths are probed. Times in milliseconds, 1 or more.
+    """Probes of paths, made by `xenoovs agent`.
 
     Attributes:
-        port: The port of the bridge that the agent sends and receives by.
-        tos: Type of service of probes, a multiple of 4 (the ECN bits are 0). `ways_back` has three more.
-        gateway: The MAC of the next hop towards the remotes; None: the agent finds it.
+        gateway: None: the agent finds it.
     """
 
-    port: str
-    interval_ms: int = 10
-    timeout_ms: int = 60
-    tos: int = PROBE_TOS
-    gateway: Mac | None = None
+    port: Annotated[
+        str, Key(values.port_name, "Internal port of the bridge that the agent sends and receives by.", "xoar0")
+    ]
+    interval_ms: Annotated[
+        int, Key(values.duration_ms, "Time between two rounds; in each round one probe takes each path.")
+    ] = 10
+    timeout_ms: Annotated[int, Key(values.duration_ms, "A probe without an answer by then is lost.")] = 60
+    tos: Annotated[
+        int,
+        Key(
+            values.tos,
+            "Type of service of probes, a multiple of 4. Three odd DSCPs near it ask for answers by other ways: with "
+            "0x20 they are 0x24, 0x2c and 0x34. The reflector returns every tunnel packet that has one of the four, so "
+            "the host's own packets must not; choose a value that the fabric queues as it queues them.",
+            32,
+        ),
+    ] = PROBE_TOS
+    gateway: Annotated[
+        Mac | None,
+        Key(
+            values.gateway,
+            "MAC of the next hop towards the remotes; auto: the agent finds it.",
+            "02:00:5e:10:00:fe",
+        ),
+    ] = None
 
     @property
     def ways_back(self) -> tuple[WayBack, ...]:
@@ -147,48 +244,83 @@ class PathProbe:
         return tuple(map(WayBack, (self.tos, *others), ANSWER_SOURCE_PORTS))
 
 
+_ADDRESSES = Listed(values.tunnel_address, may_be_one=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Another host's end of the tunnel.
+    """Another host's end of a tunnel."""
 
-    Attributes:
-        address: The destination of the tunnel packets that the host sends to it.
-        aliases: Its other addresses, by each of which a path leads (PathSelector.ADDRESS).
-    """
-
-    name: str
-    address: IPv4Address
-    aliases: tuple[IPv4Address, ...] = ()
+    name: Annotated[str, Key(values.name, "Unique in the tunnel.", "b")]
+    address: Annotated[
+        IPv4Address,
+        Key(values.tunnel_address, "Where the host sends the tunnel packets for it.", "192.168.200.1"),
+    ]
+    aliases: Annotated[
+        tuple[IPv4Address, ...],
+        Key(_ADDRESSES, "Its other addresses, each of them a path, with `by: address`.", ["192.168.201.1"]),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HostTunnel:
-    """A tunnel of the host behind a port of the bridge.
+    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets.
 
     Attributes:
-        local: The host's end.
-        host_port: The port of the bridge that its packets enter by.
-        probe: None: nothing is probed, and no block leaves a path by itself.
-        dst_port: UDP destination port.
-        source_ports: UDP source ports that the host uses; None: not known, LINUX_SOURCE_PORTS are likely.
-        blocks: A power of two, MIN_BLOCKS..MAX_BLOCKS.
-        margin_us: By how many microseconds a path may be slower than the best one; None: as measured.
-        aliases: Other addresses of the host, to which remotes send by other paths.
+        source_ports: None: not known, LINUX_SOURCE_PORTS are likely.
+        margin_us: None: as measured.
     """
 
-    name: str
-    local: IPv4Address
-    host_port: str
-    remotes: tuple[Remote, ...]
-    paths: Paths
-    probe: PathProbe | None = None
-    type: TunnelType = TunnelType.VXLAN
-    dst_port: int = TunnelType.VXLAN.dst_port
-    source_ports: PortRange | None = None
-    blocks: int = 64
-    margin_us: int | None = None
-    reflect: Reflect = Reflect.L3
-    aliases: tuple[IPv4Address, ...] = ()
+    name: Annotated[str, Key(values.name, "Unique on its bridge.", "rack7")]
+    type: Annotated[TunnelType, Key(host_tunnel_type, "Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081).")] = field(
+        default=TunnelType.VXLAN, kw_only=True
+    )
+    local: Annotated[IPv4Address, Key(values.tunnel_address, "Address of the host's end.", "192.168.200.2")]
+    host_port: Annotated[str, Key(values.port_name, "Port of the bridge that the host is behind.", "pf0hpf")]
+    dst_port: Annotated[int, Key(values.port, "UDP destination port; left out: that of the type.", 4789)] = field(
+        default=0, kw_only=True
+    )
+    source_ports: Annotated[
+        PortRange | None,
+        Key(
+            values.ports,
+            "UDP source ports that the host uses: `ip link add ... type vxlan srcport 49152 49216`. With paths by "
+            "source port they limit the megaflows. Left out: the 28,232 default ports of Linux are assumed.",
+            "49152-49215",
+        ),
+    ] = field(default=None, kw_only=True)
+    remotes: Annotated[tuple[Remote, ...], Key(Listed(Remote, least=1), "The other ends of the tunnel.")]
+    aliases: Annotated[
+        tuple[IPv4Address, ...],
+        Key(_ADDRESSES, "Other addresses of the host, to which remotes send with `by: address`.", ["192.168.201.2"]),
+    ] = field(default=(), kw_only=True)
+    paths: Annotated[Paths, Key(Paths)] = Paths()
+    blocks: Annotated[
+        int,
+        Key(blocks, "Into how many parts the packets for a remote are split; a power of two, 16 to 256."),
+    ] = field(default=64, kw_only=True)
+    probe: Annotated[
+        PathProbe | None, Key(PathProbe, "Probes of paths; left out: no block leaves a path by itself.")
+    ] = None
+    margin_us: Annotated[
+        int | None,
+        Key(
+            values.margin_us,
+            "How much later than the best path a path may answer before blocks leave it; auto: from the noise.",
+            "30us",
+        ),
+    ] = field(default=None, kw_only=True)
+    reflect: Annotated[
+        Reflect,
+        Key(
+            choice(Reflect),
+            "How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP stay) or "
+            "off. The remotes need the same.",
+        ),
+    ] = field(default=Reflect.L3, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dst_port", self.dst_port or self.type.dst_port)
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -5,54 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xenoovs.errors import counted
-from xenoovs.model.schema import HostTunnelConfig, SwitchConfig, SwitchTunnelConfig
+from xenoovs.model.balancer import Uplinks
+from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.switch_tunnels import check_switch_tunnels
-from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Reflect, Remote
+from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathSelector, Reflect
 from xenoovs.model.values import OTHER, KeyPath, Remark
 
-NumberedTunnel = tuple[int, HostTunnelConfig]
-AnyTunnel = tuple[int, HostTunnelConfig | SwitchTunnelConfig]
+NumberedTunnel = tuple[int, HostTunnel]
+AnyTunnel = tuple[int, HostTunnel | SwitchTunnel]
 
 
-def tunnel_of(config: HostTunnelConfig) -> HostTunnel:
-    """Return the tunnel that a config without mistakes describes."""
-    probe = config.probe
-    return HostTunnel(
-        name=config.name,
-        local=config.local,
-        host_port=config.host_port,
-        remotes=tuple(Remote(remote.name, remote.address, tuple(remote.aliases)) for remote in config.remotes),
-        paths=_paths(config),
-        probe=None
-        if probe is None
-        else PathProbe(probe.port, probe.interval, probe.timeout, tos=probe.tos, gateway=probe.gateway),
-        type=config.type,
-        dst_port=config.type.dst_port if config.dst_port is None else config.dst_port,
-        source_ports=config.source_ports,
-        blocks=config.blocks,
-        margin_us=config.margin,
-        reflect=config.reflect,
-        aliases=tuple(config.aliases),
-    )
-
-
-def _paths(config: HostTunnelConfig) -> Paths:
-    paths = config.paths
-    if paths.by is PathSelector.UPLINK:
-        return Paths(paths.by, len(paths.uplinks), uplinks=tuple(paths.uplinks))
-    if paths.by is PathSelector.ADDRESS:
-        return Paths(paths.by)
-    usual = Discover.LIST if paths.ports else Discover.TTL
-    count = len(paths.ports) if paths.ports else paths.count
-    return Paths(paths.by, count, paths.discover or usual, tuple(paths.ports))
-
-
-def check_tunnels(switch: SwitchConfig, tunnels: Iterable[AnyTunnel]) -> Iterator[Remark]:
+def check_tunnels(switch: Uplinks, tunnels: Iterable[AnyTunnel]) -> Iterator[Remark]:
     """Find mistakes that two or more right values of tunnels make together."""
     every = tuple(tunnels)
     yield from _check_names(every)
-    yield from check_switch_tunnels(switch, ((i, one) for i, one in every if isinstance(one, SwitchTunnelConfig)))
-    numbered = tuple((index, tunnel) for index, tunnel in every if isinstance(tunnel, HostTunnelConfig))
+    yield from check_switch_tunnels(switch, ((i, one) for i, one in every if isinstance(one, SwitchTunnel)))
+    numbered = tuple((index, tunnel) for index, tunnel in every if isinstance(tunnel, HostTunnel))
     for index, tunnel in numbered:
         here = ("tunnels", index)
         yield from _check_ports(switch, tunnel, here)
@@ -71,7 +39,7 @@ def _check_names(tunnels: tuple[AnyTunnel, ...]) -> Iterator[Remark]:
             yield Remark(path, message, other=_at(other))
 
 
-def _check_ports(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_ports(switch: Uplinks, tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
     if tunnel.host_port in switch.ingress:
         yield Remark(
             (*here, "host_port"),
@@ -90,7 +58,7 @@ def _check_ports(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) 
         )
 
 
-def _check_paths(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_paths(switch: Uplinks, tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
     paths, path = tunnel.paths, (*here, "paths")
     by = paths.by.value
     for key, selector, is_given in (
@@ -112,15 +80,15 @@ def _check_paths(switch: SwitchConfig, tunnel: HostTunnelConfig, here: KeyPath) 
                     yield Remark((*here, "remotes", index), message)
 
 
-def _check_source_ports(tunnel: HostTunnelConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_source_ports(tunnel: HostTunnel, path: KeyPath) -> Iterator[Remark]:
     paths = tunnel.paths
     if paths.discover is Discover.LIST and not paths.ports:
         yield Remark((*path, "discover"), "no port is listed; add `ports: [50001, 50002]`")
-    if paths.ports and paths.discover not in (Discover.LIST, None):
+    if paths.ports and paths.discover is not Discover.LIST:
         yield Remark((*path, "ports"), "the ports are listed, so nothing is to be found; write `discover: list`")
     if len(set(paths.ports)) < len(paths.ports):
         yield Remark((*path, "ports"), "a port is listed twice; list each one once")
-    count = len(paths.ports) or paths.count
+    count = paths.count
     if count > tunnel.blocks:
         yield Remark(
             (*path, "ports" if paths.ports else "count"),
@@ -134,7 +102,7 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _check_uplinks(switch: SwitchConfig, tunnel: HostTunnelConfig, path: KeyPath) -> Iterator[Remark]:
+def _check_uplinks(switch: Uplinks, tunnel: HostTunnel, path: KeyPath) -> Iterator[Remark]:
     uplinks = tunnel.paths.uplinks
     if not uplinks:
         yield Remark(path, "no uplink is named; add `uplinks: [p0, p1]`")
@@ -148,7 +116,7 @@ def _check_uplinks(switch: SwitchConfig, tunnel: HostTunnelConfig, path: KeyPath
             )
 
 
-def _check_remotes(tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_remotes(tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
     names, addresses = set[str](), {tunnel.local}
     for index, remote in enumerate(tunnel.remotes):
         path = (*here, "remotes", index)
@@ -164,7 +132,7 @@ def _check_remotes(tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
             yield Remark((*path, "aliases"), f"paths by {by} use one address; write `by: address`, or leave it out")
 
 
-def _check_probe(tunnel: HostTunnelConfig, here: KeyPath) -> Iterator[Remark]:
+def _check_probe(tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
     probe = tunnel.probe
     if probe is None:
         return
@@ -182,9 +150,9 @@ def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
     packets, answers, senders = dict[object, int](), dict[object, int](), dict[object, int]()
     by_index = dict(tunnels)
     for index, tunnel in tunnels:
-        here, model = ("tunnels", index), tunnel_of(tunnel)
+        here = ("tunnels", index)
         for number, remote in enumerate(tunnel.remotes):
-            other = packets.setdefault((tunnel.host_port, remote.address, model.dst_port), index)
+            other = packets.setdefault((tunnel.host_port, remote.address, tunnel.dst_port), index)
             if other != index:
                 message = f"packets for {remote.address} are those of {OTHER} already; list the remote once"
                 yield Remark((*here, "remotes", number), message, other=_at(other))
@@ -193,7 +161,7 @@ def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
             message = f"{tunnel.local} answers probes as {OTHER} says; write the same `probe` and `reflect` in both"
             yield Remark((*here, "local"), message, other=_at(other))
         if tunnel.probe is not None:
-            other = senders.setdefault((tunnel.probe.port, model.dst_port), index)
+            other = senders.setdefault((tunnel.probe.port, tunnel.dst_port), index)
             if other != index and _leaving(by_index[other]) != _leaving(tunnel):
                 message = f"probes from {tunnel.probe.port} leave as those of {OTHER}; use another internal port"
                 yield Remark((*here, "probe", "port"), message, other=_at(other))
@@ -203,11 +171,11 @@ def _at(index: int) -> KeyPath:
     return ("tunnels", index)
 
 
-def _answering(tunnel: HostTunnelConfig) -> object:
+def _answering(tunnel: HostTunnel) -> object:
     probe = tunnel.probe
     return None if probe is None else (probe.port, probe.tos, tunnel.reflect)
 
 
-def _leaving(tunnel: HostTunnelConfig) -> object:
+def _leaving(tunnel: HostTunnel) -> object:
     is_by_uplink = tunnel.paths.by is PathSelector.UPLINK
     return tuple(tunnel.paths.uplinks) if is_by_uplink else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
@@ -14,7 +14,6 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from xenoovs.model.address import IPAddress, Mac, PortRange, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
-from xenoovs.model.tunnel import MAX_BLOCKS, MAX_PATHS, MIN_BLOCKS, TunnelType
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values in a YAML text, and the position of each.
@@ -184,38 +183,83 @@ OTHER = "{other}"
 # Every parser takes a value of the tree and raises ValueError with "what it is, what to write instead".
 
 
+def plain(value: Any) -> Value:
+    """Return a value as text, a number or a list of them, as most are written."""
+    match value:
+        case Enum():
+            return str(value.value)
+        case None | bool() | int() | str():
+            return value
+        case tuple():
+            return [plain(each) for each in value]
+        case _:
+            return str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """Reads one kind of value. As metadata of a type it gives pydantic the check and the JSON Schema."""
+    """Reads one kind of value, and writes it.
+
+    Attributes:
+        schema: What it reads, as JSON Schema.
+        write: Returns what is read as the value, as it stands in a file; None: the key is left out.
+    """
 
     parse: Callable[[object], T]
     schema: Mapping[str, Any]
+    write: Callable[[Any], Value] = plain
 
     def __call__(self, value: object) -> T:
         return self.parse(value)
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(self.parse)
-
-    def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> dict[str, Any]:
-        return dict(self.schema)
 
 
 class Key:
     """How a field of the model is written in a config. As metadata of its type: the form of the file is made of it.
 
-    The key has the name of the field, without the unit `_ms`.
-
     Attributes:
+        parser: Reads the value: a `Parser`, a list of `model.form`, or the class that a mapping becomes.
         meaning: For `explain`, the JSON Schema and the reference.
+        name: Of the key; empty: that of the field, without the unit `_ms` or `_us`.
+        default: What stands for a key that is left out, where the field has no default, or another one.
+        elsewhere: Why this file may not have the key, which others have.
+        may_be_default: Whether a required key may be in `defaults`, so that editors do not ask for it.
     """
 
-    __slots__ = ("examples", "meaning", "parser")
+    __slots__ = ("default", "elsewhere", "examples", "may_be_default", "meaning", "name", "parser")
 
-    def __init__(self, parser: Parser[Any], meaning: str, *examples: object) -> None:
-        self.parser, self.meaning, self.examples = parser, meaning, examples
+    def __init__(
+        self,
+        parser: Any,
+        meaning: str = "",
+        *examples: object,
+        name: str = "",
+        default: Any = MISSING,
+        elsewhere: str = "",
+        may_be_default: bool = False,
+    ) -> None:
+        self.parser, self.meaning, self.examples, self.name = parser, meaning, examples, name
+        self.default, self.elsewhere, self.may_be_default = default, elsewhere, may_be_default
+
+
+def render_decimal(value: Fraction) -> str:
+    """Return the exact number: 5, 22.5. Raises ValueError for 1/3."""
+    digits = next((digits for digits in range(12) if (value * 10**digits).denominator == 1), None)
+    if digits is None:
+        raise ValueError(f"{value} has no decimal form of at most 11 digits")
+    if digits == 0:
+        return str(value.numerator)
+    whole, part = divmod(int(value * 10**digits), 10**digits)
+    return f"{whole}.{part:0{digits}}"
+
+
+def _percent(value: Fraction) -> str:
+    return f"{render_decimal(value * 100)}%"
+
+
+def _time(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
 
 
 def _written(kind: str, pattern: str) -> dict[str, Any]:
@@ -223,9 +267,9 @@ def _written(kind: str, pattern: str) -> dict[str, Any]:
     return {"x-kind": kind, "type": "string", "pattern": pattern}
 
 
-def _accepts(**schema: Any) -> Callable[[Callable[[object], T]], Parser[T]]:
-    """Make a parser of a function. `schema`: what it accepts, as JSON Schema."""
-    return lambda parse: Parser(parse, schema)
+def accepts(write: Callable[[Any], Value] = plain, **schema: Any) -> Callable[[Callable[[object], T]], Parser[T]]:
+    """Make a parser of a function. `schema`: what it accepts, as JSON Schema; `write`: as of `Parser`."""
+    return lambda parse: Parser(parse, schema, write)
 
 
 def _pattern(pattern: str, what: str, advice: str) -> Parser[str]:
@@ -240,6 +284,8 @@ def _pattern(pattern: str, what: str, advice: str) -> Parser[str]:
 
 
 MAX_SERVICES = 1_000
+MAX_ITEMS = 1_000
+"""Addresses, ranges of ports, ports of the bridge or tunnels in one list."""
 MAX_WEIGHT = 10**9
 MAX_DECIMALS = 9
 _MAX_DIGITS = 40
@@ -266,11 +312,13 @@ _STATUS_PATTERN = r"^([1-5][0-9]{2})(?: ?- ?([1-5][0-9]{2}))?$"
 # Labels of letters, digits, hyphens and underscores (RFC 1035, 2.3.1; RFC 2782 for underscores), or the root.
 _QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
 _MAX_QUERY = 253
+NO_QUERY = "."
+"""The DNS root, which no probe queries, stands for: no query is configured."""
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 _PERCENT = {"x-kind": "percentage", "type": "string", "pattern": _PERCENT_PATTERN}
 _PORT = {"type": "integer", "minimum": 0, "maximum": MAX_PORT}
-_MAC = {"x-kind": "MAC address", "type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
+_MAC: dict[str, Any] = {"x-kind": "MAC address", "type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}
 _ADDRESS: Mapping[str, Any] = {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 _POSITIONS = {
     "type": "array",
@@ -315,7 +363,7 @@ file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "wri
 text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
 
 
-@_accepts(**_written("path", r"^[^\x00-\x1f\x7f]{1,4096}$"))
+@accepts(**_written("path", r"^[^\x00-\x1f\x7f]{1,4096}$"))
 def included(value: object) -> str:
     """Read the path of a file or a directory to include."""
     if not isinstance(value, str) or not re.fullmatch(r"[^\x00-\x1f\x7f]{1,4096}", value):
@@ -323,7 +371,7 @@ def included(value: object) -> str:
     return value
 
 
-@_accepts(**_written("name", NAME_PATTERN))
+@accepts(**_written("name", NAME_PATTERN))
 def name(value: object) -> str:
     """Read the name of a service or backend: a label that is safe in tables, file names and metrics."""
     label = _text(value)
@@ -335,7 +383,7 @@ def name(value: object) -> str:
     return label
 
 
-@_accepts(**_written("device", _DEVICE_PATTERN))
+@accepts(**_written("device", _DEVICE_PATTERN))
 def device(value: object) -> str:
     """Read the name of a bridge or a network device."""
     label = _text(value)
@@ -346,7 +394,7 @@ def device(value: object) -> str:
     return label
 
 
-@_accepts(**_written("port", _PORT_NAME_PATTERN))
+@accepts(**_written("port", _PORT_NAME_PATTERN))
 def port_name(value: object) -> str:
     """Read the name of an OVS port that flows can name."""
     label = device(value)
@@ -356,7 +404,10 @@ def port_name(value: object) -> str:
     return label
 
 
-@_accepts(**_written("16 hexadecimal digits", _DATAPATH_ID_PATTERN))
+@accepts(
+    write=lambda value: None if value is None else f"{value:016x}",
+    **_written("16 hexadecimal digits", _DATAPATH_ID_PATTERN),
+)
 def datapath_id(value: object) -> int:
     """Read the id of a bridge, as ovs-vswitchd.conf.db(5) writes it: 16 hexadecimal digits, not all of them 0."""
     if isinstance(value, Number) or is_int(value):
@@ -366,7 +417,7 @@ def datapath_id(value: object) -> int:
     return int(value, 16)
 
 
-@_accepts(**_MAC)
+@accepts(**_MAC)
 def mac(value: object) -> Mac:
     """Read a unicast MAC address."""
     try:
@@ -382,13 +433,13 @@ def mac(value: object) -> Mac:
     return parsed
 
 
-@_accepts(anyOf=[{"const": UNCHANGED}, _MAC])
+@accepts(anyOf=[{"const": UNCHANGED}, _MAC])
 def backend_mac(value: object) -> Mac | str:
     """Read `unchanged` (packets keep their MAC) or a MAC."""
     return UNCHANGED if value == UNCHANGED else mac(value)
 
 
-@_accepts(anyOf=[{"type": "boolean"}, _MAC])
+@accepts(anyOf=[{"type": "boolean"}, _MAC])
 def source_mac(value: object) -> Mac | bool:
     """Read false (keep the client side's), true (the VIP's) or a MAC."""
     if isinstance(value, bool):
@@ -398,19 +449,19 @@ def source_mac(value: object) -> Mac | bool:
     return mac(value)
 
 
-@_accepts(**_ADDRESS)
+@accepts(**_ADDRESS)
 def vip(value: object) -> IPAddress:
     """Read a unicast address that a client can send to."""
     return _address(value, advice="write the address that clients connect to")
 
 
-@_accepts(**_ADDRESS)
+@accepts(**_ADDRESS)
 def server_address(value: object) -> IPAddress:
     """Read the unicast address of a server."""
     return _address(value, advice="write the server's own address")
 
 
-@_accepts(**_written("IPv4 network", r"^[0-9.]+(/[0-9]{1,2})?$"))
+@accepts(**_written("IPv4 network", r"^[0-9.]+(/[0-9]{1,2})?$"))
 def client_network(value: object) -> IPv4Network:
     """Read an IPv4 network, or an address."""
     try:
@@ -422,7 +473,10 @@ def client_network(value: object) -> IPv4Network:
     raise ValueError(f"{show(value)} is not an IPv4 network; write one such as 10.9.0.0/16")
 
 
-@_accepts(anyOf=[_PORT, _written("range", _PORT_RANGE_PATTERN)])
+@accepts(
+    write=lambda value: None if value is None else parse_plain_scalar(str(value)),
+    anyOf=[_PORT, _written("range", _PORT_RANGE_PATTERN)],
+)
 def ports(value: object) -> PortRange:
     """Read a port, or a range such as 8000-8003."""
     if is_int(value):
@@ -438,14 +492,14 @@ def ports(value: object) -> PortRange:
     return PortRange(first, last)
 
 
-@_accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
+@accepts(write=lambda value: parse_plain_scalar(render_decimal(value)), type="number", minimum=0, maximum=MAX_WEIGHT)
 def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
     too_large = "only ratios of weights count, so write smaller ones"
     return _from_zero(value, below="write 0 for a backend that gets nothing", above=too_large)
 
 
-@_accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
+@accepts(type="number", minimum=0, maximum=MAX_WEIGHT)
 def amount(value: object) -> Fraction:
     """Read a capacity, a cost or a time from 0 to 10^9 with at most 9 decimals, exactly."""
     return _from_zero(value, below=f"write one from 0 to {MAX_WEIGHT}", above="write it in a larger unit")
@@ -462,7 +516,7 @@ def _from_zero(value: object, *, below: str, above: str) -> Fraction:
     return Fraction(value) if isinstance(value, int) else _exact(number, value)
 
 
-@_accepts(anyOf=[_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}])
+@accepts(write=_percent, anyOf=[_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}])
 def tolerance(value: object) -> Fraction:
     """Read `5%` or 0.05; above 0, at most 1."""
     form = "write a percentage such as 5%, above 0% and at most 100%"
@@ -481,7 +535,7 @@ def tolerance(value: object) -> Fraction:
     return _exact(number, value)
 
 
-@_accepts(type="integer", minimum=1, maximum=MAX_FLOWS)
+@accepts(type="integer", minimum=1, maximum=MAX_FLOWS)
 def max_flows(value: object) -> int:
     """Read a budget of flows."""
     if not is_int(value) or not 1 <= value <= MAX_FLOWS:
@@ -489,7 +543,7 @@ def max_flows(value: object) -> int:
     return value
 
 
-@_accepts(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MAX_KEY_BITS}, _POSITIONS])
+@accepts(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MAX_KEY_BITS}, _POSITIONS])
 def bits(value: object) -> str | int | tuple[int, ...]:
     """Read `auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
     most = MAX_KEY_BITS
@@ -509,7 +563,7 @@ def bits(value: object) -> str | int | tuple[int, ...]:
     return tuple(value)
 
 
-@_accepts(const=1)
+@accepts(const=1)
 def version(value: object) -> int:
     """Read the version of the config's form; there is one."""
     if not is_int(value) or value != 1:
@@ -517,7 +571,7 @@ def version(value: object) -> int:
     return 1
 
 
-@_accepts(**_written("time", _DURATION_PATTERN))
+@accepts(write=_time, **_written("time", _DURATION_PATTERN))
 def duration_ms(value: object) -> int:
     """Read `500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
     found = re.fullmatch(_DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
@@ -527,7 +581,7 @@ def duration_ms(value: object) -> int:
     return int(milliseconds)
 
 
-@_accepts(type="integer", minimum=1, maximum=MAX_COUNT)
+@accepts(type="integer", minimum=1, maximum=MAX_COUNT)
 def count(value: object) -> int:
     """Read a number of results in a row."""
     if not is_int(value) or not 1 <= value <= MAX_COUNT:
@@ -535,10 +589,7 @@ def count(value: object) -> int:
     return value
 
 
-MAX_TUNNEL_KEY = (1 << TunnelType.GRE.key_bits) - 1
-
-
-@_accepts(type="string", format="ipv4")
+@accepts(type="string", format="ipv4")
 def tunnel_address(value: object) -> IPv4Address:
     """Read the unicast IPv4 address of one end of a tunnel."""
     found = _address(value, advice="write the address of the tunnel's end")
@@ -547,25 +598,7 @@ def tunnel_address(value: object) -> IPv4Address:
     return found
 
 
-@_accepts(type="integer", minimum=0, maximum=MAX_TUNNEL_KEY)
-def tunnel_key(value: object) -> int:
-    """Read a VNI or GRE key."""
-    if not is_int(value) or not 0 <= value <= MAX_TUNNEL_KEY:
-        raise ValueError(f"{show(value)} is not a key of a tunnel; write a VNI such as 5001")
-    return value
-
-
-@_accepts(enum=[TunnelType.VXLAN.value, TunnelType.GENEVE.value])
-def host_tunnel_type(value: object) -> TunnelType:
-    """Read the type of a tunnel whose paths are chosen."""
-    if value == TunnelType.GRE.value:
-        raise ValueError("'gre' has no UDP port by which a path is chosen; write vxlan or geneve")
-    if value not in (TunnelType.VXLAN.value, TunnelType.GENEVE.value):
-        raise ValueError(f"{show(value)} is not one of: vxlan, geneve")
-    return TunnelType(value)
-
-
-@_accepts(anyOf=[{"type": "integer", "minimum": 0, "maximum": 252, "multipleOf": 4}])
+@accepts(anyOf=[{"type": "integer", "minimum": 0, "maximum": 252, "multipleOf": 4}])
 def tos(value: object) -> int:
     """Read a type of service, in decimal or as 0x20; its last two bits are ECN."""
     is_hex = isinstance(value, Number) and re.fullmatch("0x[0-9a-fA-F]{1,2}", value.text, re.ASCII)
@@ -575,29 +608,16 @@ def tos(value: object) -> int:
     raise ValueError(f"{show(value)} is not a type of service; write a multiple of 4 from 0 to 252, such as 0x20")
 
 
-@_accepts(type="integer", minimum=MIN_BLOCKS, maximum=MAX_BLOCKS)
-def blocks(value: object) -> int:
-    """Read a number of blocks, a power of two."""
-    if not is_int(value) or not MIN_BLOCKS <= value <= MAX_BLOCKS or value & (value - 1):
-        raise ValueError(f"{show(value)} is not a power of two from {MIN_BLOCKS} to {MAX_BLOCKS}; write 64")
-    return value
-
-
-@_accepts(type="integer", minimum=1, maximum=MAX_PATHS)
-def path_count(value: object) -> int:
-    """Read a number of paths."""
-    if not is_int(value) or not 1 <= value <= MAX_PATHS:
-        raise ValueError(f"{show(value)} is not a number of paths; write one from 1 to {MAX_PATHS}")
-    return value
-
-
-@_accepts(anyOf=[{"const": "auto"}, _MAC])
+@accepts(write=lambda value: "auto" if value is None else str(value), anyOf=[{"const": "auto"}, _MAC])
 def gateway(value: object) -> Mac | None:
     """Read `auto` (None) or a MAC."""
     return None if value == "auto" else mac(value)
 
 
-@_accepts(anyOf=[{"const": "auto"}, _written("time", _MARGIN_PATTERN)])
+@accepts(
+    write=lambda value: "auto" if value is None else f"{value}us",
+    anyOf=[{"const": "auto"}, _written("time", _MARGIN_PATTERN)],
+)
 def margin_us(value: object) -> int | None:
     """Read `auto` (None), `30us` or `5ms`; whole microseconds, 1 us to 1 s."""
     if value == "auto":
@@ -609,7 +629,7 @@ def margin_us(value: object) -> int | None:
     return int(microseconds)
 
 
-@_accepts(type="integer", minimum=1, maximum=MAX_PORT)
+@accepts(write=lambda value: value or None, type="integer", minimum=1, maximum=MAX_PORT)
 def port(value: object) -> int:
     """Read a port to which something can be sent."""
     if not is_int(value) or not 1 <= value <= MAX_PORT:
@@ -617,7 +637,7 @@ def port(value: object) -> int:
     return value
 
 
-@_accepts(**_PERCENT)
+@accepts(write=_percent, **_PERCENT)
 def part(value: object) -> Fraction:
     """Read `0%` to `100%`."""
     is_percentage = isinstance(value, str) and len(value) <= 20 and re.fullmatch(_PERCENT_PATTERN, value, re.ASCII)
@@ -627,11 +647,12 @@ def part(value: object) -> Fraction:
     return Fraction(number) / 100
 
 
-@_accepts(
+@accepts(
+    write=lambda value: f"{value[0]}-{value[1]}",
     anyOf=[
         {"type": "integer", "minimum": 100, "maximum": 599},
         _written("range", _STATUS_PATTERN),
-    ]
+    ],
 )
 def status(value: object) -> tuple[int, int]:
     """Read `200` or `200-299`: HTTP statuses (RFC 9110, 15)."""
@@ -643,7 +664,7 @@ def status(value: object) -> tuple[int, int]:
     return first, last
 
 
-@_accepts(type="boolean")
+@accepts(type="boolean")
 def flag(value: object) -> bool:
     """Read yes or no."""
     if not isinstance(value, bool):
@@ -651,7 +672,7 @@ def flag(value: object) -> bool:
     return value
 
 
-@_accepts(type="array", items={"type": "string"}, minItems=1, maxItems=MAX_WORDS)
+@accepts(type="array", items={"type": "string"}, minItems=1, maxItems=MAX_WORDS)
 def command(value: object) -> tuple[str, ...]:
     """Read a program by its whole path, and its arguments, which no shell reads."""
     words = value if isinstance(value, list) else []
@@ -662,7 +683,7 @@ def command(value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-@_accepts(**_written("domain name", _QUERY_PATTERN))
+@accepts(write=lambda value: None if value == NO_QUERY else str(value), **_written("domain name", _QUERY_PATTERN))
 def query(value: object) -> str:
     """Read a domain name."""
     if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(_QUERY_PATTERN, value, re.ASCII):
@@ -713,7 +734,13 @@ def _address(value: object, *, advice: str) -> IPAddress:
     return parsed
 
 
+_MULTICAST, _LOOPBACK = 224, 127
+"""First octets of IPv4 (RFC 5771, RFC 1122)."""
+
+
 def _unusable(address: IPAddress) -> str | None:
+    if isinstance(address, IPv4Address) and 0 < int(address) >> 24 < _MULTICAST and int(address) >> 24 != _LOOPBACK:
+        return None
     if isinstance(address, IPv6Address) and address.scope_id is not None:
         return "an address with an interface name"
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:

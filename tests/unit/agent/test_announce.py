@@ -27,7 +27,7 @@ from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
-from xenoovs.model.balancer import Announce, Balancer, Protocol
+from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import OURS, Cookies
 from xenoovs.show.agent import AnnouncementView, Snapshot
@@ -44,7 +44,7 @@ def two_services() -> Balancer:
         small.service(small.claim(ONE, OTHER, protocol=Protocol.UDP), 1, name="dns"),
         replace(small.service(small.claim(ip_address("192.0.2.12")), 1, name="inner"), announced=False),
     )
-    return replace(small.balancer(*services), announce=Announce())
+    return replace(small.balancer(*services), announce=Announce(BgpSpeaker.FRR))
 
 
 def decisions(facts: BridgeFacts) -> dict[IPAddress, VipAction]:

@@ -11,7 +11,7 @@ import pytest
 from xenoovs.errors import ConfigError
 from xenoovs.model.fleet import join
 from xenoovs.model.load import compose, parse_config
-from xenoovs.model.schema import FileConfig, json_schema
+from xenoovs.model.schema import FILE, json_schema
 from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import Number
 
@@ -84,7 +84,7 @@ def test_examples_and_defaults_are_accepted() -> None:
 
 
 def test_the_keys_are_those_of_the_loader() -> None:
-    assert list(json_schema()["properties"]) == list(FileConfig.model_fields)
+    assert list(json_schema()["properties"]) == list(FILE.slots)
     assert json_schema()["additionalProperties"] is False
 
 

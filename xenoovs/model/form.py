@@ -1,0 +1,276 @@
+"""The form of a mapping in a config, made of the part of the model that it becomes: reads it, writes it, describes it.
+
+A form is made when a file first has its mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property, partial
+from inspect import cleandoc
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+from xenoovs.errors import did_you_mean
+from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, one_or_many, show
+
+
+class Mistakes(ValueError):
+    """What is wrong inside of a mapping or a list; paths count from there."""
+
+    def __init__(self, remarks: list[Remark]) -> None:
+        super().__init__()
+        self.remarks = remarks
+
+
+def _inside(step: str | int, error: ValueError) -> list[Remark]:
+    """Return the mistakes of a value, as those of the mapping or list that has it at `step`."""
+    if isinstance(error, Mistakes):
+        return [replace(remark, path=(step, *remark.path)) for remark in error.remarks]
+    return [Remark((step,), str(error))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A key of a form, and the field of the model that it fills."""
+
+    key: str
+    field: str
+    declared: Key
+    parse: Callable[[object], Any]
+    default: Any
+    is_required: bool
+
+
+class Form:
+    """What a mapping may have. Costs nothing until it is used.
+
+    Attributes:
+        model: What it becomes; the fields with a `Key` are its keys.
+        is_partial: Its keys may all be left out, and those that are there are all that is read.
+        without: Keys of the model that it lacks.
+        more: Keys that it has besides, by field.
+        elsewhere: Keys that only other files have, each with what to write instead.
+    """
+
+    def __init__(
+        self,
+        model: type[Any],
+        *,
+        name: str = "",
+        meaning: str = "",
+        is_partial: bool = False,
+        without: Iterable[str] = (),
+        more: Mapping[str, Key] = MappingProxyType({}),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.model, self.is_partial = model, is_partial
+        self.name = f"{name or model.__name__.removesuffix('Form')}Config"
+        self.meaning = meaning or cleandoc(model.__doc__ or "").partition("\n\nAttributes:")[0]
+        self._without, self._more, self._elsewhere = without, more, elsewhere
+
+    @cached_property
+    def slots(self) -> dict[str, _Slot]:
+        """The keys by name."""
+        hints, slots = get_type_hints(self.model, include_extras=True), list[_Slot]()
+        for each in fields(self.model):
+            key = next((one for one in getattr(hints[each.name], "__metadata__", ()) if isinstance(one, Key)), None)
+            if key is not None:
+                value = each.default if each.default_factory is MISSING else each.default_factory()
+                slots.append(self._slot(each.name, key, value if key.default is MISSING else key.default))
+        slots += [self._slot(name, key, None) for name, key in self._more.items()]
+        return {slot.key: slot for slot in slots if slot.key not in self._without}
+
+    def _slot(self, name: str, key: Key, default: Any) -> _Slot:
+        parse = partial(_read_later, key.parser) if isinstance(key.parser, type) else key.parser.parse
+        written = key.name or name.removesuffix("_ms").removesuffix("_us")
+        return _Slot(written, name, key, parse, default, default is MISSING and not self.is_partial)
+
+    @cached_property
+    def refused(self) -> dict[str, str]:
+        """The keys that only other files have, each with what to write instead."""
+        listed = {slot.key: slot.declared.elsewhere for slot in self.slots.values() if slot.declared.elsewhere}
+        return {**listed, **self._elsewhere}
+
+    @cached_property
+    def _required(self) -> dict[str, _Slot]:
+        return {key: slot for key, slot in self.slots.items() if slot.is_required}
+
+    @cached_property
+    def _absent(self) -> dict[str, Any]:
+        """What fields have whose key is left out, where the model does not say it."""
+        given = () if self.is_partial else self.slots.values()
+        return {slot.field: slot.declared.default for slot in given if slot.declared.default is not MISSING}
+
+    def parse(self, tree: object) -> Any:
+        """Return what a mapping means: the model, or of a partial form a mapping of its fields.
+
+        Raises:
+            Mistakes: All that are in it.
+        """
+        if not isinstance(tree, dict):
+            raise Mistakes(
+                [Remark((), f"{show(tree)} is not a mapping; write keys and values here: {', '.join(self._known)}")]
+            )
+        values, wrong = dict(self._absent), list[Remark]()
+        for key, value in tree.items():
+            slot = self.slots.get(key)
+            if slot is None or key in self.refused:
+                wrong.append(Remark((key,), self._unknown(key), at_key=True))
+                continue
+            try:
+                values[slot.field] = slot.parse(value)
+            except ValueError as error:
+                wrong += _inside(key, error)
+        if len(tree) < len(self._required) or not self._required.keys() <= tree.keys():
+            missing = (key for key in self._required if key not in tree)
+            wrong += [Remark((key,), f"this key is required; add `{key}:` here") for key in missing]
+        if wrong:
+            raise Mistakes(wrong)
+        return values if self.is_partial else self.model(**values)
+
+    def _unknown(self, key: str) -> str:
+        if key in self.refused:
+            return self.refused[key]
+        guess = did_you_mean(key, self._known, "did you mean {}?")
+        return f"unknown key; {guess or 'known keys: ' + ', '.join(self._known)}"
+
+    @property
+    def _known(self) -> list[str]:
+        return [key for key in self.slots if key not in self.refused]
+
+    def write(self, part: object) -> Any:
+        """Return the tree of a model, or of its fields, without keys that have no value; of None None."""
+        if part is None:
+            return None
+        tree = dict[str, Value]()
+        for slot in self.slots.values():
+            is_there = slot.field in part if isinstance(part, Mapping) else slot.key not in self.refused
+            if is_there:
+                found = part[slot.field] if isinstance(part, Mapping) else getattr(part, slot.field)
+                value = write(slot.declared.parser, found)
+                if value is not None and value not in ([], {}):
+                    tree[slot.key] = value
+        return tree
+
+    def describe(self, described: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON Schema of the form; add those of the forms inside of it to `described`, by name."""
+        keys = {slot.key: self._describe(slot, described) for slot in self.slots.values()}
+        required = [slot.key for slot in self._required.values() if not slot.declared.may_be_default]
+        meaning = {"description": self.meaning} if self.meaning else {}
+        form: dict[str, Any] = {"additionalProperties": False, **meaning, "properties": keys}
+        return {**form, **({"required": required} if required else {}), "type": "object"}
+
+    def _describe(self, slot: _Slot, described: dict[str, Any]) -> dict[str, Any]:
+        key = slot.declared
+        schema = dict(schema_of(key.parser, described))
+        if key.meaning:
+            schema["description"] = key.meaning
+        if key.examples:
+            schema["examples"] = list(key.examples)
+        # What `defaults` lack has no value there.
+        is_open = self.is_partial and (key.examples or self._without)
+        if "$ref" not in schema and slot.default is not MISSING and not is_open:
+            default = write(key.parser, slot.default)
+            if default is not None and default != []:
+                schema["default"] = default
+        return dict(sorted(schema.items()))
+
+
+_FORMS = dict[tuple[type[Any], bool], Form]()
+
+
+def form_of(model: type[Any], *, is_partial: bool = False) -> Form:
+    """Return the form of a part of the model. As `Form`."""
+    found = _FORMS.get((model, is_partial))
+    if found is None:
+        found = _FORMS[model, is_partial] = Form(model, is_partial=is_partial)
+    return found
+
+
+def read(form: type[Any] | Form, tree: Value) -> tuple[Any, list[Remark]]:
+    """Return what a tree means; None, with the mistakes, if it has not this form."""
+    try:
+        return (form if isinstance(form, Form) else form_of(form)).parse(tree), []
+    except ValueError as error:
+        return None, error.remarks if isinstance(error, Mistakes) else [Remark((), str(error))]
+
+
+def _read_later(model: type[Any], tree: object) -> Any:
+    return form_of(model).parse(tree)
+
+
+def write(parser: Any, value: object) -> Value:
+    """Return the tree of a value. parser: what reads it, a model or a list of models too."""
+    return (form_of(parser) if isinstance(parser, type) else parser).write(value)  # type: ignore[no-any-return]
+
+
+def schema_of(parser: Any, described: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the JSON Schema of what a parser reads. described: as of `Form.describe`."""
+    form = form_of(parser) if isinstance(parser, type) else parser
+    if isinstance(form, Form):
+        if form.name not in described:
+            described[form.name] = {}
+            described[form.name] = form.describe(described)
+        return {"$ref": f"#/$defs/{form.name}"}
+    if hasattr(form, "describe"):
+        return form.describe(described)  # type: ignore[no-any-return]
+    schema: Mapping[str, Any] = form.schema
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of values or mappings.
+
+    Attributes:
+        item: What reads one.
+        may_be_one: Whether a list of one may be written as its only item.
+        kind: What the reference calls it; empty: as its items.
+    """
+
+    item: Any
+    least: int = 0
+    most: int = MAX_ITEMS
+    may_be_one: bool = False
+    kind: str = ""
+
+    def parse(self, tree: object) -> tuple[Any, ...]:
+        """Return the items. Raises Mistakes with all that are wrong."""
+        if self.may_be_one:
+            items = one_or_many(tree)
+        elif isinstance(tree, list):
+            items = tree
+        else:
+            raise ValueError(f"{show(tree)} is not a list; write items that start with a dash")
+        if len(items) < self.least:
+            raise ValueError(f"{show(items) if items else 'the list is empty'}; write at least {self.least}")
+        if len(items) > self.most:
+            raise ValueError(f"{len(items)} items are more than the {self.most} that are supported; split them")
+        parse = form_of(self.item).parse if isinstance(self.item, type) else self.item.parse
+        try:
+            return tuple([parse(item) for item in items])
+        except ValueError:
+            return self._refuse(items, parse)
+
+    @staticmethod
+    def _refuse(items: Iterable[object], parse: Callable[[object], Any]) -> tuple[Any, ...]:
+        wrong = list[Remark]()
+        for index, item in enumerate(items):
+            try:
+                parse(item)
+            except ValueError as error:
+                wrong += _inside(index, error)
+        raise Mistakes(wrong)
+
+    def write(self, items: Iterable[object]) -> Value:
+        return [write(self.item, item) for item in items]
+
+    def describe(self, described: dict[str, Any]) -> dict[str, Any]:
+        item = dict(schema_of(self.item, described))
+        if self.may_be_one:
+            kind = {"x-kind": self.kind} if self.kind else {}
+            return {"anyOf": [item, {"items": item, "maxItems": self.most, "minItems": 1, "type": "array"}], **kind}
+        bounds = {"maxItems": self.most, **({"minItems": self.least} if self.least else {})}
+        return dict(sorted({"items": item, "type": "array", **bounds}.items()))
