@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from time import gmtime, strftime
 
 from xenoovs.display import decimal, duration, percent
@@ -25,7 +26,7 @@ Notice = tuple[str, str]
 def is_as_desired(snapshot: Snapshot) -> bool:
     """Return whether the newest config is on the bridge, its ports are up, and all backends with clients answer."""
     return (
-        not any(how == "bad" for _, how in (*troubles(snapshot), headline(snapshot)))
+        not any(how == "bad" for _, how in troubles(snapshot))
         and not (
             snapshot.config_problem or snapshot.candidate or snapshot.pending_flow_mods or snapshot.last_round_s is None
         )
@@ -34,40 +35,14 @@ def is_as_desired(snapshot: Snapshot) -> bool:
 
 
 def headline(snapshot: Snapshot) -> Notice:
-    """Return the state of the agent in a few words."""
-    if snapshot.last_error:
-        return "reconcile fails", "bad"
-    if snapshot.last_round_s is None and not snapshot.pending_flow_mods:
-        return "starting", "warn"
-    if any(_ports_down(snapshot)):
-        return "a port is down", "bad"
-    if snapshot.problems:
-        return "partly as configured", "bad"
-    if snapshot.ports_problem:
-        return "database unreachable", "bad"
-    if any(service.unanswered for service in snapshot.services):
-        return "clients without a working backend", "bad"
-    if any(service.on_backups for service in snapshot.services):
-        return "clients at backups", "warn"
-    if any(how == "bad" for _, how in _unannounced(snapshot)):
-        return "VIPs are not announced", "bad"
-    if snapshot.not_ready:
-        return "not ready for clients", "warn"
-    if any(_about_paths(snapshot)):
-        return "paths are failed or unknown", "warn"
-    if snapshot.probes_late_s:
-        return "health checks are late", "warn"
-    if any(_about_fleet(snapshot)):
-        return "fleet is not followed", "warn"
-    if snapshot.is_paused:
-        return "paused", "warn"
-    if snapshot.config_problem:
-        return "new config rejected", "warn"
-    if snapshot.candidate:
-        return "new config pending", "warn"
-    if snapshot.confirm_by_s is not None:
-        return "confirmation pending", "warn"
-    return "as configured", "good"
+    """Return the state of the agent in a few words: the first condition that is bad, otherwise the first one."""
+    found = [(title, how) for title, how, texts in _CONDITIONS if title and any(texts(snapshot))]
+    return next((each for each in found if each[1] == "bad"), found[0] if found else ("as configured", "good"))
+
+
+def troubles(snapshot: Snapshot) -> Iterator[Notice]:
+    """Yield what an operator has to know first, the worst first."""
+    return ((text, how) for _, how, texts in _CONDITIONS for text in texts(snapshot))
 
 
 def hardware_share(snapshot: Snapshot) -> Notice | None:
@@ -75,38 +50,6 @@ def hardware_share(snapshot: Snapshot) -> Notice | None:
     rates = (backend.rate for service in snapshot.services for backend in service.backends)
     share = hw_share(rate for rate in rates if rate is not None)
     return None if share is None else (f"{percent(share)} in hardware", "good" if share >= _NEARLY_ALL else "warn")
-
-
-def troubles(snapshot: Snapshot) -> Iterator[Notice]:
-    """Yield what an operator has to know first, the worst first."""
-    if snapshot.last_error:
-        yield f"reconcile fails: {snapshot.last_error}", "bad"
-    for problem in snapshot.problems:
-        yield f"not as configured: {problem}", "bad"
-    for port in _ports_down(snapshot):
-        yield port, "bad"
-    if snapshot.ports_problem:
-        yield f"port and link state unavailable: {snapshot.ports_problem}", "bad"
-    if snapshot.last_round_s is not None:
-        yield from ((text, "bad") for text in _unanswered(snapshot))
-    elif not (snapshot.last_error or snapshot.pending_flow_mods):
-        yield "starting: the bridge has not been compared with the config yet", "warn"
-    if snapshot.not_ready:
-        is_said = bool(snapshot.last_error) and snapshot.last_error in snapshot.not_ready
-        reason = "" if is_said else f": {snapshot.not_ready}"
-        yield f"not ready for clients, so `GET /ready` answers 503{reason}", "warn"
-    yield from _on_backups(snapshot)
-    yield from _unannounced(snapshot)
-    yield from _about_paths(snapshot)
-    if snapshot.probes_late_s:
-        late = duration(snapshot.probes_late_s)
-        yield f"health checks are {late} late: backends that go down or come up are noticed that much later", "warn"
-    yield from _about_fleet(snapshot)
-    yield from _about_config(snapshot)
-    if snapshot.is_paused:
-        count = snapshot.pending_flow_mods
-        pending = f"; {counted(count, 'flow-mod')} {worded(count, 'is', 'are')} pending" if count else ""
-        yield f"paused: nothing is changed until `xenoovs resume`{pending}", "warn"
 
 
 def notices(snapshot: Snapshot) -> Iterator[Notice]:
@@ -168,6 +111,9 @@ def _override(override: Override, now_s: float) -> str:
     return f"{name}: {override.state} for {since}{left}, the config says {decimal(override.configured)}; {undo}"
 
 
+# Conditions.
+
+
 def _ports_down(snapshot: Snapshot) -> Iterator[str]:
     for port in snapshot.ports or ():
         if port.ofport is None:
@@ -209,49 +155,49 @@ def _lost(service: ServiceView, share: float) -> str:
     return f"{percent(share)}, dropped" if is_dropped else percent(share)
 
 
-def _on_backups(snapshot: Snapshot) -> Iterator[Notice]:
+def _on_backups(snapshot: Snapshot) -> Iterator[str]:
     found = [(service.name, names) for service in snapshot.services if (names := service.on_backups)]
     if len(found) > 1:
         services = first_names([f"{service} ({', '.join(names)})" for service, names in found], most=_MAX_SERVICES)
-        yield f"{len(found)} services have all of their clients with backups: {services}", "warn"
+        yield f"{len(found)} services have all of their clients with backups: {services}"
         return
     for service, names in found:
         backups = f"{worded(len(names), 'backup', 'backups')} {', '.join(names)}"
-        yield f"service {service}: no other backend serves, all of its clients are with {backups}", "warn"
+        yield f"service {service}: no other backend serves, all of its clients are with {backups}"
 
 
-def _unannounced(snapshot: Snapshot) -> Iterator[Notice]:
-    vips = defaultdict[Notice, list[str]](list)
+def _unannounced(snapshot: Snapshot, *, is_bad: bool) -> Iterator[str]:
+    vips = defaultdict[str, list[str]](list)
     for view in snapshot.announcements:
-        if not view.is_announced:
-            state = f"not announced: {view.problem}" if view.problem else f"withdrawn: {view.reason}"
-            vips[state, "bad" if view.problem else "warn"].append(view.vip)
-        elif view.problem:
-            vips[view.problem, "warn" if view.peers is None else "bad"].append(view.vip)
-    for (text, how), names in vips.items():
-        yield f"{worded(len(names), 'VIP', 'VIPs')} {first_names(names, most=_MAX_VIPS)}: {text}", how
+        is_failing = bool(view.problem) and not (view.is_announced and view.peers is None)
+        if is_failing is not is_bad or (view.is_announced and not view.problem):
+            continue
+        state = f"not announced: {view.problem}" if view.problem else f"withdrawn: {view.reason}"
+        vips[view.problem if view.is_announced else state].append(view.vip)
+    for text, names in vips.items():
+        yield f"{worded(len(names), 'VIP', 'VIPs')} {first_names(names, most=_MAX_VIPS)}: {text}"
 
 
-def _about_paths(snapshot: Snapshot) -> Iterator[Notice]:
+def _about_paths(snapshot: Snapshot) -> Iterator[str]:
     silent = [remote for remote in snapshot.remotes if remote.problem]
     for remote in silent[:_MAX_SERVICES]:
-        yield f"remote {remote.name}: {remote.problem}; its blocks stay", "warn"
+        yield f"remote {remote.name}: {remote.problem}; its blocks stay"
     if len(silent) > _MAX_SERVICES:
-        yield f"{len(silent) - _MAX_SERVICES} more remotes do not answer; `xenoovs paths list` says why", "warn"
+        yield f"{len(silent) - _MAX_SERVICES} more remotes do not answer; `xenoovs paths list` says why"
     for remote in [each for each in snapshot.remotes if each.returned][:_MAX_SERVICES]:
         came = f"{counted(remote.returned, 'packet')} of the host came back, because the host writes the TOS of probes"
-        yield f"remote {remote.name}: {came}; choose another `tos` in the configs of both ends", "warn"
+        yield f"remote {remote.name}: {came}; choose another `tos` in the configs of both ends"
     failed = [(remote, paths) for remote in snapshot.remotes if (paths := remote.paths_in(PathState.FAILED))]
     if failed:
         names = [f"{remote.name} ({', '.join(paths)})" for remote, paths in failed]
-        yield f"failed paths: {first_names(names, most=_MAX_SERVICES)}", "warn"
+        yield f"failed paths: {first_names(names, most=_MAX_SERVICES)}"
 
 
 def _announced(view: AnnouncementView) -> str:
     return view.vip if view.peers is None else f"{view.vip} to {counted(view.peers, 'neighbor')}"
 
 
-def _about_fleet(snapshot: Snapshot) -> Iterator[Notice]:
+def _about_fleet(snapshot: Snapshot) -> Iterator[str]:
     fleet = snapshot.fleet
     if fleet is None:
         return
@@ -259,22 +205,73 @@ def _about_fleet(snapshot: Snapshot) -> Iterator[Notice]:
     if fleet.lost_since_s is not None:
         since = f"{strftime('%H:%M:%S', gmtime(fleet.lost_since_s))} UTC"
         lost = duration(snapshot.now_s - fleet.lost_since_s)
-        yield f"store lost since {since} ({lost}): {fleet.problem}; {stays}", "warn"
+        yield f"store lost since {since} ({lost}): {fleet.problem}; {stays}"
     elif fleet.problem:
-        yield f"the store is not followed: {fleet.problem}; {stays}", "warn"
+        yield f"the store is not followed: {fleet.problem}; {stays}"
     if fleet.report_problem:
-        yield f"the fleet does not get the reports of this DPU: {fleet.report_problem}", "warn"
+        yield f"the fleet does not get the reports of this DPU: {fleet.report_problem}"
 
 
-def _about_config(snapshot: Snapshot) -> Iterator[Notice]:
+def _not_ready(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.not_ready:
+        is_said = bool(snapshot.last_error) and snapshot.last_error in snapshot.not_ready
+        yield f"not ready for clients, so `GET /ready` answers 503{'' if is_said else f': {snapshot.not_ready}'}"
+
+
+def _about_config(snapshot: Snapshot) -> Iterator[str]:
     newest = f"config {snapshot.candidate}" if snapshot.candidate else "the newest config"
     if snapshot.config_problem:
-        yield f"{newest} is rejected, {snapshot.config_digest} stays in use: {snapshot.config_problem}", "warn"
+        yield f"{newest} is rejected, {snapshot.config_digest} stays in use: {snapshot.config_problem}"
     elif snapshot.candidate:
-        yield f"{newest} is pending, {snapshot.config_digest} is in use", "warn"
+        yield f"{newest} is pending, {snapshot.config_digest} is in use"
+
+
+def _unconfirmed(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.confirm_by_s is not None:
         left, before = duration(snapshot.confirm_by_s - snapshot.now_s), snapshot.rolls_back_to or "the one before"
-        yield (
-            f"run `xenoovs confirm` within {left}, or config {snapshot.config_digest} is rolled back to {before}",
-            "warn",
-        )
+        yield f"run `xenoovs confirm` within {left}, or config {snapshot.config_digest} is rolled back to {before}"
+
+
+def _paused(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.is_paused:
+        count = snapshot.pending_flow_mods
+        pending = f"; {counted(count, 'flow-mod')} {worded(count, 'is', 'are')} pending" if count else ""
+        yield f"paused: nothing is changed until `xenoovs resume`{pending}"
+
+
+def _if(condition: object, text: str) -> tuple[str, ...]:
+    return (text,) if condition else ()
+
+
+def _is_starting(snapshot: Snapshot) -> bool:
+    return snapshot.last_round_s is None and not (snapshot.last_error or snapshot.pending_flow_mods)
+
+
+_LATE = "health checks are {} late: backends that go down or come up are noticed that much later"
+_CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = (
+    ("reconcile fails", "bad", lambda s: _if(s.last_error, f"reconcile fails: {s.last_error}")),
+    ("partly as configured", "bad", lambda s: (f"not as configured: {problem}" for problem in s.problems)),
+    ("a port is down", "bad", _ports_down),
+    (
+        "database unreachable",
+        "bad",
+        lambda s: _if(s.ports_problem, f"port and link state unavailable: {s.ports_problem}"),
+    ),
+    ("clients without a working backend", "bad", lambda s: () if s.last_round_s is None else _unanswered(s)),
+    (
+        "starting",
+        "warn",
+        lambda s: _if(_is_starting(s), "starting: the bridge has not been compared with the config yet"),
+    ),
+    ("not ready for clients", "warn", _not_ready),
+    ("clients at backups", "warn", _on_backups),
+    ("VIPs are not announced", "bad", partial(_unannounced, is_bad=True)),
+    ("", "warn", partial(_unannounced, is_bad=False)),
+    ("paths are failed or unknown", "warn", _about_paths),
+    ("health checks are late", "warn", lambda s: _if(s.probes_late_s, _LATE.format(duration(s.probes_late_s)))),
+    ("fleet is not followed", "warn", _about_fleet),
+    ("new config is not in use", "warn", _about_config),
+    ("confirmation pending", "warn", _unconfirmed),
+    ("paused", "warn", _paused),
+)
+"""Each in a few words, how bad it is, and what finds it in sentences; the worst first. Empty words: no headline."""
