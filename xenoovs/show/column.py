@@ -229,14 +229,20 @@ class Table:
         ]
 
 
-def page_table(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> dict[str, Any]:
-    """Return a table for a page: the headers of terminals, and each cell with its style."""
+def shown_columns(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> list[Column]:
+    """Return the columns that printed tables and pages have for these rows."""
     rows = [*rows]
-    shown = [
+    return [
         each
         for each in columns
         if each.header and each.in_tables and (each.only_if is None or any(map(each.only_if, rows)))
     ]
+
+
+def page_table(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> dict[str, Any]:
+    """Return a table for a page: the headers of terminals, and each cell with its style."""
+    rows = [*rows]
+    shown = shown_columns(columns, rows)
     return {
         "headers": [each.header.lower() for each in shown],
         "rows": [[(each.text(row), each.style(row) if each.style else "plain") for each in shown] for row in rows],

@@ -5,14 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from xenoovs.display import printable
-
-if TYPE_CHECKING:
-    from xenoovs.show.column import Column, Row
+from xenoovs.show.column import Column, Row, shown_columns
 
 STYLES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -52,11 +50,7 @@ class TextTable:
     def of(cls, columns: Iterable[Column], rows: Iterable[Row[Any]]) -> TextTable:
         """Return the columns that terminals show. Text is filtered: it cannot drive the terminal."""
         rows = list(rows)
-        shown = [
-            each
-            for each in columns
-            if each.header and each.in_tables and (each.only_if is None or any(map(each.only_if, rows)))
-        ]
+        shown = shown_columns(columns, rows)
         droppable = sorted((each.keep, index) for index, each in enumerate(shown) if each.keep)
         return cls(
             [each.header for each in shown],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import groupby
 
 from aiohttp import web
 
@@ -17,7 +18,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_bits
 from xenoovs.show.agent import BackendState, BackendView, BlockView, LazySnapshot, ServiceView, totals
 from xenoovs.show.codec import to_json
-from xenoovs.show.column import Row, columns_of, page_table
+from xenoovs.show.column import Row, column, columns_of, page_table, record
 from xenoovs.show.conditions import addressed, hardware_share, headline, notices
 from xenoovs.show.paths import RemoteView
 
@@ -58,10 +59,7 @@ def agent_json(lazy_snapshot: LazySnapshot) -> str:
                         {name: cell.text(Row(each, service, snapshot.now_s)) for name, cell in _CELLS.items()}
                         for each in service.backends
                     ],
-                    "cells": [
-                        {"start": c.start, "size": c.size, "backend": c.backend, "verdict": c.verdict, "tip": c.tip}
-                        for c in cells(lazy_snapshot.blocks(service.name))
-                    ],
+                    "cells": cells(lazy_snapshot.blocks(service.name)),
                 }
                 for service in shown
             },
@@ -90,15 +88,15 @@ def _is_in_trouble(service: ServiceView) -> bool:
 # The clients of a service as a strip: one cell for a block, or for a column where there are very many blocks.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cell:
-    """Part of a strip. `start` and `size` are from 0 to 1; `tip` describes it."""
+    """Part of a strip."""
 
-    start: float
-    size: float
-    backend: str
-    verdict: Verdict | None
-    tip: str
+    start: float = column("From 0 to 1.")
+    size: float = column("From 0 to 1.")
+    backend: str = column("Its name.")
+    verdict: Verdict | None = column("Null: not sampled yet.")
+    tip: str = column("Describes it.")
 
 
 def cells(blocks: Sequence[BlockView]) -> tuple[Cell, ...]:
@@ -113,17 +111,16 @@ def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:
     columns: list[BlockView | None] = [None] * COLUMNS
     for block in blocks:
         first = int(block.start * COLUMNS)
-        for column in range(first, max(first + 1, int((block.start + block.size) * COLUMNS))):
-            columns[min(column, COLUMNS - 1)] = block
+        for place in range(first, max(first + 1, int((block.start + block.size) * COLUMNS))):
+            columns[min(place, COLUMNS - 1)] = block
     start = 0
-    for column in range(1, COLUMNS + 1):
-        here = columns[start]
-        if column < COLUMNS and _appearance(columns[column]) == _appearance(here):
-            continue
+    for _, run in groupby(columns, key=_appearance):
+        here, *others = run
+        size = 1 + len(others)
         if here is not None:
             tip = f"{here.backend} · {_word(here.verdict)} · {len(blocks)} blocks in {COLUMNS} columns"
-            yield Cell(start / COLUMNS, (column - start) / COLUMNS, here.backend, here.verdict, tip)
-        start = column
+            yield Cell(start / COLUMNS, size / COLUMNS, here.backend, here.verdict, tip)
+        start += size
 
 
 def _appearance(block: BlockView | None) -> tuple[str, Verdict | None] | None:
