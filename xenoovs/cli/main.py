@@ -160,8 +160,13 @@ def _redelivering_interrupts() -> Iterator[None]:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             before(dropped)
             return
-        # From another thread and a moment later, as this hook would drop it too. It interrupts system calls.
-        Timer(_REDELIVERY_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        # From another thread and a moment later, as this hook would drop it too. It interrupts system calls. On a busy
+        # machine it comes while the thread starts.
+        is_coming = False
+        while not is_coming:
+            with suppress(KeyboardInterrupt):
+                Timer(_REDELIVERY_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+                is_coming = True
 
     sys.unraisablehook = hook
     try:

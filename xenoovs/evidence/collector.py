@@ -186,12 +186,13 @@ class Collector:
 
     def tunnels(self, host: HostFacts, ends: Sequence[TunnelEnd]) -> HostFacts:
         """Return the facts about a host with those about these tunnels, and about their certificates."""
-        from xenoovs.switch.tunnel_facts import read_tunnel_facts
         from xenoovs.switch.vswitchd import netns_of
 
         place = netns_of(self.endpoint)
         if not ends or isinstance(place, Unknown) or isinstance(host.database, Unknown):
             return host
+        from xenoovs.switch.tunnel_facts import read_tunnel_facts
+
         facts = read_tunnel_facts(self.endpoint, place, ends)
         if any(end.is_encrypted for end in ends):
             from xenoovs.switch.x509 import read_certificate_files

@@ -43,10 +43,23 @@ with patch.object(main.cli, "main", work):
 """
 
 
+# The thread that sends it again starts so slowly that it comes in the hook.
+SLOW_THREADS = """
+import threading, time
+starting = threading.Thread.start
+def start(thread):
+    threading.Thread.start = starting
+    starting(thread)
+    time.sleep(0.5)
+threading.Thread.start = start
+"""
+
+
+@pytest.mark.parametrize("before", ["", SLOW_THREADS], ids=["quick threads", "slow threads"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_in_the_end_of_a_program_is_not_lost(name: str) -> None:
+def test_an_interrupt_in_the_end_of_a_program_is_not_lost(name: str, before: str) -> None:
     """In 1 of 28 runs `apply` ignored Ctrl-C and went on waiting for the end of a drain."""
-    program = PROGRAM.format(name=name, patience=PATIENCE_S)
+    program = before + PROGRAM.format(name=name, patience=PATIENCE_S)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S / 2)
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "interrupted\n")
 
