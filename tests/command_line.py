@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from os import environ
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,17 +58,78 @@ class CommandLine:
         return CommandResult(status, captured.out, captured.err)
 
 
+class Forked(subprocess.Popen[str]):
+    """A command of `tests/forking.py`, with its output in pipes."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        pipe = subprocess.PIPE
+        super().__init__(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, bufsize=-1
+        )
+
+    def _execute_child(self, args: Sequence[str], *settings: Any) -> None:
+        """Order it, in place of fork(2) and exec(2) (`_execute_child` of Lib/subprocess.py)."""
+        environment, ends = settings[5], settings[9:15]
+        stdin, _, _, stdout, _, stderr = ends
+        told, telling = os.pipe()
+        self._told = os.fdopen(told, "rb", buffering=0)
+        files = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "told": telling}
+        order = {name: f"/proc/{os.getpid()}/fd/{number}" for name, number in files.items()}
+        document = {**order, "words": args, "environment": dict(environment), "directory": str(Path.cwd())}
+        server = _forking()
+        assert server.stdin is not None
+        print(json.dumps(document), file=server.stdin, flush=True)
+        self.pid = int(self._told.readline())
+        self._child_created = True
+        os.close(telling)
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, _deadstate: object = None) -> int | None:
+        return self._end(0.0)
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._end(timeout) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return self.returncode
+
+    def _end(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], timeout_s)[0]:
+            self.returncode = int(self._told.readline())
+            self._told.close()
+        return self.returncode
+
+
+@cache
+def _forking() -> subprocess.Popen[str]:
+    """One of each process of pytest; it ends with it."""
+    return subprocess.Popen([sys.executable, "-m", "tests.forking"], stdin=subprocess.PIPE, text=True)
+
+
 def start(*arguments: object, env: Mapping[str, str] | None = None, netns: str | None = None) -> subprocess.Popen[str]:
     """Start the command in a process of its own, with its output in pipes. `netns`: its network namespace."""
+    words, environment = [*map(str, arguments)], {**environ, **(env or {})}
+    if netns is None and environment.get("PYTHONPATH") == environ.get("PYTHONPATH"):
+        return Forked(words, environment)
     enter = [] if netns is None else ["ip", "netns", "exec", netns]
     return subprocess.Popen(
-        [*enter, str(XENOOVS), *map(str, arguments)],
+        [*enter, str(XENOOVS), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**environ, **(env or {})},
+        env=environment,
     )
+
+
+@contextmanager
+def running(*arguments: object, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A command that is killed at the end of the `with`, if it still runs then."""
+    process = start(*arguments, env=env)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def finish(process: subprocess.Popen[str]) -> CommandResult:

@@ -14,6 +14,14 @@ from tests.ovs.ways import Record, Way, running_server
 from xenoovs.compile.tunnel_ports import wanted_ports
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this directory."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.ovs)
+
+
 @pytest.fixture(scope="session")
 def dummy_ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
     """One OVS for all tests of this process (of this worker under pytest-xdist). Leave nothing behind on it."""

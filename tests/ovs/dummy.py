@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.patience import eventually
-from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.errors import CommandFailed
+from xenoovs.lab.host import kill_and_wait
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, start_vswitchd, stop_private_ovs
 from xenoovs.switch.process import run
 
 # What exceeds NETDEV_DUMMY_MAX_QUEUE = 100 waiting packets is dropped; each turn of ovs-vswitchd takes one of a port
@@ -181,3 +183,18 @@ def _read_pcap(data: bytes) -> Iterator[bytes]:
         (size,) = struct.unpack_from("=I", data, offset + 8)
         yield data[offset + 16 : offset + 16 + size]
         offset += 16 + size
+
+
+def kill_and_start_vswitchd(ovs: PrivateOvs) -> None:
+    """The new one has the bridges of the database, and no flows."""
+    assert kill_and_wait(ovs.pids()[:1])
+
+    def is_started() -> bool:
+        # The last thread of the one that was killed may hold the lock of the pid file for a moment.
+        try:
+            start_vswitchd(ovs, datapath=Datapath.DUMMY)
+        except CommandFailed:
+            return False
+        return True
+
+    eventually(is_started, "ovs-vswitchd starts")

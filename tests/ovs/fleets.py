@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.command_line import XENOOVS, CommandLine, CommandResult, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
@@ -17,6 +19,7 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control.paths import answers
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
+from xenoovs.switch.process import run
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
 
@@ -133,6 +136,31 @@ class FleetServers:
     def is_well(self) -> bool:
         return self.fleet("status").status == 0
 
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.fleet("status", "-o", "json").out)
+        return document
+
+    def states(self) -> dict[str, str]:
+        """Of each DPU."""
+        return {dpu["name"]: dpu["state"] for dpu in self.status()["dpus"]}
+
+    def intents(self) -> list[str]:
+        """The states of the configs, newest first."""
+        return [row["state"] for row in json.loads(self.fleet("history", "-o", "json").out)["intents"]]
+
+    def transact(self, *operations: object) -> list[dict[str, Any]]:
+        """Change rows as no xenoovs would."""
+        request = json.dumps([StoreDatabase.FLEET.value, *operations])
+        answer: list[dict[str, Any]] = json.loads(
+            run(["ovsdb-client", "transact", self.remote(StoreDatabase.FLEET), request]).stdout
+        )
+        assert not any("error" in each for each in answer), answer
+        return answer
+
+    def select(self, table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.transact({"op": "select", "table": table, "where": []})[0]["rows"]
+        return rows
+
 
 def wrong_clock(directory: Path, off_s: int) -> dict[str, str]:
     """The environment of a program whose clock is off. Python runs sitecustomize before all else (`site`)."""
@@ -151,10 +179,11 @@ def running_fleet(
     netns: str | None = None,
     servers: Sequence[RaftServer] = (),
     switch_after: str = "0s",
+    text: str = "",
 ) -> Iterator[FleetServers]:
-    """A fleet with a controller and agents that run, and no config yet.
+    """A fleet with a controller and agents that run.
 
-    servers: of its cluster. switch_after: as of `fleet serve`.
+    servers: of its cluster. switch_after: as of `fleet serve`. text: the config that all have; empty: none yet.
     """
     with ExitStack() as stack:
         store = FleetServers(directory / "store", xenoovs)
@@ -174,6 +203,13 @@ def running_fleet(
             assert store.fleet("add-dpu", dpu.name).status == 0
             dpu.start()
         store.wait_active()
+        if text:
+            config = directory / "services.yaml"
+            config.write_text(text)
+            # A machine with much to do may start the controller late.
+            eventually(lambda: store.fleet("apply", config, "--now", "--yes").status == 0, "the first config")
+            wait_for_agents(store)
+            eventually(store.is_well, "the first config")
         yield store
 
 

@@ -9,9 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
-from tests.ovs.openflow_peer import HELLO, peer
+from tests.patience import PATIENCE_S
 from xenoovs.controller.server import Server
 from xenoovs.openflow.wire.frame import HEADER, Frames
+
+HELLO = bytes.fromhex("0500000800000001")
+"""OpenFlow 1.4, nothing else (1.4.0, 7.5.1)."""
 
 BARRIER_REQUEST, BARRIER_REPLY = 20, 21
 BUNDLE_CONTROL = 33
@@ -104,6 +107,32 @@ def good_answer(request: bytes) -> bytes:
     return b""
 
 
+def greeting(datapath_id: int = 0xAABBCCDDEEFF, name: str = "ovsbr1") -> tuple[bytes, bytes, bytes]:
+    """HELLO, features, and the description of the bridge, p0 (1) and p1 (2)."""
+    features = struct.pack("!QIBB2xII", datapath_id, 0, 254, 0, 0x4F, 0)
+    ports = port(0xFFFFFFFE, name) + port(1, "p0") + port(2, "p1")
+    return HELLO, message(6, features), message(MULTIPART_REPLY, struct.pack("!HH4x", PORT_DESC, 0) + ports)
+
+
+@contextmanager
+def peer(server: Server) -> Iterator[socket.socket]:
+    """A TCP connection to the controller."""
+    host, port = server.target.partition(":")[2].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as sock:
+        yield sock
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    data = b""
+    try:
+        while piece := sock.recv(65536):
+            data += piece
+    except ConnectionError:
+        return data
+    return data
+
+
 @contextmanager
 def scripted_management(
     directory: Path, *, answer: Answer = lambda _request: None, hello: bytes = HELLO, name: str = "ovsbr1"
@@ -146,11 +175,9 @@ def scripted_switch(
     """Wanted, if it is to be, and connected until the end of the `with`; its ports: p0 (1), p1 (2)."""
     if is_wanted:
         server.expect(name)
-    features = struct.pack("!QIBB2xII", datapath_id, 0, 254, 0, 0x4F, 0)
-    ports = port(0xFFFFFFFE, name) + port(1, "p0") + port(2, "p1")
     with peer(server) as sock:
         sock.settimeout(None)
-        sock.sendall(HELLO + message(6, features) + message(MULTIPART_REPLY, struct.pack("!HH4x", 13, 0) + ports))
+        sock.sendall(b"".join(greeting(datapath_id, name)))
         made = ScriptedSwitch(sock, answer)
         thread = Thread(target=made.serve, daemon=True)
         thread.start()

@@ -7,30 +7,22 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, finish, start
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, finish, running, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control.paths import answers
-
-pytestmark = pytest.mark.ovs
 
 
 @contextmanager
 def agent(bridge: DummyBridge, config: Path, *options: str, **env: str) -> Iterator[subprocess.Popen[str]]:
     """An agent that answers at its socket."""
-    process = start("agent", config, "--db", bridge.ovs.db, *options, env=env)
-    try:
+    with running("agent", config, "--db", bridge.ovs.db, *options, env=env) as process:
         eventually(lambda: answers(socket_of(bridge)), "its socket")
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def socket_of(bridge: DummyBridge) -> Path:
@@ -78,32 +70,6 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
         assert end(second).status == 0
 
 
-def test_maintenance_for_a_time_outlives_a_kill_and_ends(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
-) -> None:
-    db = ("--db", bridge.ovs.db)
-    with agent(bridge, config) as first:
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        before = sorted(bridge.dump_flows())
-        said = xenoovs("maintenance", "02:00:5e:10:00:02", "--for", "1h", *db)
-        assert (said.status, "dns/fips2 is in maintenance for 1h: " in said.out) == (0, True), said.err
-        first.kill()
-        first.wait()
-    with agent(bridge, config) as second:
-        eventually(lambda: "dns/fips2: maintenance for" in xenoovs("status", config, *db).out, "the first round")
-        assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
-        assert f" left; `xenoovs reset dns/fips2 --db {bridge.ovs.db}` ends it" in xenoovs("status", config, *db).out
-        assert xenoovs("maintenance", "fips2", "--for", "5s", *db).status == 0
-        second.kill()
-        second.wait()
-    with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "the end of the maintenance")
-        # It has exactly the clients of before.
-        assert sorted(bridge.dump_flows()) == before
-        said = xenoovs("maintenance", "fips4", *db)
-        assert (said.status, said.err) == (1, "error: the config has no backend fips4; did you mean fips3 or fips2?\n")
-
-
 def test_the_drain_of_a_backend_in_maintenance_moves_no_client_and_its_reset_gives_exactly_its_own_back(
     xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
 ) -> None:
@@ -134,25 +100,25 @@ def test_the_drain_of_a_backend_in_maintenance_moves_no_client_and_its_reset_giv
 def test_a_server_is_described_with_and_without_an_agent(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
-    words = ("describe", "fips3", "--db", bridge.ovs.db, "--config", config, "-o", "json")
+    """The agent was killed: the bridge is as it left it, and not as the config says."""
+
+    def described(name: str) -> tuple[str, dict[str, object], list[tuple[int, int]]]:
+        said = xenoovs("describe", name, "--db", bridge.ovs.db, "--config", config, "-o", "json")
+        assert said.status == 0, said.err
+        document = json.loads(said.out)
+        (one,) = document["backends"]
+        blocks = [(block["value"], block["mask"]) for block in one["block_list"]]
+        return document["from"], {key: one[key] for key in ("service", "name", "mac", "share", "flows")}, blocks
+
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        with_agent = json.loads(xenoovs(*words).out)
-    said = xenoovs(*words)
-    assert said.status == 0, said.err
-    without = json.loads(said.out)
-    assert (with_agent["from"], without["from"]) == ("agent", "bridge")
-    same = ("service", "name", "mac", "share", "flows")
-    (one,), (other,) = with_agent["backends"], without["backends"]
-    assert {key: one[key] for key in same} == {key: other[key] for key in same}
-    places = [[(block["value"], block["mask"]) for block in each["block_list"]] for each in (one, other)]
-    assert places[0] == places[1] != []
-    with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
+        before = described("fips3")
         assert xenoovs("drain", "fips3", "--db", bridge.ovs.db).status == 0
-    # The agent was killed: the bridge is as it left it, and not as the config says.
-    (left,) = json.loads(xenoovs(*words).out)["backends"]
-    assert (left["share"], left["block_list"]) == (0, [])
+        with_agent = [described(name) for name in ("fips2", "fips3")]
+    without = [described(name) for name in ("fips2", "fips3")]
+    assert ({each[0] for each in with_agent}, {each[0] for each in without}) == ({"agent"}, {"bridge"})
+    assert [each[1:] for each in with_agent] == [each[1:] for each in without]
+    assert (before[2] != [], without[0][2] != [], without[1][1]["share"], without[1][2]) == (True, True, 0, [])
     said = xenoovs("describe", "fips9", "--db", bridge.ovs.db, "--config", config)
     assert (said.status, said.err) == (1, "error: the config has no backend fips9; did you mean fips3 or fips2?\n")
 
@@ -193,115 +159,72 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_apply_with_a_way_back_keeps_out_of_its_way(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        config.write_text(SMALL_CONFIG.replace("p1", "p7"))
-        config.with_name("other.yaml").write_text(SMALL_CONFIG.replace("30", "50"))
-        arguments = ("apply", config.with_name("other.yaml"), "--db", bridge.ovs.db, "--confirm", "5s")
-        # What is refused is not asked first.
-        for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
-            assert said.status == 64
-            assert "An agent reconciles bridge ovsbr1" in said.err
-
-
-def test_apply_is_refused_where_an_agent_would_take_it_back(
+def test_changes_are_refused_that_an_agent_would_take_back(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
-    other = config.with_name("other.yaml")
+    """Bug: after `remove` all clients lacked their backends until the agent compared the flows again."""
+    other, db = config.with_name("other.yaml"), ("--db", bridge.ovs.db)
     other.write_text(SMALL_CONFIG.replace("30", "50"))
+    told = "An agent reconciles bridge ovsbr1"
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         before = sorted(bridge.dump_flows())
-        said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes")
-        assert said.status == 64
-        assert "An agent reconciles bridge ovsbr1 with its own config" in said.err
+        for words in (("apply", other), ("apply", other, "--confirm", "5s"), ("remove", config), ("remove", "--all")):
+            # What is refused is not asked first.
+            for said in (xenoovs(*words, *db, "--yes"), *([xenoovs(*words, *db)] if len(words) > 2 else [])):
+                assert (said.status, told in said.err) == (64, True), words
+        assert "stop the agent first" in xenoovs("remove", config, *db, "--yes").err
         assert sorted(bridge.dump_flows()) == before
-        assert xenoovs("apply", other, "--db", bridge.ovs.db, "--dry-run").status == 0
-        assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
-        said = xenoovs("apply", other, "--db", bridge.ovs.db, "--yes", "--force")
-        assert said.status == 0
+        assert xenoovs("apply", other, *db, "--dry-run").status == 0
+        assert xenoovs("apply", config, *db, "--yes").status == 0
+        said = xenoovs("apply", other, *db, "--yes", "--force")
+        assert (said.status, "warning: an agent reconciles bridge ovsbr1" in said.err) == (0, True)
         assert sorted(bridge.dump_flows()) != before
-        assert "warning: an agent reconciles bridge ovsbr1" in said.err
-    assert "an agent" not in xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").err
-
-
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_remove_is_refused_where_an_agent_would_put_the_flows_back(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, everywhere: bool
-) -> None:
-    """All clients lost their backends until the agent compared the flows again, up to --resync later."""
-    arguments = ("remove", "--all" if everywhere else config, "--db", bridge.ovs.db)
-    with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        before = sorted(bridge.dump_flows())
-        for said in (xenoovs(*arguments, "--yes"), xenoovs(*arguments)):
-            assert said.status == 64
-            assert "An agent reconciles bridge ovsbr1" in said.err
-            assert "stop the agent first" in said.err
-        assert sorted(bridge.dump_flows()) == before
-        said = xenoovs(*arguments, "--yes", "--force")
+        said = xenoovs("remove", config, *db, "--yes", "--force")
         assert (said.status, "flows removed" in said.out) == (0, True)
         assert "warning: an agent reconciles bridge ovsbr1" in said.err
-    assert "an agent" not in xenoovs(*arguments, "--yes").err
+    assert "an agent" not in xenoovs("apply", config, *db, "--yes").err
+    assert "an agent" not in xenoovs("remove", config, *db, "--yes").err
 
 
 def test_an_agent_with_another_socket_is_found_too(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
     control = tmp_path / "agent.sock"
-    argv = ["agent", config, "--db", bridge.ovs.db, "--control", control]
-    process = start(*argv)
+    process = start("agent", config, "--db", bridge.ovs.db, "--control", control)
     try:
         eventually(lambda: answers(control), "its socket")
         said = xenoovs("remove", config, "--db", bridge.ovs.db, "--yes")
         assert (said.status, "An agent reconciles bridge ovsbr1" in said.err) == (64, True)
     finally:
-        process.terminate()
-        finish(process)
-    assert xenoovs("remove", config, "--db", bridge.ovs.db, "--yes").status == 0
+        end(process)
 
 
-def test_without_an_agent_it_is_said_how_to_start_one(xenoovs: CommandLine, bridge: DummyBridge) -> None:
+def test_what_commands_say_without_an_agent_and_with_one(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """Bug: `confirm` said to start an agent."""
+    db = ("--db", bridge.ovs.db)
     for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",)):
-        said = xenoovs(*arguments, "--db", bridge.ovs.db)
-        assert said.status == 1
-        assert "start one with `xenoovs agent FILE`" in said.err
-
-
-def test_confirm_says_that_nothing_waits(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    """Bug: it said to start an agent."""
-    said = xenoovs("confirm", "--db", bridge.ovs.db)
-    assert said.status == 1
+        said = xenoovs(*arguments, *db)
+        assert (said.status, "start one with `xenoovs agent FILE`" in said.err) == (1, True)
+    said = xenoovs("confirm", *db)
+    assert (said.status, "start one" in said.err) == (1, False)
     assert "nothing waits to be confirmed: " in said.err
-    assert "start one" not in said.err
+    assert "which has no agent" in xenoovs("status", config, *db, "--interval", "0").out
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        assert "no change waits to be confirmed" in xenoovs("confirm", "--db", bridge.ovs.db).err
-
-
-def test_status_says_from_where_it_knows(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    assert "which has no agent" in xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0").out
-    with agent(bridge, config):
-        assert xenoovs("status", config, "--db", bridge.ovs.db).out.startswith("bridge ovsbr1: agent up ")
-        said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "--from-bridge")
+        assert "no change waits to be confirmed" in xenoovs("confirm", *db).err
+        assert xenoovs("status", config, *db).out.startswith("bridge ovsbr1: agent up ")
+        said = xenoovs("status", config, *db, "--interval", "0", "--from-bridge")
         assert said.out.startswith("from the flows of bridge ovsbr1:")
 
 
-@pytest.fixture
-def follower(bridge: DummyBridge, config: Path) -> Iterator[subprocess.Popen[str]]:
-    """`logs -f`, begun while a first agent runs, which is gone now."""
+def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path) -> None:
     with agent(bridge, config):
-        process = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
-        assert process.stdout is not None
-        assert '"starting"' in process.stdout.readline()
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path, follower: subprocess.Popen[str]) -> None:
-    assert follower.stdout is not None
+        follower = start("logs", "-f", "--db", bridge.ovs.db, "-o", "json")
+        assert follower.stdout is not None
+        assert '"starting"' in follower.stdout.readline()
     with agent(bridge, config):
         while '"listening"' not in (line := follower.stdout.readline()):
             assert line
@@ -309,56 +232,39 @@ def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path, fol
     assert finish(follower).status == 130
 
 
-@pytest.mark.parametrize("is_abstract", [False, True])
-def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path, is_abstract: bool) -> None:
-    name = f"@{tmp_path}" if is_abstract else str(tmp_path / "notify")
+@contextmanager
+def listening(name: str) -> Iterator[Callable[[str], list[str]]]:
+    """A systemd at an abstract socket: what comes, to a message that begins so."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind("\0" + name[1:] if is_abstract else name)
+        systemd.bind(f"\0{name}")
         systemd.settimeout(PATIENCE_S)
-        with agent(bridge, config, NOTIFY_SOCKET=name) as process:
+
+        def hear(beginning: str) -> list[str]:
             heard = [systemd.recv(4096).decode()]
-            while heard.count("WATCHDOG=1") < 3:
+            while not heard[-1].startswith(beginning):
                 heard.append(systemd.recv(4096).decode())
-            assert len(bridge.dump_flows()) == 8
-            assert heard.index("READY=1") < heard.index("WATCHDOG=1")
-            assert any(line.startswith("STATUS=bridge ovsbr1 is as config ") for line in heard)
-            assert end(process).status == 0
-            while heard[-1] != "STOPPING=1":
-                heard.append(systemd.recv(4096).decode())
+            return heard
+
+        yield hear
 
 
-def test_it_is_not_ready_before_the_bridge_is_right(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """It waits for the end of a reload, whatever came of it."""
     config.write_text(SMALL_CONFIG.replace("p1", "p7"))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(PATIENCE_S)
-        with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")):
-            heard = [systemd.recv(4096).decode()]
-            while "WATCHDOG=1" not in heard or not any("STATUS=port p7 is on no bridge" in line for line in heard):
-                heard.append(systemd.recv(4096).decode())
-            assert "READY=1" not in heard
-            config.write_text(SMALL_CONFIG)
-            while "READY=1" not in heard:
-                heard.append(systemd.recv(4096).decode())
-
-
-def test_systemd_is_notified_of_begin_and_end_of_a_reload(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
-    """systemd waits for the end of a reload, whatever came of it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(PATIENCE_S)
-        with agent(bridge, config, NOTIFY_SOCKET=str(tmp_path / "notify")) as process:
-            _hear(systemd, "READY=1")
-            for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):
-                config.write_text(text)
-                process.send_signal(signal.SIGHUP)
-                reloading = _hear(systemd, "RELOADING=1\nMONOTONIC_USEC=")
-                assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
-                _hear(systemd, "READY=1")
-                assert len(bridge.dump_flows()) == flows
-
-
-def _hear(systemd: socket.socket, beginning: str) -> str:
-    while not (said := systemd.recv(4096).decode()).startswith(beginning):
-        pass
-    return said
+    with listening(str(tmp_path)) as hear, agent(bridge, config, NOTIFY_SOCKET=f"@{tmp_path}") as process:
+        assert "READY=1" not in hear("STATUS=port p7 is on no bridge")
+        config.write_text(SMALL_CONFIG)
+        hear("READY=1")
+        assert len(bridge.dump_flows()) == 8
+        hear("STATUS=bridge ovsbr1 is as config ")
+        for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):
+            config.write_text(text)
+            process.send_signal(signal.SIGHUP)
+            reloading = hear("RELOADING=1\nMONOTONIC_USEC=")[-1]
+            assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+            hear("READY=1")
+            assert len(bridge.dump_flows()) == flows
+        for _ in range(3):
+            hear("WATCHDOG=1")
+        assert end(process).status == 0
+        hear("STOPPING=1")

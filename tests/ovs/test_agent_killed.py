@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import start
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.nest import Nest
 from tests.ovs.programs import WEIGHTS, flows, text, whole_programs
 from tests.patience import eventually
-
-pytestmark = pytest.mark.ovs
 
 MEASURED = 10
 """One kill in so many comes at the change itself, and measures how long it takes on this machine as it is now."""
 
 
-def kill_at_change(nest: Nest, bridge: DummyBridge) -> float:
+def kill_at_change(bridge: DummyBridge, config: Path) -> float:
     """Kill an agent as soon as the flows are others; return the seconds from its start to then."""
     before, begun_s = flows(bridge), time.monotonic()
-    pid = nest.start()
+    process = start("agent", config, "--db", bridge.ovs.db)
     eventually(lambda: flows(bridge) != before, "other flows")
-    os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.communicate()
     return time.monotonic() - begun_s
 
 
@@ -35,22 +32,19 @@ def test_killed_while_weights_change(bridge: DummyBridge, config: Path, kills: i
     """Each kill is at another part of the time from the start of an agent to well after its change."""
     allowed = whole_programs(bridge, config)
     is_changed = Counter[bool]()
-    nest = Nest("agent", config, "--db", bridge.ovs.db)
-    try:
-        weight, longest_s = allowed[flows(bridge)], 0.0
-        for number in range(-1, kills):
-            (wanted,) = {*WEIGHTS} - {weight}
-            config.write_text(text(wanted))
-            # The first agent waits for the imports of the nest: its time is not used.
-            if number < 0 or number % MEASURED == 0:
-                longest_s = 1.5 * kill_at_change(nest, bridge)
-            else:
-                pid = nest.start()
-                time.sleep(longest_s * (number * 7 % kills) / kills)
-                os.kill(pid, signal.SIGKILL)
-            weight = allowed[flows(bridge)]
-            is_changed[weight == wanted] += 1
-    finally:
-        nest.close()
+    weight, longest_s = allowed[flows(bridge)], 0.0
+    for number in range(-1, kills):
+        (wanted,) = {*WEIGHTS} - {weight}
+        config.write_text(text(wanted))
+        # The first agent waits for imports: its time is not used.
+        if number < 0 or number % MEASURED == 0:
+            longest_s = 1.5 * kill_at_change(bridge, config)
+        else:
+            process = start("agent", config, "--db", bridge.ovs.db)
+            time.sleep(longest_s * (number * 7 % kills) / kills)
+            process.kill()
+            process.communicate()
+        weight = allowed[flows(bridge)]
+        is_changed[weight == wanted] += 1
     assert is_changed.total() == kills + 1
     assert is_changed.keys() == {False, True}

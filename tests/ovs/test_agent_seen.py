@@ -1,7 +1,8 @@
-"""What a running agent shows of real packets: metrics, status page and `top`, against what went in."""
+"""What a running agent shows of real packets and links: metrics, status page and `top`, against what went in."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import urllib.request
@@ -11,11 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.command_line import XENOOVS
+from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
-
-pytestmark = pytest.mark.ovs
 
 CLIENTS = 64
 _HERE = ("--web", "127.0.0.1:0", "--offload-interval", "100ms")
@@ -109,3 +109,38 @@ def test_rounds_are_timed(url: str) -> None:
     # The log has the change a moment before the metrics.
     eventually(lambda: samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}, "the first apply")
     assert samples(url, "xenoovs_plan_duration_seconds_count")[()] >= 1
+
+
+def test_the_uplink_is_down(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    where = ("--db", bridge.ovs.db)
+    from_bridge = ("status", config, *where, "--interval", "0")
+    assert xenoovs("apply", config, *where, "--yes").status == 0
+    assert xenoovs(*from_bridge).status == 0
+    bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
+    eventually(lambda: xenoovs(*from_bridge).status == 2, "no link")
+    assert "port p1 has no link" in xenoovs(*from_bridge).out
+    assert json.loads(xenoovs(*from_bridge, "-o", "json").out)["ports_without_link"] == ["p1"]
+    with agent(bridge, config):
+        eventually(lambda: "port p1 has no link" in xenoovs("status", *where).out, "the agent to tell")
+        assert xenoovs("status", *where).status == 2
+        bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "up")
+        eventually(lambda: xenoovs("status", *where).status == 0, "the link")
+
+
+def test_an_agent_whose_ingress_ports_have_no_link_is_not_ready(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    """Only an agent with --via controller knew of links: `/ready` answered 200, and the VIP stayed announced."""
+    where = ("--db", bridge.ovs.db)
+
+    def reason() -> str:
+        document = json.loads(xenoovs("status", *where, "-o", "json").out)
+        found: str = document["snapshot"]["not_ready"]
+        return found
+
+    with agent(bridge, config):
+        eventually(lambda: reason() == "", "an agent that is ready")
+        bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "down")
+        eventually(lambda: reason() == "no ingress port has a link", "the reason")
+        bridge.ovs.appctl("netdev-dummy/set-admin-state", "p0", "up")
+        eventually(lambda: reason() == "", "the link")

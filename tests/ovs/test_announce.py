@@ -19,8 +19,6 @@ from tests.ovs.frr import Router, documented_configs, two_routers
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 
-pytestmark = pytest.mark.ovs
-
 VIPS = ("192.0.2.10", "2001:db8::10")
 CONFIG = """
 version: 1
@@ -28,7 +26,7 @@ switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
 announce: {{bgp: frr, on_agent_exit: {policy}}}
 health:
   {{probe: exec, command: [/usr/bin/test, -e, {alive}],
-   interval: 500ms, fast_interval: 100ms, timeout: 500ms, rise: 1, fall: 4}}
+   interval: 500ms, fast_interval: 50ms, timeout: 500ms, rise: 1, fall: 4}}
 services:
   - name: web
     vip: [192.0.2.10, "2001:db8::10"]
@@ -194,48 +192,30 @@ def test_a_killed_agent_keeps_its_vips_and_the_next_one_takes_them_over(
     assert "xo-" not in host.ip("link", "show")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_an_agent_that_ends_withdraws_its_vips(
-    agent: RunningAgent, routers: tuple[Router, Router], how: signal.Signals
-) -> None:
+def test_an_agent_that_ends_withdraws_its_vips(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
+    """Also by a policy that changes at run time, and with a config without `announce`."""
     host, neighbor = routers
     agent.start("withdraw")
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        appears(neighbor)
+        agent.kill(how)
+        vanishes(neighbor)
+        assert "xo-" not in host.ip("link", "show")
+        agent.start("keep")
+        appears(neighbor)
+        eventually(lambda: "xp-" in host.ip("link", "show"), "the device is one that stays")
+        agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
+        eventually(lambda: "xp-" not in host.ip("link", "show"), "the device is one that ends with the agent")
     appears(neighbor)
-    agent.kill(how)
-    vanishes(neighbor)
-    assert "xo-" not in host.ip("link", "show")
-
-
-def test_a_config_without_announce_withdraws(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
-    host, neighbor = routers
-    agent.start()
-    appears(neighbor)
+    assert "cannot be set" not in agent.call("logs").stdout
     agent.config.write_text(agent.config.read_text().replace("announce: {", "# announce: {"))
     vanishes(neighbor)
     assert "xo-" not in host.ip("link", "show")
 
 
-def test_a_policy_that_changes_at_run_time_holds_from_then_on(
+def test_vips_come_back_after_a_restart_of_frr_and_a_vtysh_that_hangs_delays_no_round(
     agent: RunningAgent, routers: tuple[Router, Router]
 ) -> None:
-    host, neighbor = routers
-    agent.start("keep")
-    appears(neighbor)
-    agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
-    eventually(lambda: "tun" in host.ip("-details", "link", "show"), "the device is one that ends with the agent")
-    appears(neighbor)
-    agent.config.write_text(CONFIG.format(policy="keep", alive=agent.alive))
-    eventually(lambda: "xp-" in host.ip("link", "show"), "the device is one that stays")
-    appears(neighbor)
-    assert "cannot be set" not in agent.call("logs").stdout
-    agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
-    eventually(lambda: "xp-" not in host.ip("link", "show"), "the device is one that ends with the agent again")
-    appears(neighbor)
-    agent.kill()
-    vanishes(neighbor)
-
-
-def test_vips_come_back_after_a_restart_of_frr(agent: RunningAgent, routers: tuple[Router, Router]) -> None:
     host, neighbor = routers
     agent.start()
     appears(neighbor)
@@ -245,6 +225,13 @@ def test_vips_come_back_after_a_restart_of_frr(agent: RunningAgent, routers: tup
     host.start()
     appears(neighbor)
     agent.says(lambda view: view["peers"] == 1)
+    host.stop("bgpd", how=signal.SIGSTOP)
+    agent.says(lambda view: view["is_announced"] and "vtysh did not answer" in view["problem"])
+    agent.alive.unlink()
+    agent.says(lambda view: view["reason"] == "no backend of web serves")
+    host.stop("bgpd", how=signal.SIGCONT)
+    agent.alive.touch()
+    appears(neighbor)
 
 
 def test_a_bridge_whose_switch_is_dead_announces_nothing(
@@ -296,20 +283,6 @@ def test_a_vip_that_another_host_announces_is_announced_here_too(
     eventually(lambda: "proto bgp" in host.ip("route", "show", "192.0.2.10"), "the host has the other route again")
     agent.alive.touch()
     agent.says(lambda view: view["peers"] == 1)
-
-
-def test_a_vtysh_that_hangs_delays_no_round(
-    agent: RunningAgent, routers: tuple[Router, Router], tmp_path: Path
-) -> None:
-    host, neighbor = routers
-    host.stop("bgpd", how=signal.SIGSTOP)
-    agent.start()
-    agent.says(lambda view: view["is_announced"] and "vtysh did not answer" in view["problem"])
-    agent.alive.unlink()
-    agent.says(lambda view: view["reason"] == "no backend of web serves")
-    host.stop("bgpd", how=signal.SIGCONT)
-    agent.alive.touch()
-    appears(neighbor)
 
 
 @own_routers

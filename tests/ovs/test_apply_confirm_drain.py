@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import CommandLine, finish, running
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
@@ -19,8 +19,6 @@ from xenoovs.engine.engine import Engine
 from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
-
-pytestmark = pytest.mark.ovs
 
 CONFIG = """\
 version: 1
@@ -71,13 +69,9 @@ def has_settled(bridge: DummyBridge) -> bool:
 @contextmanager
 def applying(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
     """An `apply` that has begun a drain; it is ended by the test or killed."""
-    process = start("apply", config, "--db", bridge.ovs.db, "--yes", *options)
-    try:
+    with running("apply", config, "--db", bridge.ovs.db, "--yes", *options) as process:
         eventually(lambda: bool(moving(bridge)), "the drain")
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:

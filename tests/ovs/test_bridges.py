@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.cli.main import cli
-
-pytestmark = pytest.mark.ovs
 
 LEFT = """\
 version: 1
@@ -116,8 +114,7 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
 def test_a_mistake_in_one_file_and_a_bridge_that_is_missing_do_not_hold_up_the_other(
     dummy_ovs: DummyOvs, first: DummyBridge, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    process = start("agent", *files, "--db", first.ovs.db, "--allow-exec")
-    try:
+    with running("agent", *files, "--db", first.ovs.db, "--allow-exec"):
         eventually(lambda: len(flows(first)) == 8, "the flows of the first")
         with dummy_ovs.bridge("ovsbr2", ports=("q0", "q1")) as second:
             eventually(lambda: _serves(second, "02:00:5e:10:00:05"), "the flows of the second, once it is there")
@@ -126,9 +123,6 @@ def test_a_mistake_in_one_file_and_a_bridge_that_is_missing_do_not_hold_up_the_o
             (tmp_path / "services.yaml").write_text(SERVICES.replace("ports: [53]", "ports: [54]"))
             eventually(lambda: "tp_dst=54" in "".join(flows(first)), "the new port")
             assert flows(second) == before
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_history_answers_for_each_bridge(

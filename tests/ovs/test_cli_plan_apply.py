@@ -9,13 +9,10 @@ from contextlib import suppress
 from os import environ
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S
-
-pytestmark = pytest.mark.ovs
+from xenoovs.decision.document import parse_decision
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
 OTHERS = """\
@@ -40,28 +37,26 @@ def compare(name: str, said: CommandResult, *, update_golden: bool) -> None:
     assert said.out == path.read_text()
 
 
-def test_a_plan_for_an_empty_bridge(
+def test_a_plan_an_apply_and_then_nothing_to_do(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool
 ) -> None:
     said = xenoovs("plan", config, "--db", bridge.ovs.db)
     assert (said.status, said.err) == (2, "")
     compare("plan-empty-bridge", said, update_golden=update_golden)
     assert bridge.dump_flows() == []
-
-
-def test_applied_twice_there_is_nothing_to_do(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     first = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     assert first.status == 0
     assert f"done: {FLOWS} flow-mods in one bundle" in first.out
     again = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     assert (again.status, again.out) == (0, f"ovsbr1: nothing to do, {FLOWS} flows as they should be\n")
+    config.write_text(SMALL_CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
-
-
-def test_a_changed_weight(xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     compare("plan-changed-weight", xenoovs("plan", config, "--db", bridge.ovs.db), update_golden=update_golden)
+    config.write_text(SMALL_CONFIG)
+    bridge.ofctl("del-flows", "table=0,in_port=p1")
+    said = xenoovs("plan", config, "--db", bridge.ovs.db)
+    assert said.out.startswith("ovsbr1: no service changes; 1 flow of other traffic and ARP does\n")
 
 
 def test_services_that_come_change_and_go(
@@ -76,14 +71,7 @@ def test_services_that_come_change_and_go(
     assert said.out.index("table=1") < said.out.index("arp")
     dry_run = xenoovs("apply", config, "--db", bridge.ovs.db, "--flows", "--dry-run")
     assert (dry_run.status, dry_run.out) == (0, said.out)
-
-
-def test_json_says_what_the_headline_says(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    config.write_text(SMALL_CONFIG + OTHERS)
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50") + CHANGED_OTHERS)
-    document = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
-    assert document["summary"] == {
+    assert json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)["summary"] == {
         "added": ["mail"],
         "changed": ["dns"],
         "removed": ["mail"],
@@ -94,40 +82,25 @@ def test_json_says_what_the_headline_says(xenoovs: CommandLine, bridge: DummyBri
     }
 
 
-def test_a_change_of_no_service_says_so(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    bridge.ofctl("del-flows", "table=0,in_port=p1")
-    said = xenoovs("plan", config, "--db", bridge.ovs.db)
-    assert said.out.startswith("ovsbr1: no service changes; 1 flow of other traffic and ARP does\n")
-
-
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_removed_services_are_red_on_a_terminal_alone(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, no_color: str
-) -> None:
+def test_removed_services_are_red_on_a_terminal_alone(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     config.write_text(SMALL_CONFIG + OTHERS)
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     config.write_text(SMALL_CONFIG)
     assert "\x1b" not in xenoovs("plan", config, "--db", bridge.ovs.db).out
-    ours, theirs = os.openpty()
-    argv = [str(XENOOVS), "plan", str(config), "--db", bridge.ovs.db]
-    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ | {"NO_COLOR": no_color})
-    os.close(theirs)
-    shown = b""
-    with suppress(OSError):
-        # At its end a terminal gives EIO (pty(7)).
-        while part := os.read(ours, 4096):
-            shown += part
-    os.close(ours)
-    assert process.wait(PATIENCE_S) == 2
-    assert (b"\x1b[31m1 service removed" in shown) is (not no_color)
-    assert (b"\x1b" in shown) is (not no_color)
-
-
-def test_cosmetic_edits_change_nothing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    config.write_text(SMALL_CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))
-    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
+    for no_color in ("", "1"):
+        ours, theirs = os.openpty()
+        argv, env = [str(XENOOVS), "plan", str(config), "--db", bridge.ovs.db], environ | {"NO_COLOR": no_color}
+        process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):
+            # At its end a terminal gives EIO (pty(7)).
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        assert process.wait(PATIENCE_S) == 2
+        assert (b"\x1b[31m1 service removed" in shown) is (not no_color)
+        assert (b"\x1b" in shown) is (not no_color)
 
 
 def test_flows_of_others_survive_apply_and_remove(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
@@ -149,7 +122,9 @@ def test_a_flow_of_somebody_else_is_not_overwritten(xenoovs: CommandLine, bridge
     assert bridge.dump_flows() == foreign
 
 
-def test_status_counts_what_was_sent(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_status_counts_what_was_sent_and_tells_when_flows_are_missing(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     bridge.settle(removed_s=0)
     bridge.send("p0", [udp_packet(f"198.51.100.{low}") for low in range(200)])
@@ -160,21 +135,9 @@ def test_status_counts_what_was_sent(xenoovs: CommandLine, bridge: DummyBridge, 
     assert [row["backend"] for row in rows] == ["fips2", "fips3"]
     assert sum(row["packets"] for row in rows) == 200
     assert sum(row["blocks"] for row in rows) == BLOCKS
-
-
-def test_status_tells_when_flows_are_missing(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
     bridge.ofctl("del-flows", "table=0")
     said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0")
-    assert said.status == 2
-    assert "3 flows missing or changed" in said.out
-
-
-def test_trace_asks_the_switch(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    said = xenoovs("trace", config, "--src", "198.51.100.7", "--db", bridge.ovs.db, "-o", "json")
-    assert said.status == 0
-    assert json.loads(said.out)["switch"]["agrees"] is True
+    assert (said.status, "3 flows missing or changed" in said.out) == (2, True)
 
 
 def test_trace_names_the_ports_when_one_is_not_on_the_bridge(
@@ -188,17 +151,42 @@ def test_trace_names_the_ports_when_one_is_not_on_the_bridge(
 
 def test_trace_tells_when_the_switch_does_otherwise(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    said = xenoovs("trace", config, "--src", "198.51.100.7", "--db", bridge.ovs.db, "-o", "json")
+    assert (said.status, json.loads(said.out)["switch"]["agrees"]) == (0, True)
     bridge.add_flows("cookie=0x5,table=0,priority=9000,ip actions=output:p1\n")
     said = xenoovs("trace", config, "--src", "198.51.100.7", "--db", bridge.ovs.db)
     assert said.status == 2
     assert "the same MAC by p1" in said.out
 
 
-def test_verify_offload_tells_the_truth_about_software(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_what_was_applied_is_what_was_decided(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    online = xenoovs("decision", config, "--db", bridge.ovs.db)
+    assert xenoovs("decision", config, "--offline").out == online.out
+    assert online.out.splitlines()[0].split() == ["SERVICE", "BACKEND", "HOME", "ACTIVE", "BLOCKS", "DRAINING"]
+    wanted = xenoovs("decision", config, "--db", bridge.ovs.db, "-o", "json")
+    assert xenoovs("decision", config, "--db", bridge.ovs.db, "--installed").out.splitlines()[1:] == []
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    there = xenoovs("decision", config, "--db", bridge.ovs.db, "--installed", "-o", "json")
+    assert (wanted.status, there.status) == (0, 0)
+    assert json.loads(there.out) == json.loads(wanted.out)
+    assert parse_decision(json.loads(there.out)).services
+
+
+def test_a_changed_weight_differs_by_the_clients_that_would_move(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
+) -> None:
     xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    bridge.settle(removed_s=0)
-    assert xenoovs("verify-offload", config, "--db", bridge.ovs.db).status == 3
-    bridge.send("p0", [udp_packet(f"198.51.100.{low}") for low in range(64)])
-    said = xenoovs("verify-offload", config, "--db", bridge.ovs.db, "-o", "json")
-    assert said.status == 2
-    assert json.loads(said.out)["total"]["blocks"]["SW"] == BLOCKS
+    same = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", "installed")
+    assert (same.status, same.out) == (0, "both decisions send every client to the same backend\n")
+    before = tmp_path / "before.json"
+    before.write_text(xenoovs("decision", config, "--db", bridge.ovs.db, "-o", "json").out)
+    config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
+    for other in ("installed", str(before)):
+        said = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", other, "-o", "json")
+        (service,) = json.loads(said.out)["services"]
+        plan = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+        assert (said.status, service["clients"]) == (2, plan["services"][0]["clients_moved"])
+        assert sum(shift["clients"] for shift in service["shifts"]) == service["clients"]
+    before.write_text('{"format": 2, "version": 0, "services": []}')
+    said = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", before)
+    assert (said.status, "format" in said.err) == (1, True)

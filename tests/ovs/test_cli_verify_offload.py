@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 from ipaddress import IPv4Address
 from pathlib import Path
 from threading import Timer
+from typing import IO
 
 import pytest
 
-from tests.command_line import CommandLine
-from tests.ovs.dummy import DummyBridge, udp_packet
-
-pytestmark = pytest.mark.ovs
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 
 CONFIG = """version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
@@ -44,14 +45,11 @@ def _db(bridge: DummyBridge) -> str:
     return f"unix:{bridge.ovs.directory}/db.sock"
 
 
-def test_before_traffic_nothing_is_said(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
-    said = xenoovs("verify-offload", config, "--db", _db(bridge))
-    assert (said.status, said.out.splitlines()[-1][:45]) == (3, "no conclusion: no block has had traffic yet; ")
-
-
-def test_megaflows_that_have_expired_are_no_missing_traffic(
+def test_before_traffic_and_when_megaflows_have_expired_nothing_is_said(
     config: Path, bridge: DummyBridge, xenoovs: CommandLine
 ) -> None:
+    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--wait", "100ms")
+    assert (said.status, said.out.splitlines()[-1][:45]) == (3, "no conclusion: no block has had traffic yet; ")
     bridge.send("p0", CLIENTS)
     bridge.ovs.appctl("revalidator/purge")
     said = xenoovs("verify-offload", config, "--db", _db(bridge))
@@ -71,15 +69,10 @@ def test_software_is_named_and_so_is_the_setting(config: Path, bridge: DummyBrid
     assert (told["total"]["megaflows"], told["total"]["predicted_megaflows"]) == (7, 7)
     assert told["total"]["sw_packets"] == 128 - 7
     assert (told["anomalous_megaflows"], told["unwildcarded"]) == ([], [])
+    (remark,) = told["remarks"]
+    assert remark.startswith("other_config:hw-offload is not true")
     people = xenoovs("verify-offload", config, "--db", _db(bridge))
     assert "other_config:hw-offload is not true" in people.out
-
-
-def test_programs_are_told_the_remarks_too(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
-    bridge.send("p0", CLIENTS[:1])
-    said = xenoovs("verify-offload", config, "--db", _db(bridge), "--output", "json")
-    (remark,) = json.loads(said.out)["remarks"]
-    assert remark.startswith("other_config:hw-offload is not true")
 
 
 def test_a_prefix_of_somebody_else_is_named(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
@@ -113,15 +106,11 @@ def test_a_flow_of_somebody_else_that_takes_packets_is_told_and_named(
 
 
 def test_wait_ends_when_every_block_was_seen(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
-    traffic = Timer(1.0, bridge.send, ("p0", CLIENTS))
+    traffic = Timer(0.1, bridge.send, ("p0", CLIENTS))
     traffic.start()
     said = xenoovs("verify-offload", config, "--db", _db(bridge), "--wait", "1h", "--output", "json")
     traffic.join()
     assert json.loads(said.out)["total"]["blocks"]["ABSENT"] == 0
-
-
-def test_wait_ends_in_time_without_traffic(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
-    assert xenoovs("verify-offload", config, "--db", _db(bridge), "--wait", "100ms").status == 3
 
 
 def test_any_bridge_is_told_by_its_ports(config: Path, bridge: DummyBridge, xenoovs: CommandLine) -> None:
@@ -132,9 +121,6 @@ def test_any_bridge_is_told_by_its_ports(config: Path, bridge: DummyBridge, xeno
         2,
         [("p0", "SW", 8)],
     )
-
-
-def test_a_bridge_that_is_not_there(bridge: DummyBridge, xenoovs: CommandLine) -> None:
     said = xenoovs("verify-offload", "--bridge", "br-int", "--db", _db(bridge))
     assert (said.status, "br-int does not exist" in said.err) == (1, True)
 
@@ -154,3 +140,31 @@ def test_flows_and_dump_of_a_bundle_tell_the_same_as_the_switch(
     )
     # Only a switch can be asked for its settings.
     assert {**json.loads(offline.out), "remarks": None} == {**json.loads(live.out), "remarks": None}
+
+
+def test_a_watch_says_that_open_vswitch_is_gone_and_shows_the_new_one(
+    own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """It goes on where ovs-vswitchd is restarted: whoever watches wants to see the end of it."""
+    small = tmp_path / "small.yaml"
+    small.write_text(SMALL_CONFIG)
+
+    def wait(lines: IO[str] | None, text: str) -> None:
+        assert lines is not None
+        assert any(text in line for line in lines)
+
+    with own_ovs.bridge():
+        assert xenoovs("apply", small, "--yes", "--db", own_ovs.ovs.db).status == 0
+        watching = start("verify-offload", small, "--watch", "--db", own_ovs.ovs.db)
+        try:
+            wait(watching.stdout, "no conclusion: ")
+            stop_process(own_ovs.ovs.pids()[0])
+            wait(watching.stderr, "cannot check now; retrying: ")
+            start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
+            for _ in range(2):  # One may have been written before.
+                wait(watching.stdout, "no conclusion: ")
+            watching.send_signal(signal.SIGINT)
+            said = finish(watching)
+        finally:
+            watching.kill()
+    assert (said.status, "Traceback" in said.err) == (130, False)

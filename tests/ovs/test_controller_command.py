@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, finish, start
-from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.switch_deaths import kill_and_start_vswitchd
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
+from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
-
-pytestmark = pytest.mark.ovs
 
 _TWO_PORTS = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
 
@@ -39,15 +36,12 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-@contextmanager
-def controller(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that listens wherever there is room, until the end of the `with`."""
-    process = start("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--log", "json", *options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def controller(
+    config: Path, bridge: DummyBridge, *options: str, listen: str | None = "127.0.0.1:0"
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A process that listens wherever there is room, until the end of the `with`. `listen`: None: as by default."""
+    where = () if listen is None else ("--listen", listen)
+    return running("controller", config, "--db", bridge.ovs.db, *where, "--log", "json", *options)
 
 
 def _link(bridge: DummyBridge, port: str, state: str) -> None:
@@ -63,40 +57,51 @@ def _backends(bridge: DummyBridge) -> set[str]:
     return {flow.partition("mod_dl_dst:02:00:5e:10:00:")[2][:2] for flow in _ours(bridge) if "table=1," in flow}
 
 
-def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path) -> None:
+def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
+    """Also of one that ends after the first round."""
     with controller(config, wide, "--attach"):
-        eventually(lambda: _ours(wide) != [], "the first round")
         eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
         by_controller = _ours(wide)
     wide.ovs.vsctl("del-controller", wide.name)
     assert _ours(wide) == []
-    assert finish(start("apply", config, "--yes", "--db", wide.ovs.db)).status == 0
+    once = ("agent", config, "--via", "controller", "--attach", "--once", "--db", wide.ovs.db)
+    assert finish(start(*once)).status == 0
+    assert _ours(wide) == by_controller
+    wide.ovs.vsctl("del-controller", wide.name)
+    assert xenoovs("apply", config, "--yes", "--db", wide.ovs.db).status == 0
     assert _ours(wide) == by_controller
 
 
-def test_backends_behind_a_port_without_link_are_out_until_it_is_back(wide: DummyBridge, config: Path) -> None:
-    with controller(config, wide, "--attach", "--resync", "1h") as process:
-        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-        before = _ours(wide)
-        _link(wide, "p2", "down")
-        eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
-        _link(wide, "p2", "up")
-        eventually(lambda: _ours(wide) == before, "exactly the same as before")
-        process.send_signal(signal.SIGTERM)
-        said = finish(process)
-    assert said.status == 0
-    events = [json.loads(line) for line in said.err.splitlines()]
-    ports = [(event["level"], event["event"], event["port"]) for event in events if "port" in event]
-    assert ports == [("warning", "port down", "p2"), ("info", "port up", "p2")]
-
-
-def test_a_port_that_is_down_at_the_start_counts_too(wide: DummyBridge, config: Path) -> None:
+def test_backends_behind_a_port_without_link_or_that_is_gone_are_out_until_it_is_back(
+    wide: DummyBridge, config: Path
+) -> None:
+    """Also when it is down at the start."""
     _link(wide, "p2", "down")
     try:
-        with controller(config, wide, "--attach"):
+        with controller(config, wide, "--attach", "--resync", "1h") as process:
             eventually(lambda: _backends(wide) == {"02"}, "only the backend that can be reached")
+            _link(wide, "p2", "up")
+            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+            before = _ours(wide)
+            _link(wide, "p2", "down")
+            eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
+            _link(wide, "p2", "up")
+            eventually(lambda: _ours(wide) == before, "exactly the same as before")
+            wide.ovs.vsctl("del-port", wide.name, "p2")
+            eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
+            wide.ovs.vsctl("add-port", wide.name, "p2", "--", "set", "interface", "p2", "type=dummy")
+            eventually(lambda: _ours(wide) == before, "exactly the same as before")
+            process.send_signal(signal.SIGTERM)
+            said = finish(process)
     finally:
         _link(wide, "p2", "up")
+    assert said.status == 0
+    events = [json.loads(line) for line in said.err.splitlines()]
+    ports = [(event["level"], event["event"], event["port"]) for event in events if event["event"].startswith("port ")]
+    assert ("warning", "port down", "p2") in ports
+    assert ("info", "port up", "p2") in ports
+    reasons = [event["reason"] for event in events if event["event"] == "part of the bridge cannot be reconciled"]
+    assert reasons == ["port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/fips3"]
 
 
 def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, config: Path) -> None:
@@ -119,12 +124,6 @@ def _tells_of_a_change(log: Iterable[str]) -> bool:
     return any('"flows changed"' in line for line in log)
 
 
-def test_once(wide: DummyBridge, config: Path) -> None:
-    done = finish(start("agent", config, "--via", "controller", "--attach", "--once", "--db", wide.ovs.db))
-    assert done.status == 0, done.err
-    assert _backends(wide) == {"02", "03"}
-
-
 def test_a_bridge_that_would_forget_its_flows_is_told(wide: DummyBridge, config: Path) -> None:
     wide.ovs.vsctl("set-fail-mode", wide.name, "standalone")
     with controller(config, wide) as process:
@@ -133,9 +132,11 @@ def test_a_bridge_that_would_forget_its_flows_is_told(wide: DummyBridge, config:
     assert json.loads(told)["remedy"] == "ovs-vsctl set-fail-mode ovsbr1 secure"
 
 
-def test_a_bridge_with_a_controller_of_others_is_left_alone(wide: DummyBridge, config: Path) -> None:
+def test_a_bridge_with_a_controller_of_others_is_left_alone(
+    wide: DummyBridge, config: Path, xenoovs: CommandLine
+) -> None:
     wide.ovs.vsctl("set-controller", wide.name, "tcp:127.0.0.1:1")
-    said = finish(start("controller", config, "--attach", "--db", wide.ovs.db))
+    said = xenoovs("controller", config, "--attach", "--db", wide.ovs.db)
     assert said.status == 1
     assert "has another controller (tcp:127.0.0.1:1) and was not changed" in said.err
     assert wide.ovs.vsctl("get-controller", wide.name) == "tcp:127.0.0.1:1"
@@ -157,7 +158,7 @@ def _mode(path: Path) -> str:
 def test_local_bridges_connect_by_a_socket_that_other_users_cannot_open(wide: DummyBridge, config: Path) -> None:
     """Found when any local process could connect to the TCP port and stand in for the bridge."""
     socket = wide.ovs.directory / "xenoovs.controller"
-    with _by_default(config, wide, "--attach") as process:
+    with controller(config, wide, "--attach", listen=None) as process:
         eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
         assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
         assert (socket.is_socket(), _mode(socket)) == (True, "600")
@@ -170,7 +171,7 @@ def test_local_bridges_connect_by_a_socket_that_other_users_cannot_open(wide: Du
 
 def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: DummyBridge, config: Path) -> None:
     for _ in range(2):
-        with _by_default(config, wide, "--attach") as process:
+        with controller(config, wide, "--attach", listen=None) as process:
             assert process.stderr is not None
             assert any('"waiting for bridges"' in line for line in process.stderr)
             options = ("--redundant", "--control", config.with_name("other.sock"))
@@ -181,7 +182,7 @@ def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: Dummy
 
 def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> None:
     """Where systemd removes the run directory of a stopped Open vSwitch, the socket goes with it."""
-    with own_ovs.bridge(ports=("p0", "p1", "p2")) as bridge, _by_default(config, bridge, "--attach"):
+    with own_ovs.bridge(ports=("p0", "p1", "p2")) as bridge, controller(config, bridge, "--attach", listen=None):
         eventually(lambda: _backends(bridge) == {"02", "03"}, "all flows")
         socket = bridge.ovs.directory / "xenoovs.controller"
         socket.unlink()
@@ -192,22 +193,11 @@ def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> N
 
 
 def test_a_socket_where_open_vswitch_does_not_connect_is_refused(
-    wide: DummyBridge, config: Path, tmp_path: Path
+    wide: DummyBridge, config: Path, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    said = finish(start("controller", config, "--db", wide.ovs.db, "--listen", f"punix:{tmp_path}/controller"))
+    said = xenoovs("controller", config, "--db", wide.ovs.db, "--listen", f"punix:{tmp_path}/controller")
     assert said.status == 64
     assert f"Open vSwitch connects only to sockets in its run directory, {wide.ovs.directory}" in said.err
-
-
-@contextmanager
-def _by_default(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that listens where it does by default, until the end of the `with`."""
-    process = start("controller", config, "--db", bridge.ovs.db, "--log", "json", *options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 # ryu-manager of ryu 4.34 needs a name that eventlet has dropped; os-ken has had no launcher since 4.0.
@@ -222,7 +212,7 @@ _LAUNCHERS = {
 }
 
 
-def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> None:
+def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
     """The same under the launcher of a framework, which listens by itself: also drains by hand, and `status`."""
     port = str(free_port())
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
@@ -242,9 +232,9 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path) -> 
             eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
             _link(wide, "p2", "up")
             eventually(lambda: _backends(wide) == {"02", "03"}, "all flows again")
-            assert finish(start("drain", "dns", "fips2", "--db", wide.ovs.db)).status == 0
+            assert xenoovs("drain", "dns", "fips2", "--db", wide.ovs.db).status == 0
             assert _backends(wide) == {"03"}
-            said = finish(start("status", "--db", wide.ovs.db))
+            said = xenoovs("status", "--db", wide.ovs.db)
             assert (said.status, "drained" in said.out) == (0, True), said.err
         finally:
             _link(wide, "p2", "up")
@@ -263,19 +253,3 @@ def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(c
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "(None, 'x') {'is_controller': True, 'lab': 'x'}"
-
-
-def test_a_port_that_is_gone_holds_nothing_else_back(wide: DummyBridge, config: Path) -> None:
-    """As with the agent at the management socket: its backends are ejected, and come back with it."""
-    with controller(config, wide, "--attach", "--resync", "1h") as process:
-        eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-        before = _ours(wide)
-        wide.ovs.vsctl("del-port", wide.name, "p2")
-        eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
-        wide.ovs.vsctl("add-port", wide.name, "p2", "--", "set", "interface", "p2", "type=dummy")
-        eventually(lambda: _ours(wide) == before, "exactly the same as before")
-        process.send_signal(signal.SIGTERM)
-        said = finish(process)
-    events = [json.loads(line) for line in said.err.splitlines()]
-    reasons = [event["reason"] for event in events if event["event"] == "part of the bridge cannot be reconciled"]
-    assert reasons == ["port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/fips3"]

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 
 import pytest
 
-from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import (
+    AGGREGATE,
     BARRIER_REQUEST,
     BUNDLE_CONTROL,
     FLOW,
+    HELLO,
     MULTIPART_REPLY,
     MULTIPART_REQUEST,
     PORT_DESC,
     ScriptedSwitch,
     error,
     good_answer,
+    greeting,
     message,
     packet_in,
     part_of,
+    peer,
     port,
     port_status,
+    read_to_end,
     scripted_switch,
     xid_of,
 )
-from tests.ovs.ways import Record, running_server
+from tests.ovs.ways import Record, Way, running_server
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
@@ -40,8 +47,6 @@ from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.message import PacketIn, decode_packet_in
 
-pytestmark = pytest.mark.ovs
-
 _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _COMMIT = 4
 
@@ -53,13 +58,6 @@ def _is_commit(request: bytes) -> bool:
 def _switch(server: Server) -> ControllerSwitch:
     """Waits for the scripted one."""
     return ControllerSwitch(server.registry, timeout_s=PATIENCE_S)
-
-
-def test_a_good_one_takes_a_bundle() -> None:
-    """So that the others fail for what they do wrong."""
-    with running_server(Record()) as server, scripted_switch(server) as scripted:
-        _switch(server).apply("ovsbr1", _ADD)
-    assert scripted.heard.count(BUNDLE_CONTROL) == 2
 
 
 def test_half_an_answer_to_a_commit() -> None:
@@ -82,26 +80,21 @@ def test_half_an_answer_to_a_commit() -> None:
             _switch(server).apply("ovsbr1", _ADD)
 
 
-@pytest.mark.parametrize(
-    ("is_refused", "told"),
-    [
+def test_a_step_of_a_bundle_is_refused() -> None:
+    for is_refused, told in (
         (lambda request: request[1] == BARRIER_REQUEST, "the commit of a bundle of 1 flow-mod"),
         (lambda request: request[1] == BUNDLE_CONTROL, "the opening of a bundle of 1 flow-mod"),
         (_is_commit, "the commit of a bundle of 1 flow-mod"),
-    ],
-    ids=["a barrier", "the opening", "the commit"],
-)
-def test_a_step_of_a_bundle_is_refused(is_refused: object, told: str) -> None:
-    assert callable(is_refused)
+    ):
 
-    def answer(request: bytes) -> bytes | None:
-        return error(request) if is_refused(request) else None
+        def answer(request: bytes) -> bytes | None:
+            return error(request) if is_refused(request) else None  # noqa: B023
 
-    with running_server(Record()) as server, scripted_switch(server, answer=answer):
-        with pytest.raises(BundleRejected) as caught:
-            _switch(server).apply("ovsbr1", _ADD)
-        assert (caught.value.error, caught.value.message) == ("OFPBRC_EPERM", told)
-        assert [line.bridge for line in server.registry.connections] == ["ovsbr1"]
+        with running_server(Record()) as server, scripted_switch(server, answer=answer):
+            with pytest.raises(BundleRejected) as caught:
+                _switch(server).apply("ovsbr1", _ADD)
+            assert (caught.value.error, caught.value.message) == ("OFPBRC_EPERM", told)
+            assert [line.bridge for line in server.registry.connections] == ["ovsbr1"]
 
 
 def test_answers_that_nobody_asked_for_are_passed_over() -> None:
@@ -239,3 +232,83 @@ def _takes(switch: ControllerSwitch, scripted: ScriptedSwitch) -> bool:
     except SwitchUnreachable:
         return False
     return BUNDLE_CONTROL in scripted.heard
+
+
+_PEERS = 300
+_TALK = (*greeting(), message(MULTIPART_REPLY, struct.pack("!HH4x", AGGREGATE, 0) + bytes(24), xid=0xFFF))
+
+
+def _hostile(chance: random.Random) -> Iterator[bytes]:
+    """What one peer says: pure noise, or a talk as it should be up to some point and then not."""
+    if chance.random() < 0.3:
+        yield chance.randbytes(chance.randrange(200))
+        return
+    point = chance.randrange(len(_TALK) + 1)
+    yield from _TALK[:point]
+    for _ in range(chance.randrange(1, 4)):
+        message = bytearray(chance.choice(_TALK))
+        for _ in range(chance.randrange(4)):
+            message[chance.randrange(len(message))] = chance.randrange(256)
+        if chance.random() < 0.5:
+            message[0:2] = bytes((5, chance.randrange(36)))
+        yield bytes(message[: chance.randrange(1, len(message) + 1)])
+
+
+def _talk(server: Server, chance: random.Random) -> None:
+    with suppress(OSError), peer(server) as sock:
+        for said in _hostile(chance):
+            sock.sendall(said)
+        sock.shutdown(socket.SHUT_WR)
+        read_to_end(sock)
+
+
+def test_whatever_comes_the_controller_lives_on(bridge: DummyBridge, capfd: pytest.CaptureFixture[str]) -> None:
+    record = Record()
+    with running_server(record) as server:
+        switch = Way(server).switch(bridge.ovs)
+        switch.apply(bridge.name, _ADD)
+        for number in range(_PEERS):
+            # Each has chances of its own: where a talk is cut short is not the same on every machine.
+            _talk(server, random.Random(number))
+        assert len(switch.dump_flows(bridge.name)) == 1
+        assert [line.bridge for line in server.registry.connections] == [bridge.name]
+    reasons = {str(facts["reason"]).partition(":")[0] for facts in record.of("a connection is closed")}
+    assert "malformed OpenFlow" in reasons
+    assert "Traceback" not in capfd.readouterr().err
+
+
+_ENDLESS = {
+    "the versions of a hello": (bytes.fromhex("05000010000000010001000000000000"),),
+    "an element of a hello": (bytes.fromhex("05000010000000010007000000000000"),),
+    "a port": (*_TALK[:2], _TALK[2][:20] + bytes(2) + _TALK[2][22:]),
+    "a table": (*_TALK[:2], bytes.fromhex("0513001800000003000c0000000000000000000000000000")),
+}
+
+
+def test_what_has_no_length_does_not_keep_a_thread_for_ever() -> None:
+    """Found when the framework's own parsers went round and round for an element of length 0."""
+    for name, said in _ENDLESS.items():
+        record = Record()
+        with running_server(record) as server, peer(server) as sock:
+            for part in said:
+                sock.sendall(part)
+            sock.shutdown(socket.SHUT_WR)
+            read_to_end(sock)
+            eventually(lambda: record.of("a connection is closed") != [], f"{name}: the connection is given up")  # noqa: B023
+
+
+def test_a_bridge_that_answers_a_dump_with_noise_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
+    """A flow of 7 bytes, where 56 is the least."""
+
+    def answer(request: bytes) -> bytes | None:
+        if request[1] != MULTIPART_REQUEST or part_of(request) != FLOW:
+            return None
+        return message(MULTIPART_REPLY, bytes.fromhex("0001 0000 00000000 0007 0000 00000000"), xid=xid_of(request))
+
+    record = Record()
+    with running_server(record) as server, scripted_switch(server, answer=answer):
+        with pytest.raises(MalformedOpenFlow, match="bridge ovsbr1"):
+            _switch(server).dump_flows("ovsbr1")
+        eventually(lambda: record.of("bridge disconnected") != [], "it is let go")
+    assert "malformed OpenFlow" in str(record.of("bridge disconnected")[0]["reason"])
+    assert "Traceback" not in capfd.readouterr().err

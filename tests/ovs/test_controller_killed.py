@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.nest import Nest
+from tests.command_line import start
+from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd
 from tests.ovs.programs import WEIGHTS, Flows, flows, text, whole_programs
-from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.ovs.ways import free_port, live_switch
 from tests.patience import eventually
-from xenoovs.lab.host import is_alive, kill_and_wait
 from xenoovs.switch.vsctl import attach, quicken
-
-pytestmark = pytest.mark.ovs
 
 KILLS = pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.long)])
 
@@ -27,15 +24,16 @@ KILLS = pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.
 class Controllers:
     """Of one bridge, one after the other, all at the same address. `allowed`: flows of whole programs, and weights."""
 
-    def __init__(self, nest: Nest, log: Path, *, bridge: DummyBridge, target: str, allowed: dict[Flows, int]) -> None:
-        self._nest, self._log, self.bridge, self.target, self.allowed = nest, log, bridge, target, allowed
-        self._pid: int | None = None
+    def __init__(self, config: Path, bridge: DummyBridge, *, address: str, allowed: dict[Flows, int]) -> None:
+        self._argv = ("controller", config, "--db", bridge.ovs.db, "--listen", address, "--log", "json")
+        self.bridge, self.target, self.allowed = bridge, f"tcp:{address}", allowed
+        self._process: subprocess.Popen[str] | None = None
 
     def start_and_connect(self) -> None:
         """One more, until the bridge has connected to it."""
-        before = self._connections()
-        self._pid = self._nest.start()
-        eventually(lambda: self._connections() > before, "the bridge connects")
+        self._process = start(*self._argv)
+        assert self._process.stderr is not None
+        assert any('"event": "bridge connected"' in line for line in self._process.stderr)
 
     def fill(self) -> None:
         """The first one. From then on the bridge asks every second for one that is gone."""
@@ -44,12 +42,16 @@ class Controllers:
         eventually(self.is_filled, "the first flows")
 
     def kill(self) -> None:
-        assert self._pid is not None
         assert self.is_alive()
-        assert kill_and_wait([self._pid])
+        self.end()
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
     def is_alive(self) -> bool:
-        return self._pid is not None and is_alive(self._pid)
+        return self._process is not None and self._process.poll() is None
 
     def is_filled(self) -> bool:
         """False while there are no flows at all. Fails for a mixture."""
@@ -60,23 +62,18 @@ class Controllers:
         """That of the program on the bridge. Fails for a mixture, and for an empty table."""
         return self.allowed[flows(self.bridge)]
 
-    def _connections(self) -> int:
-        return self._log.read_text().count('"event": "bridge connected"')
-
 
 @pytest.fixture
-def controllers(own_ovs: DummyOvs, config: Path, tmp_path: Path) -> Iterator[Controllers]:
+def controllers(own_ovs: DummyOvs, config: Path) -> Iterator[Controllers]:
     """None runs yet. The bridge is told where they will be; without one it keeps the flows that it has."""
-    log, address = tmp_path / "controllers.log", f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with own_ovs.bridge() as bridge:
-        allowed = whole_programs(bridge, config)
-        attach(live_switch(bridge.ovs).endpoint, bridge.name, target=f"tcp:{address}")
-        options = ("--db", bridge.ovs.db, "--listen", address, "--log", "json")
-        nest = Nest("controller", config, *options, log=log)
+        made = Controllers(config, bridge, address=address, allowed=whole_programs(bridge, config))
+        attach(live_switch(bridge.ovs).endpoint, bridge.name, target=made.target)
         try:
-            yield Controllers(nest, log, bridge=bridge, target=f"tcp:{address}", allowed=allowed)
+            yield made
         finally:
-            nest.close()
+            made.end()
 
 
 @KILLS

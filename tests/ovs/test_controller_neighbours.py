@@ -1,26 +1,35 @@
-"""The controller answers neighbour solicitations for IPv6 VIPs, on a real bridge; a flood of them drowns nothing."""
+"""The controller answers neighbour solicitations for IPv6 VIPs, also of a Linux kernel; a flood drowns nothing."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 
 import pytest
 
+from tests.command_line import start
+from tests.compiled import compiled
+from tests.ovs import lab_support
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.lab_support import running_lab
 from tests.ovs.ways import Record, Way, connect, running_server
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
+from xenoovs.agent.probe.sockets import in_namespace
+from xenoovs.controller.listen import parse_address
 from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
-from xenoovs.controller.server import Server
+from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.model.address import Mac
+from xenoovs.lab.lab import Lab
+from xenoovs.model.address import Family, Mac
+from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow, render_flow
-
-pytestmark = pytest.mark.ovs
+from xenoovs.switch.process import run
 
 _VIP, _OTHER = "2001:db8::80", "2001:db8::81"
 _MAC = Mac(int.from_bytes(VIP_MAC, "big"))
@@ -155,3 +164,129 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
     assert len(record.of("packets come faster than they are answered")) == 1
     assert len([flow for flow in bridge.dump_flows() if "table=1," in flow]) == 30
     assert bridge.sent("p1") == []
+
+
+_CONFIG = """
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: web
+    vip: "2001:db8::80"
+    vip_mac: "02:00:5e:10:00:01"
+    protocol: tcp
+    ports: [443]
+    backends:
+      - {name: www1, mac: "02:00:5e:10:00:11", weight: 3}
+      - {name: www2, mac: "02:00:5e:10:00:12", weight: 1}
+"""
+
+
+def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge, tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(_CONFIG)
+    process = start("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--attach")
+    try:
+        _ask_until_answered(bridge, "2001:db8::80", times=1)
+        config.write_text(_CONFIG.replace("2001:db8::80", "2001:db8::81"))
+        _ask_until_answered(bridge, "2001:db8::81", times=2)
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+    assert {frame[:12] for frame in bridge.sent("p0")} == {HOST_MAC + VIP_MAC}
+    assert bridge.ovs.vsctl("get", "controller", bridge.name, "controller_rate_limit").strip() == "1000"
+    assert [flow for flow in bridge.dump_flows() if "nd_target" in flow] == []
+
+
+def _ask_until_answered(bridge: DummyBridge, vip: str, *, times: int) -> None:
+    """The flow for the address comes with the first round."""
+    eventually(lambda: any(f"nd_target={vip}" in flow for flow in bridge.dump_flows()), f"the flow for {vip}")
+    bridge.receive("p0", [(solicitation(target=IPv6Address(vip).packed).hex(),)])
+    eventually(lambda: len(bridge.sent("p0")) == times, f"an answer for {vip}")
+
+
+_LAB_VIP, _CLIENT = "2001:db8:10::80", "2001:db8:c::5"
+_CLAIM = Claim(frozenset({Family.IPV6}), (ip_address(_LAB_VIP),), Protocol.UDP, (PortRange(53, 53),))
+_LAB_BALANCER = lab_support.balancer(lab_support.service("six", _CLAIM, vip_mac=lab_support.VIP_MAC))
+_FLOOD = 5000
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with running_lab("nd", _LAB_BALANCER, tmp_path_factory.mktemp("lab")) as made:
+        # The kernel asks from an address of the interface; clients of the lab have theirs beside it.
+        _ip(made, "addr", "add", f"{_CLIENT}/128", "dev", made.topology.clients.interface, "nodad")
+        yield made
+
+
+@pytest.fixture
+def lab_server(lab: Lab) -> Iterator[Server]:
+    """A controller in the network namespace of the lab's switch."""
+    settings = ControllerSettings(parse_address("127.0.0.1:0"))
+    started = in_namespace(lab.topology.switch_namespace, lambda: Server(settings, log=Record().log))
+    with started as running:
+        running.expect(lab.topology.bridge)
+        connect(lab.ovs, lab.topology.bridge, running)
+        switch = ControllerSwitch(running.registry, timeout_s=PATIENCE_S)
+        switch.apply(lab.topology.bridge, _program(_LAB_BALANCER))
+        running.expect(lab.topology.bridge).proxy.follow(_LAB_BALANCER)
+        eventually(lambda: "nd_target" in _dump(lab), "the flows that bring solicitations")
+        _forget(lab)
+        yield running
+    lab.ovs.vsctl("del-controller", lab.topology.bridge)
+
+
+def _program(wanted: Balancer) -> Bundle:
+    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compiled(wanted).flows))
+
+
+def _dump(lab: Lab) -> str:
+    target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
+    return run(["ovs-ofctl", "-O", "OpenFlow14", "dump-flows", target], env=lab.ovs.env).stdout
+
+
+def _ip(lab: Lab, *words: str) -> str:
+    return run(["ip", "-6", "-n", lab.topology.clients.namespace, *words]).stdout
+
+
+def _forget(lab: Lab) -> None:
+    """The lab's entry for the VIP, which stands for the answer that flows cannot give."""
+    _ip(lab, "neigh", "del", _LAB_VIP, "dev", lab.topology.clients.interface)
+
+
+def _neighbour(lab: Lab) -> str:
+    return _ip(lab, "neigh", "show", _LAB_VIP, "dev", lab.topology.clients.interface)
+
+
+def _finds(lab: Lab) -> bool:
+    """Whether the kernel has taken an answer. A client sends a datagram to the VIP; the kernel has to ask first.
+
+    It asks three times, a second apart; where the machine is too busy for an answer by then, the client sends again.
+    """
+
+    def call() -> None:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind((_CLIENT, 0))
+            sock.sendto(b"?", (_LAB_VIP, 53))
+
+    in_namespace(lab.topology.clients.namespace, call)
+    return f"lladdr {lab_support.VIP_MAC} REACHABLE" in _neighbour(lab)
+
+
+def test_a_host_finds_the_vip(lab: Lab, lab_server: Server) -> None:
+    eventually(lambda: _finds(lab), "the kernel takes the answer")
+    assert lab_server.expect(lab.topology.bridge).proxy.answered >= 1
+
+
+def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, lab_server: Server) -> None:
+    frame = solicitation(target=IPv6Address(_LAB_VIP).packed)
+
+    def flood() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+            sock.bind((lab.topology.clients.interface, 0))
+            for _ in range(_FLOOD):
+                sock.send(frame)
+
+    in_namespace(lab.topology.clients.namespace, flood)
+    eventually(lambda: _finds(lab), "the kernel takes the answer")
+    assert lab_server.expect(lab.topology.bridge).proxy.answered < _FLOOD
+    assert [line.bridge for line in lab_server.registry.connections] == [lab.topology.bridge]

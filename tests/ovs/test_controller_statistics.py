@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, start
+from tests.command_line import finish, running, start
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S, eventually
-
-pytestmark = pytest.mark.ovs
 
 _LENGTH = 100
 
@@ -35,8 +33,7 @@ def _path_of(directory: Path, *programs: str) -> dict[str, str]:
 def controller(config: Path, env: dict[str, str], *words: str) -> Iterator[tuple[str, str]]:
     """A process until the end of the `with`: where bridges connect, and where its page is."""
     options = ("--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", "--offload-interval", "100ms", "--log", "json")
-    process = start("controller", config, *options, *words, env=env)
-    try:
+    with running("controller", config, *options, *words, env=env) as process:
         assert process.stderr is not None
         places = list[str]()
         for event in map(json.loads, process.stderr):
@@ -45,9 +42,6 @@ def controller(config: Path, env: dict[str, str], *words: str) -> Iterator[tuple
                 yield places[0], places[1]
                 return
         pytest.fail("it ends before it listens")
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def _metrics(url: str, name: str) -> dict[tuple[str, str], float]:

@@ -1,7 +1,12 @@
-"""Who connects to the controller and is no bridge that is wanted: however many they are, bridges come in."""
+"""Who connects to the controller and is no bridge that is wanted: however many they are, bridges come in.
+
+Without file descriptors it waits, says so, and goes on when there are some again.
+"""
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,17 +16,15 @@ import trustme
 
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.openflow_peer import HELLO, peer, read_to_end
-from tests.ovs.scripted_switch import scripted_switch
+from tests.ovs.scripted_switch import HELLO, peer, read_to_end, scripted_switch
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
+from xenoovs.controller import listen
 from xenoovs.controller.listen import MAX_PENDING
 from xenoovs.controller.log import WARNINGS
 from xenoovs.controller.session import Timeouts
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
-
-pytestmark = pytest.mark.ovs
 
 _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _FOREVER = Timeouts(handshake_s=3600.0)
@@ -84,20 +87,6 @@ def test_a_stranger_that_has_to_go_is_told_by_the_end_of_its_connection() -> Non
         assert not read.is_alive()
 
 
-def test_malformed_strangers_fill_no_log() -> None:
-    """Each from a port of its own and malformed in a way of its own."""
-    record = Record()
-    with running_server(record) as server:
-        for number in range(3 * WARNINGS):
-            with peer(server) as sock:
-                sock.sendall(HELLO + bytes((0x40 + number, 0, 0, 8)) + bytes(4))
-                read_to_end(sock)
-        eventually(lambda: record.of(_LIMITED) != [], "the last word")
-    told = record.of("a connection is closed")
-    assert len(told) == WARNINGS
-    assert all("malformed OpenFlow" in str(facts["reason"]) for facts in told)
-
-
 def test_bridges_that_nobody_wants_fill_no_log() -> None:
     """Found when one peer got a line for each name that it gave itself."""
     record = Record()
@@ -107,3 +96,68 @@ def test_bridges_that_nobody_wants_fill_no_log() -> None:
                 pass
         eventually(lambda: record.of(_LIMITED) != [], "the last word")
     assert len(record.of("bridge refused")) == WARNINGS
+
+
+class _Exhausted(socket.socket):
+    """A listening socket of a process that has no file descriptor left."""
+
+    tries = 0
+    is_exhausted = True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.is_exhausted and _is_readable(self):
+            self.tries += 1
+            raise OSError(24, "Too many open files")
+        return super().accept()
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(200))
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> list[_Exhausted]:
+    """The sockets of controllers that are made from now on."""
+    made: list[_Exhausted] = []
+    plain = listen._listen
+
+    def exhausted(address: listen.Address) -> socket.socket:
+        sock = plain(address)
+        made.append(_Exhausted(sock.family, sock.type, fileno=sock.detach()))
+        made[-1].settimeout(0.2)
+        return made[-1]
+
+    monkeypatch.setattr(listen, "_listen", exhausted)
+    return made
+
+
+def test_a_controller_without_descriptors_does_not_spin(
+    listening: list[_Exhausted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found when accept(2) was called in a loop at full speed, for EMFILE leaves the connection in the queue."""
+    monkeypatch.setattr(listen, "_EXHAUSTED_PAUSE_S", 3600.0, raising=False)
+    record = Record()
+    with running_server(record) as server, peer(server):
+        (sock,) = listening
+        eventually(lambda: sock.tries > 0, "the first try")
+        for _ in range(20):
+            assert sock.tries == 1
+            with socket.create_connection(sock.getsockname()):
+                pass
+    assert record.of("connections cannot be accepted; retrying") == [{"reason": "Too many open files"}]
+
+
+def test_a_controller_that_has_descriptors_again_goes_on(
+    bridge: DummyBridge, listening: list[_Exhausted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "_EXHAUSTED_PAUSE_S", 0.01)
+    record = Record()
+    with running_server(record) as server:
+        (sock,) = listening
+        with peer(server):
+            eventually(lambda: sock.tries > 3, "some tries")
+        sock.is_exhausted = False
+        assert Way(server).switch(bridge.ovs).dump_flows(bridge.name) == ()
+    assert len(record.of("connections cannot be accepted; retrying")) == 1

@@ -14,15 +14,13 @@ import trustme
 from tests.command_line import CommandLine
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyOvs
-from tests.ovs.openflow_peer import HELLO, peer, read_to_end
+from tests.ovs.scripted_switch import HELLO, peer, read_to_end
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.patience import eventually
 from xenoovs.controller.server import Server
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.certificates import Certificates
-
-pytestmark = pytest.mark.ovs
 
 _FLOWS = tuple(
     parse_flow(f"cookie=0x786f000000000001, priority={priority},ip actions=output:p1") for priority in range(1, 2001)
@@ -59,27 +57,25 @@ def test_flows_go_and_come_by_tls(own_ovs: DummyOvs, authority: trustme.CA, serv
         assert seen == set(_FLOWS) == {observed.flow for observed in live_switch(own_ovs.ovs).dump_flows("ovsbr1")}
 
 
-def test_a_switch_of_another_authority_is_refused(
-    own_ovs: DummyOvs, record: Record, server: Server, tmp_path: Path
+def test_a_switch_of_another_authority_or_whose_certificate_has_run_out_is_refused(
+    own_ovs: DummyOvs, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    stranger = trustme.CA()
-    _give(own_ovs, certificates(stranger, tmp_path, "switch"))
+    ended = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    ours = certificates(authority, tmp_path, "controller")
     with own_ovs.bridge():
-        Way(server).switch(own_ovs)
-        eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
-    assert server.registry.connections == ()
-
-
-def test_a_switch_whose_certificate_has_run_out_is_refused(
-    own_ovs: DummyOvs, record: Record, authority: trustme.CA, server: Server, tmp_path: Path
-) -> None:
-    _give(own_ovs, certificates(authority, tmp_path, "switch", not_after=datetime(2020, 1, 1, tzinfo=timezone.utc)))
-    with own_ovs.bridge():
-        Way(server).switch(own_ovs)
-        eventually(lambda: record.of("a connection is refused: no TLS with a certificate we trust") != [], "refusal")
-    (refused, *_) = record.of("a connection is refused: no TLS with a certificate we trust")
-    assert refused["reason"] == "CERTIFICATE_VERIFY_FAILED"
-    assert server.registry.connections == ()
+        for name, wrong in (
+            ("stranger", certificates(trustme.CA(), tmp_path, "stranger")),
+            ("ended", certificates(authority, tmp_path, "ended", not_after=ended)),
+        ):
+            _give(own_ovs, wrong)
+            record = Record()
+            with running_server(record, certificates=ours) as server:
+                Way(server).switch(own_ovs)
+                event = "a connection is refused: no TLS with a certificate we trust"
+                eventually(lambda: record.of(event) != [], f"refusal of {name}")  # noqa: B023
+                assert server.registry.connections == ()
+            own_ovs.ovs.vsctl("del-controller", "ovsbr1")
+    assert record.of(event)[0]["reason"] == "CERTIFICATE_VERIFY_FAILED"
 
 
 def test_a_controller_of_another_authority_is_let_go_by_the_switch(own_ovs: DummyOvs, tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytest
 
 from tests.patience import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.ovs
-
 ROOT = Path(__file__).parents[2]
 _LAB = re.compile(r"lab (demo-\d+) is up")
 
@@ -49,7 +47,7 @@ def test_it_ends_with_a_summary_of_three_lines() -> None:
     assert namespaces(lab[1]) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted_it_removes_the_lab(number: signal.Signals) -> None:
     process = demo()
     assert process.stdout is not None

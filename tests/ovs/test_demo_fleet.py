@@ -16,8 +16,6 @@ from scripts.demo_fleet.place import BASE, MARK
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.lab.host import marked_processes
 
-pytestmark = pytest.mark.ovs
-
 ROOT = Path(__file__).parents[2]
 _ROW = re.compile(r"(.{24}) *(\d+) +(\d+) +([\d.]+) s +(\d+) +(\d+) +(\d+) +(\d+)")
 

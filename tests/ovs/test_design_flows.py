@@ -13,8 +13,6 @@ from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, blocks_of, de
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 
-pytestmark = pytest.mark.ovs
-
 CLIENTS = 2000
 _VIP = IPv4Address("10.3.10.45")
 

@@ -24,8 +24,6 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.lab.lab import Lab, open_lab
 from xenoovs.lab.lifecycle import down
 
-pytestmark = pytest.mark.ovs
-
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"^<!-- run(?P<agent> with an agent)?(?:, exit (?P<exit>[0-9 ]+))?(?:, without (?P<without>[a-z ]+?))? -->\n"

@@ -1,10 +1,12 @@
-"""doctor on a real ovs-vswitchd with the dummy datapath: what it sees, what it mends, and what it leaves alone."""
+"""doctor on a real ovs-vswitchd: what it sees, what it corrects, and what it leaves alone; and backends in a lab."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,27 @@ import pytest
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.killed import kill_listener
+from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
+from xenoovs.cli.doctor import Question
+from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.datapath.fact import Unknown
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.evidence.target import THIS_HOST
+from xenoovs.judge.doctor.check import CheckResult, CheckState
+from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
+from xenoovs.lab.host import LabNetns
+from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+from xenoovs.lab.target import OpenedLab
+from xenoovs.lab.traffic import Load, send
+from xenoovs.model.address import Family
+from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather
-
-pytestmark = pytest.mark.ovs
-
-FLOWS = 8
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.process import run
 
 
 def _rows(xenoovs: CommandLine, *arguments: object, status: int) -> dict[tuple[str, str | None], dict[str, Any]]:
@@ -41,15 +56,18 @@ def test_what_a_dummy_bridge_looks_like(xenoovs: CommandLine, two_ports: DummyBr
     assert wrong == {("hw-offload", None), ("datapath", "ovsbr1")}
     assert rows["Open vSwitch runs", None]["seen"].startswith("version ")
     assert rows["hw-offload in effect", None]["seen"].startswith("off, as set")
-
-
-def test_without_a_config_every_bridge_is_checked(xenoovs: CommandLine, two_ports: DummyBridge) -> None:
     rows = _rows(xenoovs, "--db", two_ports.ovs.db, status=2)
     assert {subject for name, subject in rows if name == "port works"} == {"p0", "p1"}
 
 
 def test_fix_sets_what_is_safe_and_it_takes_effect(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
-    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--yes")
+    """It asks before, and restarts no Open vSwitch that is no service."""
+    fix = ("doctor", config, "--db", two_ports.ovs.db, "--fix")
+    said = xenoovs(*fix, "--restart-ovs", "--yes")
+    assert (said.status, "is no service of this host and was not restarted" in said.err) == (1, True)
+    assert xenoovs(*fix).status == 64
+    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == '{max-idle="600000"}'
+    said = xenoovs(*fix, "--yes")
     assert said.status == 2
     assert f"done: ovs-vsctl --db={two_ports.ovs.db} set Open_vSwitch . other_config:hw-offload=true" in said.out
     assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload") == '"true"'
@@ -57,12 +75,6 @@ def test_fix_sets_what_is_safe_and_it_takes_effect(xenoovs: CommandLine, two_por
     assert rows["hw-offload in effect", None]["seen"].startswith("on, but turned on while ports existed")
     # The dummy's own provider has no hardware behind it.
     assert rows["offload provider", "p0"]["seen"].startswith("dummy: ")
-
-
-def test_fix_asks_before_it_changes_anything(xenoovs: CommandLine, two_ports: DummyBridge, config: Path) -> None:
-    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix")
-    assert said.status == 64
-    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == '{max-idle="600000"}'
 
 
 def test_a_fix_that_fails_is_told_and_the_others_are_done(
@@ -155,26 +167,9 @@ def test_no_open_vswitch_at_all_is_one_sentence(
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith("error: there is no Open vSwitch on this host")
     assert said.err.count("\n") == 1
-
-
-def test_a_remote_database_that_does_not_answer(xenoovs: CommandLine) -> None:
+    monkeypatch.undo()
     said = xenoovs("doctor", "--db", "tcp:127.0.0.1:9")
-    assert said.status == 1
-    assert "cannot reach Open vSwitch at tcp:127.0.0.1:9" in said.err
-
-
-def test_an_open_vswitch_that_is_no_service_is_not_restarted(
-    xenoovs: CommandLine, two_ports: DummyBridge, config: Path
-) -> None:
-    said = xenoovs("doctor", config, "--db", two_ports.ovs.db, "--fix", "--restart-ovs", "--yes")
-    assert said.status == 1
-    assert "is no service of this host and was not restarted" in said.err
-    assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == '{max-idle="600000"}'
-
-
-@pytest.mark.parametrize("arguments", [["--restart-ovs"], ["--yes"], ["--backends"]])
-def test_options_that_need_others(xenoovs: CommandLine, arguments: list[str]) -> None:
-    assert xenoovs("doctor", *arguments).status == 64
+    assert (said.status, "cannot reach Open vSwitch at tcp:127.0.0.1:9" in said.err) == (1, True)
 
 
 def test_programs_that_are_missing_make_rows_unknown(
@@ -187,3 +182,91 @@ def test_programs_that_are_missing_make_rows_unknown(
     assert facts.devices == Unknown("ip is not installed")
     assert not isinstance(facts.database, Unknown)
     assert not isinstance(facts.daemon, Unknown)
+
+
+DNS = service(
+    "dns",
+    Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+    vip_mac=VIP_MAC,
+)
+IN_LAB = balancer(DNS)
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
+    """A lab with the flows of the config."""
+    with running_lab("doctor", IN_LAB, tmp_path_factory.mktemp("lab")) as lab:
+        switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+        switch.apply("ovsbr1", Engine(switch).plan(IN_LAB, PlanOptions()).bundle)
+        yield Question(IN_LAB, switch, OpenedLab(lab), target=THIS_HOST, backends=True)
+
+
+def _lab(question: Question) -> Lab:
+    assert isinstance(question.lab, OpenedLab)
+    return question.lab.lab
+
+
+def _lab_rows(question: Question) -> dict[tuple[str, str | None], CheckResult]:
+    rows = examine(question.read(), checks=(*HOST_CHECKS, *BACKEND_CHECKS))
+    return {(row.name, row.subject): row for row in rows}
+
+
+def test_a_lab_lacks_nothing_but_hardware(question: Question) -> None:
+    rows = _lab_rows(question)
+    assert {key for key, row in rows.items() if row.state is CheckState.WRONG} == {
+        ("hw-offload", None),
+        ("datapath", "ovsbr1"),
+    }
+    assert not [key for key, row in rows.items() if row.state is CheckState.UNKNOWN]
+
+
+def test_devices_are_those_of_the_namespace_of_ovs_vswitchd(question: Question) -> None:
+    assert _lab_rows(question)["MTU", "p0"].seen == "1500"
+    assert not (Path("/sys/class/net") / "p0").exists()
+
+
+@pytest.mark.parametrize(("key", "bad", "good"), [("arp_ignore", 0, 1), ("arp_announce", 0, 2), ("rp_filter", 1, 0)])
+def test_a_wrong_setting_of_a_backend_is_found(question: Question, key: str, bad: int, good: int) -> None:
+    netns, machine = LabNetns(), _lab(question).topology.machines[0]
+    netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=bad)
+    try:
+        rows = _lab_rows(question)
+    finally:
+        netns.write_sysctls(machine.namespace, [f"ipv4/conf/all/{key}"], value=good)
+    states = {name: rows[key, name].state for name in ("even", "odd")}
+    assert states == {
+        machine.names[0]: CheckState.WRONG,
+        "odd" if machine.names[0] == "even" else "even": CheckState.OK,
+    }
+
+
+def test_a_vip_that_is_missing_is_found(question: Question) -> None:
+    netns, machine = LabNetns(), _lab(question).topology.machines[0]
+    netns.batch(["addr del 10.3.10.45/32 dev lo"], namespace=machine.namespace)
+    try:
+        row = _lab_rows(question)["VIP on lo", f"{machine.names[0]} 10.3.10.45"]
+    finally:
+        netns.batch(["addr add 10.3.10.45/32 dev lo"], namespace=machine.namespace)
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ip address add 10.3.10.45/32 dev lo")
+
+
+def test_a_port_that_is_down_is_found(question: Question) -> None:
+    lab, netns = _lab(question), LabNetns()
+    netns.batch(["link set dev p1 down"], namespace=lab.topology.switch_namespace)
+    try:
+        row = _lab_rows(question)["port up", "p1"]
+    finally:
+        netns.batch(["link set dev p1 up"], namespace=lab.topology.switch_namespace)
+    assert (row.state, str(row.fix)) == (CheckState.WRONG, "ip link set dev p1 up")
+
+
+def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
+    ovs = _lab(question).ovs
+    run(["ovs-ofctl", "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop"], env=ovs.env)
+    before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
+    done = restart(question.switch, question.lab, restart_order(question.endpoint, question.lab))
+    assert done.flows["ovsbr1"] == len(before) + 1
+    assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
+    assert question.switch.count_flows("ovsbr1", only=FOREIGN) == 1
+    (traffic,) = send(_lab(question), IN_LAB, load=Load(clients=40, packets=80)).services
+    assert traffic.lost == 0

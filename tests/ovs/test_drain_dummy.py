@@ -5,20 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import CommandLine, finish, running, start
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.patience import eventually
 from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_dump
-
-pytestmark = pytest.mark.ovs
 
 CONFIG = """\
 version: 1
@@ -148,35 +146,35 @@ def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: Comma
     assert '"drained": 2' in said.out
 
 
-def test_remove_takes_what_was_learned_too(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
+def test_remove_takes_what_was_learned_too_and_apply_without_drain_ends_one(
+    moving: DummyBridge, xenoovs: CommandLine, file: Path
+) -> None:
+    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
+    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    assert {flow.partition("table=")[2][:1] for flow in moving.dump_flows()} <= {"", "1"}
+    assert ONE not in receivers(moving, tcp_packet("198.51.100.2", 8, "ack"))
+    file.write_text(CONFIG)
+    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    begin(moving, file, WITHOUT_ONE)
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
     assert xenoovs("remove", file, "--db", moving.ovs.db, "-y").status == 0
     assert moving.dump_flows() == []
 
 
-def test_apply_without_drain_ends_one(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
-    receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
-    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
-    assert {flow.partition("table=")[2][:1] for flow in moving.dump_flows()} <= {"", "1"}
-    assert ONE not in receivers(moving, tcp_packet("198.51.100.2", 8, "ack"))
-
-
-def test_apply_waits_for_the_end(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    file.write_text(WITHOUT_ONE.replace("timeout: 5m", "timeout: 1s"))
-    said = xenoovs("apply", file, "--db", bridge.ovs.db, "-y")
-    assert said.status == 0
-    assert "open connections of 2 blocks stay with one for at most 1s" in said.out
-    assert "drained: " in said.out
-    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
+def test_apply_waits_for_the_end_which_comes_early_when_nobody_is_left(
+    xenoovs: CommandLine, bridge: DummyBridge, file: Path
+) -> None:
+    for change in (("timeout: 5m, idle", "timeout: 1s, idle"), ("idle_timeout: 5m", "idle_timeout: 2s")):
+        file.write_text(CONFIG)
+        assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+        file.write_text(WITHOUT_ONE.replace(*change))
+        said = xenoovs("apply", file, "--db", bridge.ovs.db, "-y")
+        assert said.status == 0
+        limit = "1s" if "1s" in change[1] else "5m"
+        assert f"open connections of 2 blocks stay with one for at most {limit}" in said.out
+        assert "drained: " in said.out
+        assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
     assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0
-
-
-def test_the_end_comes_early_when_nobody_is_left(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    file.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 2s"))
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    assert not [flow for flow in bridge.dump_flows() if "table=2" in flow]
 
 
 def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
@@ -192,14 +190,8 @@ def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge,
     assert ONE not in receivers(bridge, *(udp_packet(client) for client in clients))
 
 
-@contextmanager
-def agent(bridge: DummyBridge, file: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
-    process = start("agent", file, "--db", bridge.ovs.db, *options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def agent(bridge: DummyBridge, file: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running("agent", file, "--db", bridge.ovs.db, *options)
 
 
 def drain_age_s(bridge: DummyBridge) -> float | None:

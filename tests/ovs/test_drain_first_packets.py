@@ -27,8 +27,6 @@ from tests.ovs.test_drain_dummy import (
 )
 from tests.patience import eventually
 
-pytestmark = pytest.mark.ovs
-
 
 @contextmanager
 def in_use(bridge: DummyBridge, *packets: str) -> Iterator[None]:

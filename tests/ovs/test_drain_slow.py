@@ -36,8 +36,6 @@ from xenoovs.errors import CommandFailed
 from xenoovs.switch.api import Switch
 from xenoovs.switch.appctl import Appctl
 
-pytestmark = pytest.mark.ovs
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -98,42 +96,26 @@ def lost(bridge: DummyBridge, clients: list[str]) -> list[str]:
 def test_apply_opens_a_drain_when_megaflows_were_revalidated(
     xenoovs: CommandLine, bridge: DummyBridge, file: Path
 ) -> None:
-    """Their first packets are translated again only then, and learned as connections that open."""
+    """Their first packets are translated again only then, and learned as connections that open.
+
+    So does a second one, which knows the age of the drain and nothing of the revalidators.
+    """
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
     bridge.settle()
     mine = opened(bridge)
     file.write_text(WITHOUT_ONE)
     with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
         with without_revalidation(bridge):
-            process = start("apply", file, "--db", bridge.ovs.db, "-y")
-            eventually(lambda: settled_for_longer(bridge), "time to pass")
-            assert is_settling(bridge)
+            for times in (2, 4):
+                process = start("apply", file, "--db", bridge.ovs.db, "-y")
+                eventually(lambda times=times: (drain_age_s(bridge) or 0) > times * SETTLE_S, "time to pass")  # type: ignore[misc]
+                assert is_settling(bridge)
+                if times == 2:
+                    process.kill()
+                    process.communicate()
         eventually(lambda: not is_settling(bridge), "new connections that go on")
     process.kill()
     process.communicate()
-    assert lost(bridge, mine) == []
-
-
-def test_a_second_apply_opens_a_drain_when_megaflows_were_revalidated(
-    xenoovs: CommandLine, bridge: DummyBridge, file: Path
-) -> None:
-    """It knows the age of the drain and nothing of the revalidators."""
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    bridge.settle()
-    mine = opened(bridge)
-    file.write_text(WITHOUT_ONE)
-    with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
-        with without_revalidation(bridge):
-            first = start("apply", file, "--db", bridge.ovs.db, "-y")
-            eventually(lambda: settled_for_longer(bridge), "time to pass")
-            first.kill()
-            first.communicate()
-            second = start("apply", file, "--db", bridge.ovs.db, "-y")
-            eventually(lambda: (drain_age_s(bridge) or 0) > 4 * SETTLE_S, "time to pass")
-            assert is_settling(bridge)
-        eventually(lambda: not is_settling(bridge), "new connections that go on")
-    second.kill()
-    second.communicate()
     assert lost(bridge, mine) == []
 
 
@@ -171,7 +153,7 @@ def test_apply_drains_as_long_as_a_connection_is_used(xenoovs: CommandLine, brid
     file.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 3s"))
     with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine)):
         process = start("apply", file, "--db", bridge.ovs.db, "-y")
-        eventually(lambda: (drain_age_s(bridge) or 0) > 12, "time to pass")
+        eventually(lambda: (drain_age_s(bridge) or 0) > 8, "time to pass")
     process.kill()
     process.communicate()
     assert lost(bridge, mine) == []
@@ -191,7 +173,7 @@ def test_a_switch_that_stands_still_is_not_quiet(bridge: DummyBridge, file: Path
             eventually(lambda: not is_settling(bridge), "new connections that go on")
             with without_revalidation(bridge):
                 begun_s = drain_age_s(bridge) or 0.0
-                eventually(lambda: (drain_age_s(bridge) or 0) > begun_s + 8, "time to pass")
+                eventually(lambda: (drain_age_s(bridge) or 0) > begun_s + 5, "time to pass")
         assert lost(bridge, mine) == []
 
 

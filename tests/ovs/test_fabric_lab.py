@@ -24,8 +24,6 @@ from xenoovs.measure.bridge_flows import replace_flows
 from xenoovs.measure.fabric_bed import open_fabric_bed
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 NOTHING: dict[str, object] = {"namespaces": [], "mounts": [], "processes": (), "files": []}
 PLAIN = "in_port=p0 actions=output:pf0hpf\nin_port=pf0hpf actions=output:p0\n"
 
@@ -75,7 +73,9 @@ up(sys.argv[1], FabricShape(paths=2), directory=Path(sys.argv[2]), progress=die)
 """
 
 
-@pytest.mark.parametrize("step", ["links", "Open vSwitch", "ready"])
+@pytest.mark.parametrize(
+    "step", ["ready", *(pytest.param(step, marks=pytest.mark.long) for step in ("links", "Open vSwitch"))]
+)
 def test_down_removes_what_a_killed_up_has_made(tmp_path: Path, step: str) -> None:
     name = lab_name("fk")
     argv = [sys.executable, "-c", _PROGRAM, name, str(tmp_path), step]

@@ -17,8 +17,6 @@ from tests.ovs.test_fleet_health import ADDRESSES, CONFIG, Backends, down, names
 from tests.patience import eventually
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 VIP = "192.0.2.80"
 
 

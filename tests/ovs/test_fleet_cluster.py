@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trustme
 
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, start
 from tests.ovs.certificates import certificates
-from tests.ovs.fleets import flow_changes, running_fleet, wait_for_agents
+from tests.ovs.fleets import flow_changes, running_fleet
 from tests.ovs.stores import loopback
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server
 from xenoovs.switch.certificates import Certificates
-
-pytestmark = pytest.mark.ovs
 
 HOSTS = [loopback(number, 236) for number in (1, 2, 3)]
 NEAR, FAR = loopback(4, 236), loopback(5, 236)
@@ -77,13 +74,8 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
     tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     authority, file = trustme.CA(), tmp_path / "fleet.json"
-    services = tmp_path / "services.yaml"
-    services.write_text(SMALL_CONFIG)
-    with running_fleet(tmp_path, xenoovs, dpus=1) as store:
+    with running_fleet(tmp_path, xenoovs, dpus=1, text=SMALL_CONFIG) as store:
         (dpu,) = store.dpus
-        store.fleet("apply", services, "--now", "--yes")
-        wait_for_agents(store)
-        eventually(store.is_well, "the first config")
         assert store.fleet("weight", "dns", "fips2", "50").status == 0
         assert store.fleet("export", file).status == 0
         dpu.stop()

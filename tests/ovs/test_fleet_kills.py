@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from scripts.fleet_kills import killed_leaders, killed_roll_outs, takeovers
-
-pytestmark = pytest.mark.ovs
 
 
 def test_a_roll_out_whose_controller_is_killed_ends_current_or_refused_without_a_gap_in_generations(
     tmp_path: Path,
 ) -> None:
-    """It checks that itself; this one kills in each wave once."""
-    assert killed_roll_outs(tmp_path, 3).total() == 3
+    """It checks that itself; this one kills in two waves."""
+    assert killed_roll_outs(tmp_path, 2).total() == 2
 
 
 def test_another_controller_decides_when_the_leading_server_and_its_controller_are_killed(tmp_path: Path) -> None:
@@ -24,4 +20,4 @@ def test_another_controller_decides_when_the_leading_server_and_its_controller_a
 
 def test_the_leader_is_killed_under_writes_and_nothing_is_lost_or_half(tmp_path: Path) -> None:
     """It checks that itself."""
-    assert len(killed_leaders(tmp_path, 2).delays) == 2
+    assert len(killed_leaders(tmp_path, 1).delays) == 1

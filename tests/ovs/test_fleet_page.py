@@ -11,11 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.patience import PATIENCE_S
-
-pytestmark = pytest.mark.ovs
 
 _PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "fleet.md"
 _OWN = ("/run/netns", "/run/xenoovs", "/var/lib/xenoovs")

@@ -7,18 +7,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, start
-from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
+from tests.ovs.fleets import FleetServers, flow_changes, running_fleet
 from tests.ovs.stores import loopback
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import RaftServer, files_of, transact
-
-pytestmark = pytest.mark.ovs
 
 MEMBER = RaftServer(loopback(1, 239))
 WEB = """\
@@ -34,13 +31,7 @@ WEB = """\
 @pytest.fixture
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     """A fleet whose store is a cluster, of one server: a cluster has a log, whose numbers clients remember."""
-    with running_fleet(tmp_path, xenoovs, servers=[MEMBER]) as made:
-        config = tmp_path / "services.yaml"
-        config.write_text(SMALL_CONFIG + WEB)
-        # A machine with much to do may start the controller late.
-        made.fleet("apply", config, "--now", "--yes")
-        wait_for_agents(made)
-        eventually(made.is_well, "the first config")
+    with running_fleet(tmp_path, xenoovs, servers=[MEMBER], text=SMALL_CONFIG + WEB) as made:
         yield made
 
 
@@ -66,7 +57,7 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     for number in range(5):
         assert store.fleet("set-dpu", "dpu1", "--rack", f"r{number}").status == 0
     eventually(store.is_well, "the newest generation")
-    generation = status(store)["generation"]
+    generation = store.status()["generation"]
 
     with flow_changes(one, tmp_path / "one") as first, flow_changes(two, tmp_path / "two") as second:
         told = first.read_text(), second.read_text()
@@ -79,7 +70,7 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
         assert "may move" not in said.err
         eventually(store.is_well, "the DPUs at the new store")
         assert (first.read_text(), second.read_text()) == told
-    found = status(store)
+    found = store.status()
     assert found["generation"] > generation
     assert [(dpu["name"], dpu["groups"], dpu["state"]) for dpu in found["dpus"]] == [
         ("dpu1", [], "applied"),
@@ -91,18 +82,13 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     assert store.fleet("show").out == SMALL_CONFIG + WEB
 
 
-def status(store: FleetServers) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(store.fleet("status", "-o", "json").out)
-    return document
-
-
 def test_a_store_older_than_its_dpus_is_a_failure_and_no_command_says_that_they_have_it(store: FleetServers) -> None:
     """As after a restore of a backup of its files. Their generation was larger than that of any change there."""
     blocks = [dpu.blocks() for dpu in store.dpus]
     older = {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 1}}
     transact(files_of(store.directory, StoreDatabase.FLEET), StoreDatabase.FLEET, older)
     eventually(lambda: store.fleet("status").out.count("this DPU is ahead of the store") == 2, "both refuse it")
-    assert {each["state"] for each in status(store)["dpus"]} == {"ahead"}
+    assert {each["state"] for each in store.status()["dpus"]} == {"ahead"}
     assert store.fleet("status").status == 2
     said = store.fleet("drain", "dns", "fips2", "--timeout", "1s")
     assert (said.status, "applied by 0 of 2 DPUs" in said.out) == (2, True)
@@ -122,17 +108,17 @@ def test_bug_a_new_store_with_the_number_of_the_old_one_and_another_config_was_a
     store: FleetServers, tmp_path: Path
 ) -> None:
     """The agents knew a view by its number alone: two DPUs sent one client to two backends, and all was well."""
-    config, old = tmp_path / "other.yaml", status(store)["generation"]
+    config, old = tmp_path / "other.yaml", store.status()["generation"]
     before = [dpu.blocks() for dpu in store.dpus]
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 90") + WEB)
     remade(store)
     for dpu in store.dpus:
         assert store.fleet("add-dpu", dpu.name).status == 0
     assert store.fleet("apply", config, "--now", "--yes").status == 0
-    while (new := status(store)["generation"]) < old:
+    while (new := store.status()["generation"]) < old:
         assert store.fleet("set-dpu", "dpu1", "--rack", f"r{new}").status == 0
     eventually(store.is_well, "the config of the new store")
-    assert status(store)["generation"] == old
+    assert store.status()["generation"] == old
     after = [dpu.blocks() for dpu in store.dpus]
     assert after[0] == after[1]
     assert after != before
@@ -148,12 +134,12 @@ def test_bug_a_second_restore_of_one_export_had_the_generation_of_the_first(
         remade(store)
         # No DPU has reported by then, or only some have.
         assert store.fleet("restore", file, "--yes").status == 0
-        generations.append(status(store)["generation"])
+        generations.append(store.status()["generation"])
         assert store.fleet("drain", "dns", backend).status == 0
         eventually(store.is_well, f"the drain of {backend}")
     assert generations[1] > generations[0]
     assert store.dpus[0].blocks() == store.dpus[1].blocks()
-    assert {each["backend"] for each in status(store)["overrides"]} == {"fips3"}
+    assert {each["backend"] for each in store.status()["overrides"]} == {"fips3"}
     said = store.fleet("diff")
     assert (said.status, "no service differs" in said.out) == (0, True)
 
@@ -173,7 +159,7 @@ def test_a_new_store_with_fewer_changes_is_of_another_store_and_diff_shows_what_
         assert store.fleet("add-dpu", dpu.name).status == 0
     said = store.fleet("apply", config, "--now", "--yes", "--timeout", "1s")
     assert (said.status, "applied by 0 of 2 DPUs" in said.out) == (2, True)
-    eventually(lambda: {each["state"] for each in status(store)["dpus"]} == {"other_store"}, "both name it")
+    eventually(lambda: {each["state"] for each in store.status()["dpus"]} == {"other_store"}, "both name it")
     eventually(lambda: store.fleet("status").out.count("the store is another one than before") == 2, "the reason")
     eventually(lambda: store.fleet("diff").out.count("other blocks") == 2, "both compare")
     assert store.fleet("diff").status == 2

@@ -20,8 +20,6 @@ from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, is_running, stop_server
 from xenoovs.store.view import Changes
 
-pytestmark = pytest.mark.ovs
-
 Fleet = Callable[..., CommandResult]
 NETWORK = 240
 

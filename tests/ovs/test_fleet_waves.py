@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
-from tests.ovs.fleets import FleetServers, flow_changes, running_fleet, wait_for_agents
-from tests.ovs.test_fleet import select, transact
+from tests.ovs.fleets import FleetServers, flow_changes, running_fleet
 from tests.patience import eventually
-
-pytestmark = pytest.mark.ovs
 
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30, egress: hosts}\n"
 
@@ -23,32 +18,15 @@ MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30,
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """A config with a third backend, which the fleet does not have yet."""
-    path = tmp_path / "services.yaml"
+    path = tmp_path / "more.yaml"
     path.write_text(MORE)
     return path
 
 
 @pytest.fixture
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
-    with running_fleet(tmp_path, xenoovs) as made:
-        first = tmp_path / "first.yaml"
-        first.write_text(SMALL_CONFIG)
-        said = made.fleet("apply", first, "--yes")
-        assert (said.status, "give the first one with --now" in said.err) == (1, True)
-        assert made.fleet("apply", first, "--now", "--yes").status == 0
-        wait_for_agents(made)
-        eventually(made.is_well, "the first config")
+    with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
         yield made
-
-
-def status_of(store: FleetServers) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(store.fleet("status", "-o", "json").out)
-    return document
-
-
-def intents(store: FleetServers) -> list[str]:
-    rows = json.loads(store.fleet("history", "-o", "json").out)["intents"]
-    return [row["state"] for row in rows]
 
 
 def test_a_canary_with_an_error_is_taken_back_and_other_dpus_see_no_flow_mod(
@@ -66,7 +44,7 @@ def test_a_canary_with_an_error_is_taken_back_and_other_dpus_see_no_flow_mod(
         assert "p9" in said.err
         eventually(store.is_well, "the way back")
         assert (one.blocks(), two.blocks()) == before
-        assert (intents(store), changes.read_text()) == (["refused", "current"], told)
+        assert (store.intents(), changes.read_text()) == (["refused", "current"], told)
 
         # The canary can have it now, and has it alone until the wave has passed.
         one.config.write_text(one.config.read_text().replace("hosts: p9", "hosts: p2"))
@@ -77,7 +55,7 @@ def test_a_canary_with_an_error_is_taken_back_and_other_dpus_see_no_flow_mod(
             "wave 3: dpu2",
         ]
         assert one.blocks() == two.blocks() != before[0]
-        assert intents(store) == ["current", "refused", "past"]
+        assert store.intents() == ["current", "refused", "past"]
         eventually(lambda: changes.read_text() != told, "the changes of the last wave")
 
 
@@ -101,19 +79,19 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     eventually(lambda: not any("02:00:5e:10:00:02" in line for line in one.blocks() + two.blocks()), "the drain")
     assert any("output:p2" in line for line in one.blocks())
     assert not any("output:p2" in line for line in two.blocks())
-    assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in status_of(store)["problems"])
+    assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in store.status()["problems"])
     assert store.fleet("undrain", "dns", "fips2").status == 0
 
     assert store.fleet("stop").status == 0
     eventually(lambda: one.blocks() == two.blocks() and store.is_well(), "the way back")
     assert not any("output:p2" in line for line in one.blocks())
-    assert intents(store) == ["refused", "current"]
+    assert store.intents() == ["refused", "current"]
     said = store.fleet("stop")
     assert (said.status, "no config is rolled out" in said.err) == (1, True)
 
     # A client of the store that is no xenoovs: all DPUs would have the next config at once.
-    transact(store, {"op": "update", "table": "Fleet", "where": [], "row": {"wave": 3}})
-    eventually(lambda: select(store, "Fleet")[0]["wave"] == 0, "the end of a wave without a roll-out")
+    store.transact({"op": "update", "table": "Fleet", "where": [], "row": {"wave": 3}})
+    eventually(lambda: store.select("Fleet")[0]["wave"] == 0, "the end of a wave without a roll-out")
 
 
 def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetServers, config: Path) -> None:
@@ -150,5 +128,5 @@ def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetSer
     assert (shown.status, lacks in shown.out) == (2, True)
     assert lacks[:80] in store.fleet("top", "--once").out
     store.start_controller()
-    eventually(lambda: intents(store) == ["current", "past"] and store.is_well(), "the end of the roll-out")
+    eventually(lambda: store.intents() == ["current", "past"] and store.is_well(), "the end of the roll-out")
     assert one.blocks() == two.blocks() != before

@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.cli.history import MAX_ENTRIES, History
+from xenoovs.cli.history import History
+from xenoovs.cli.main import cli
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ListenError
@@ -26,10 +28,7 @@ from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
-pytestmark = pytest.mark.ovs
-
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan-and-roll-back.md"
 SECOND = SMALL_CONFIG.replace("weight: 30", "weight: 50")
 THIRD = SMALL_CONFIG.replace("weight: 70", "weight: 10").replace("10.3.10.45", "10.3.10.46")
 DRAINING = SMALL_CONFIG.replace("services:", "drain: {mode: pin, timeout: 2s, idle_timeout: 2s}\nservices:")
@@ -80,10 +79,12 @@ def test_names_that_are_no_text_are_stored_as_text(
     assert "\x1b[2J" not in said.out
 
 
-def test_what_was_applied_is_listed(
+def test_any_point_comes_back_byte_for_byte_without_its_file_and_is_listed(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path, *, update_golden: bool
 ) -> None:
+    config.unlink()
     assert rollback(xenoovs, bridge, 1).status == 0
+    assert sorted(bridge.dump_flows()) == points[1]
     said = xenoovs("history", "--db", bridge.ovs.db)
     assert (said.status, said.err) == (0, "")
     shown = re.sub(r"20\d\d-\d\d-\d\d \d\d:\d\d", "2026-11-22 17:00", said.out)
@@ -93,95 +94,59 @@ def test_what_was_applied_is_listed(
     if update_golden:
         path.write_text(shown)
     assert shown == path.read_text()
-
-
-def test_any_point_comes_back_byte_for_byte(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
-) -> None:
-    for number in (1, 3, 2, 1):
+    for number in (3, 2):
         assert rollback(xenoovs, bridge, number).status == 0
         assert sorted(bridge.dump_flows()) == points[number]
+    config.write_text(xenoovs("history", 2, "--db", bridge.ovs.db).out)
+    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 
 def test_without_a_number_it_undoes_the_last_change(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
+    for options in ((), (1, "--dry-run")):
+        said = finish(start("rollback", *options, "--db", bridge.ovs.db))
+        assert (said.status, "add --yes" in said.err) == ((64, True) if not options else (0, False))
+    found = json.loads(rollback(xenoovs, bridge, 2, "--dry-run", "-o", "json").out)
+    assert (found["rollback_to"], found["applied"], found["history"]) == (2, False, None)
+    assert sorted(bridge.dump_flows()) == points[3]
+
     said = rollback(xenoovs, bridge)
     assert said.out.startswith("rollback to 2: apply ")
     assert sorted(bridge.dump_flows()) == points[2]
-    assert rollback(xenoovs, bridge).status == 0
+    found = json.loads(rollback(xenoovs, bridge, "-o", "json").out)
+    assert (found["rollback_to"], found["applied"], found["history"]) == (4 - 1, True, 5)
     assert sorted(bridge.dump_flows()) == points[3]
     assert entries(xenoovs, bridge) == [(1, "apply"), (2, "apply"), (3, "apply"), (4, "rollback"), (5, "rollback")]
 
 
-def test_it_needs_no_config_file(
+def test_what_others_have_changed_and_what_was_removed_is_undone(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path
 ) -> None:
-    config.unlink()
-    assert rollback(xenoovs, bridge, 2).status == 0
-    assert sorted(bridge.dump_flows()) == points[2]
-    said = xenoovs("history", 2, "--db", bridge.ovs.db)
-    config.write_text(said.out)
-    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
-
-
-@pytest.mark.parametrize("lost", ["table=1", "table=0,in_port=p1", ""])
-def test_what_others_have_changed_is_undone(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], lost: str
-) -> None:
     """Without a number it goes back to the last apply, as the bridge has other flows than that."""
-    bridge.ofctl("del-flows", lost)
+    bridge.ofctl("del-flows", "table=1")
     said = xenoovs("history", "--db", bridge.ovs.db)
     assert "Bridge ovsbr1 has other flows than 3 applied" in said.out
     assert "`xenoovs rollback 3`" in said.out
     assert rollback(xenoovs, bridge).status == 0
     assert sorted(bridge.dump_flows()) == points[3]
     assert "Bridge ovsbr1 has what 4 applied." in xenoovs("history", "--db", bridge.ovs.db).out
-
-
-def test_after_remove_it_installs_the_last_again(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path
-) -> None:
     config.write_text(THIRD)
     assert xenoovs("remove", config, "--db", bridge.ovs.db, "--yes").status == 0
     assert rollback(xenoovs, bridge).status == 0
     assert sorted(bridge.dump_flows()) == points[3]
 
 
-def test_a_dry_run_changes_nothing(xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]) -> None:
-    said = rollback(xenoovs, bridge, 1, "--dry-run")
-    assert (said.status, "1 service added (dns), 1 removed (dns)" in said.out) == (0, True)
-    assert sorted(bridge.dump_flows()) == points[3]
-    assert len(entries(xenoovs, bridge)) == 3
-
-
-def test_it_asks_as_apply_does(xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]) -> None:
-    said = finish(start("rollback", "--db", bridge.ovs.db))
-    assert (said.status, "add --yes" in said.err) == (64, True)
-    assert sorted(bridge.dump_flows()) == points[3]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
+def test_what_is_not_there_is_named(xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]) -> None:
+    for arguments, status, says in (
         ((9,), 1, "has no entry 9; it has entries 1 to 3"),
         ((0,), 64, "0 is not in the range"),
         (("yesterday",), 64, "'yesterday' is not a valid number of an entry"),
         (("--bridge", "br9"), 64, "Bridge br9 has no history to go back to"),
         ((1, "--bridge", "br9"), 1, "it has no entry; `xenoovs apply` writes them"),
-    ],
-)
-def test_what_is_not_there_is_named(
-    xenoovs: CommandLine,
-    bridge: DummyBridge,
-    points: dict[int, list[str]],
-    arguments: tuple[object, ...],
-    status: int,
-    says: str,
-) -> None:
-    said = rollback(xenoovs, bridge, *arguments)
-    assert (said.status, said.out) == (status, "")
-    assert says in said.err
+    ):
+        said = rollback(xenoovs, bridge, *arguments)
+        assert (said.status, said.out, says in said.err) == (status, "", True), said.err
 
 
 def test_of_several_bridges_one_has_to_be_chosen(
@@ -226,10 +191,12 @@ def test_an_import_of_own_flows_names_the_command_that_prints_their_config(
     assert parse_config(printed.out, file="my.yaml") == parse_config(THIRD, file="my.yaml")
 
 
-def test_a_damaged_newest_entry_is_reported_with_the_number_that_can_be_gone_back_to(
+def test_a_damaged_entry_is_named_and_the_others_serve(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
-    (directory(bridge) / "3.json").write_text("{")
+    newest = directory(bridge) / "3.json"
+    newest.write_text("{")
+    assert f"warning: {newest}:" in xenoovs("history", "--db", bridge.ovs.db).err
     said = rollback(xenoovs, bridge)
     assert said.status == 1
     assert "3.json:1:2: not as xenoovs wrote it: " in said.err
@@ -240,16 +207,6 @@ def test_a_damaged_newest_entry_is_reported_with_the_number_that_can_be_gone_bac
         (directory(bridge) / f"{number}.json").write_text("{")
     said = rollback(xenoovs, bridge)
     assert (said.status, "no other entry can be gone back to; `xenoovs history` lists them" in said.err) == (1, True)
-
-
-@pytest.mark.parametrize("arguments", [(), (2,), (2, "--dry-run")])
-def test_the_json_of_a_rollback_has_the_number_of_its_entry(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], arguments: tuple[object, ...]
-) -> None:
-    said = rollback(xenoovs, bridge, *arguments, "-o", "json")
-    found = json.loads(said.out)
-    assert (found["rollback_to"], found["applied"]) == (2, "--dry-run" not in arguments)
-    assert found["history"] == (4 if found["applied"] else None)
 
 
 def test_the_first_apply_has_nothing_before_it(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
@@ -277,69 +234,47 @@ def test_what_was_there_before_the_first_change_is_a_point(
     assert sorted(bridge.dump_flows()) == first
 
 
-def test_the_newest_twenty_stay(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    for number in range(MAX_ENTRIES + 2):
+def test_the_newest_stay(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xenoovs.cli.history.MAX_ENTRIES", 3)
+    for number in range(5):
         apply(xenoovs, bridge, config, CONFIGS[number % 2])
-    assert [number for number, _ in entries(xenoovs, bridge)] == [*range(3, MAX_ENTRIES + 3)]
+    assert [number for number, _ in entries(xenoovs, bridge)] == [3, 4, 5]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in directory(bridge).iterdir())
     assert stat.S_IMODE(directory(bridge).stat().st_mode) == 0o700
 
 
-def test_a_damaged_entry_is_named_and_the_others_serve(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
-) -> None:
-    path = directory(bridge) / "2.json"
-    path.write_text(path.read_text()[:500])
-    said = xenoovs("history", "--db", bridge.ovs.db)
-    assert said.status == 0
-    assert f"warning: {path}:" in said.err
-    said = rollback(xenoovs, bridge, 2)
-    assert (said.status, f"error: {path}:" in said.err) == (1, True)
-    assert rollback(xenoovs, bridge, 1).status == 0
-    assert sorted(bridge.dump_flows()) == points[1]
-
-
-def test_a_disk_without_space_is_a_warning(
+def test_an_entry_that_cannot_be_written_is_a_warning(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    config.write_text(SMALL_CONFIG)
-    said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    assert said.status == 0
-    assert "warning: the change is made, but not written to the history: No space left on device" in said.err
-    assert "number" not in said.out.splitlines()[-1]
-    assert len(bridge.dump_flows()) == 8
-    assert list(directory(bridge).iterdir()) == []
-
-
-def test_no_directory_is_a_warning(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     (bridge.ovs.directory / "xenoovs").mkdir(exist_ok=True)
-    directory(bridge).write_text("in the way")
     config.write_text(SMALL_CONFIG)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    warning = "warning: the change is made, but not written to the history: "
+    assert (said.status, f"{warning}No space left on device" in said.err) == (0, True)
+    assert "number" not in said.out.splitlines()[-1]
+    assert (len(bridge.dump_flows()), list(directory(bridge).iterdir())) == (8, [])
+    directory(bridge).rmdir()
+    directory(bridge).write_text("in the way")
+    config.write_text(SECOND)
     said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    assert (said.status, "not written to the history: File exists" in said.err) == (0, True)
-    assert len(bridge.dump_flows()) == 8
+    assert (said.status, f"{warning}File exists" in said.err) == (0, True)
 
 
 def test_a_change_that_is_rolled_back_is_no_entry(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path
-) -> None:
-    config.write_text(SMALL_CONFIG)
-    said = finish(start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "500ms"))
-    assert said.status == 1
-    assert len(entries(xenoovs, bridge)) == 3
-    assert "Bridge ovsbr1 has what 3 applied." in xenoovs("history", "--db", bridge.ovs.db).out
-
-
-def test_a_rollback_itself_can_wait_for_confirmation(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
     said = finish(start("rollback", "1", "--db", bridge.ovs.db, "--yes", "--confirm", "500ms"))
     assert (said.status, "was not confirmed within 500ms" in said.err) == (1, True)
     assert sorted(bridge.dump_flows()) == points[3]
+    assert len(entries(xenoovs, bridge)) == 3
+    assert "Bridge ovsbr1 has what 3 applied." in xenoovs("history", "--db", bridge.ovs.db).out
 
 
 def test_beside_a_change_that_waits_another_one_is_refused(
@@ -364,7 +299,7 @@ def test_of_two_applies_at_once_one_has_an_effect_or_is_refused(
     """Both were planned for the same flows. The bridge has what the newest entry says in each case."""
     apply(xenoovs, bridge, config, SMALL_CONFIG)
     other = tmp_path / "other.yaml"
-    for turn in range(4):
+    for turn in range(2):
         config.write_text(CONFIGS[1 + turn % 2])
         other.write_text(CONFIGS[2 - turn % 2].replace("fips3, mac: 02:00:5e:10:00:03", "new, mac: 02:00:5e:10:00:09"))
         both = [start("apply", path, "--db", bridge.ovs.db, "--yes") for path in (config, other)]
@@ -450,37 +385,11 @@ def test_a_drain_under_way_is_undone_and_not_finished(xenoovs: CommandLine, brid
     assert sorted(bridge.dump_flows()) == first
 
 
-def test_a_port_that_has_gone_is_named(xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]) -> None:
-    bridge.ovs.vsctl("del-port", "ovsbr1", "p1")
-    said = rollback(xenoovs, bridge, 1)
-    assert (said.status, "p1" in said.err, "--partial" in said.err) == (1, True, True)
-    assert "Bridge ovsbr1 has " in xenoovs("history", "--db", bridge.ovs.db).out
-
-
-def test_the_commands_of_the_page_run_as_they_stand(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    """In one directory, one after the other; `plan` exits with 2."""
-    first = apply(xenoovs, bridge, config, SMALL_CONFIG)
-    config.write_text(SECOND)
-    block = re.search(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert block is not None
-    commands = [line.partition("  #")[0].split() for line in block[1].splitlines()]
-    env = {**os.environ, "OVS_RUNDIR": str(bridge.ovs.directory)}
-    status = []
-    for words in commands:
-        done = subprocess.run([str(XENOOVS), *words[1:]], cwd=config.parent, env=env, capture_output=True, check=False)
-        status.append(done.returncode)
-    assert status == [2, 2, 0, 0, 0]
-    assert sorted(bridge.dump_flows()) == first
-
-
 def test_numbers_and_bridges_are_completed(bridge: DummyBridge, points: dict[int, list[str]]) -> None:
-    def offered(words: str) -> list[str]:
-        env = {"_XENOOVS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
-        return finish(start(env=env)).out.split()
-
-    db = f"xenoovs rollback --db {bridge.ovs.db}"
-    assert offered(db) == ["plain,1", "plain,2", "plain,3"]
-    assert offered(f"{db} --bridge") == ["plain,ovsbr1"]
+    completion = ShellComplete(cli, {}, "xenoovs", "_XENOOVS_COMPLETE")
+    words = ["rollback", "--db", bridge.ovs.db]
+    assert [item.value for item in completion.get_completions(words, "")] == ["1", "2", "3"]
+    assert [item.value for item in completion.get_completions([*words, "--bridge"], "")] == ["ovsbr1"]
 
 
 def test_killed_before_the_entry_was_written_it_goes_back_to_the_last_one(
@@ -499,20 +408,14 @@ def test_killed_before_the_entry_was_written_it_goes_back_to_the_last_one(
         assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 130
     assert sorted(bridge.dump_flows()) == points[1]
     assert "Bridge ovsbr1 has other flows than 3 applied" in xenoovs("history", "--db", bridge.ovs.db).out
+    (directory(bridge) / ".4.json.k2jx").write_text('{"xenoovs_history": 1, ')
     assert rollback(xenoovs, bridge).status == 0
     assert sorted(bridge.dump_flows()) == points[3]
-
-
-def test_what_a_kill_left_half_written_is_removed(
-    xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
-) -> None:
-    (directory(bridge) / ".4.json.k2jx").write_text('{"xenoovs_history": 1, ')
-    assert rollback(xenoovs, bridge, 1).status == 0
     assert sorted(path.name for path in directory(bridge).iterdir()) == ["1.json", "2.json", "3.json", "4.json"]
 
 
 @pytest.mark.parametrize(
-    "delay_s", [0.02, 0.2, *(pytest.param(delay_s, marks=pytest.mark.long) for delay_s in (0.0, 0.05, 0.1, 0.4))]
+    "delay_s", [0.1, *(pytest.param(delay_s, marks=pytest.mark.long) for delay_s in (0.0, 0.02, 0.05, 0.2, 0.4))]
 )
 def test_killed_at_any_moment_there_is_a_way_back(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]], config: Path, delay_s: float

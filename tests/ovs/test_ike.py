@@ -13,8 +13,6 @@ from tests.ovs.ike import Authority, IkeEnd, ike_ends
 from tests.patience import eventually
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 PORT, BACK = "gnv0-c0000202", "gnv0-c0000201"
 CONFIG = """\
 version: 1

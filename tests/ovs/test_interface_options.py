@@ -13,8 +13,6 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.interface_options import has_options, write_options
 from xenoovs.switch.ovsdb import read_bridges
 
-pytestmark = pytest.mark.ovs
-
 SECRET = 'swordfish "with quotes" \\ and ü'
 
 

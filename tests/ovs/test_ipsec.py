@@ -21,8 +21,6 @@ from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
 
-pytestmark = pytest.mark.ovs
-
 SECRET = "correct horse battery staple"
 POLICY = ("src", "192.0.2.1", "dst", "192.0.2.11", "proto", "udp", "dport", "6081", "dir", "out")
 CONFIG = """\
@@ -103,26 +101,58 @@ def _config(tmp_path: Path, ipsec: str = "") -> Path:
     return path
 
 
+def _cover(netns: str) -> None:
+    """Add the policy, as an IKE daemon does."""
+    run(["ip", "-n", netns, "xfrm", "policy", "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+
+
+def _uncover(netns: str) -> None:
+    run(["ip", "-n", netns, "xfrm", "policy", "flush"])
+
+
 @pytest.fixture
 def policy(netns: str) -> Iterator[None]:
-    words = ["ip", "-n", netns, "xfrm", "policy"]
-    run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+    _cover(netns)
+    yield
+    _uncover(netns)
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Path:
+    """A config with a pre-shared key."""
+    key = tmp_path / "psk"
+    key.write_text(SECRET)
+    return _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+
+
+@contextmanager
+def _port_with_key(ovs: PrivateOvs) -> Iterator[None]:
+    ovs.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
     try:
         yield
     finally:
-        run([*words, "delete", *POLICY])
+        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+
+
+def _serves(ovs: PrivateOvs) -> bool:
+    # Table 4 remembers whose clients they were; nothing leads there.
+    argv = ["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt", "table=1"]
+    return "02:00:00:00:0d:01" in try_run(argv, env=ovs.env).stdout
 
 
 @pytest.mark.usefixtures("policy")
-@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
 def test_a_change_that_would_send_unencrypted_is_refused(
-    command: tuple[str, ...], ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+    ovs: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    said = xenoovs(command[0], _config(tmp_path), "--db", ovs.db, *command[1:], "-o", "json")
-    error = json.loads(said.err.splitlines()[-1])["error"]
-    assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-    assert "packets to 192.0.2.11 (src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)" in error["message"]
-    assert "tun_dst" not in run(["ovs-ofctl", "dump-flows", f"unix:{ovs.directory}/ovsbr1.mgmt"], env=ovs.env).stdout
+    for command in (("plan",), ("apply", "--yes")):
+        said = xenoovs(command[0], _config(tmp_path), "--db", ovs.db, *command[1:], "-o", "json")
+        error = json.loads(said.err.splitlines()[-1])["error"]
+        assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+        assert "packets to 192.0.2.11 (src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)" in error["message"]
+    assert _remotes(ovs) == set()
+    _uncover(netns)
+    said = xenoovs("plan", _config(tmp_path), "--db", ovs.db)
+    assert (said.status, said.err) == (2, "")
 
 
 def _remotes(ovs: PrivateOvs) -> set[str]:
@@ -158,7 +188,6 @@ def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
     command: str, ovs: PrivateOvs, netns: str, tmp_path: Path, policy: None
 ) -> None:
     """It was checked in `plan` and `apply` alone. Backends behind other remotes are served."""
-    words = ["ip", "-n", netns, "xfrm", "policy"]
     with _reconciling(command, _two_remotes(tmp_path), ovs) as process:
         eventually(lambda: _remotes(ovs) == {"192.0.2.12"}, "the remote that no policy covers, alone")
         assert process.stderr is not None
@@ -170,78 +199,29 @@ def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
             "(src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)"
         )
         assert reason.endswith("; no clients for web/b1")
-        run([*words, "delete", *POLICY])
-        try:
-            eventually(lambda: _remotes(ovs) == {"192.0.2.11", "192.0.2.12"}, "both remotes")
-        finally:
-            run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+        _uncover(netns)
+        eventually(lambda: _remotes(ovs) == {"192.0.2.11", "192.0.2.12"}, "both remotes")
 
 
 @pytest.mark.usefixtures("policy")
-def test_bug_a_controller_sees_that_a_port_has_got_its_key(system: PrivateOvs, tmp_path: Path) -> None:
+def test_bug_a_controller_sees_that_a_port_has_got_its_key(system: PrivateOvs, keyed: Path) -> None:
     """It looked at options of ports only when a port appeared or vanished."""
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-
-    def serves() -> bool:
-        dump = run(["ovs-ofctl", "dump-flows", f"unix:{system.directory}/ovsbr1.mgmt"], env=system.env).stdout
-        return "02:00:00:00:0d:01" in dump
-
-    with _reconciling("controller", config, system) as process:
+    with _reconciling("controller", keyed, system) as process:
         assert process.stderr is not None
         reasons = (json.loads(line).get("reason", "") for line in iter(process.stderr.readline, ""))
         assert "would send unencrypted: it has no option psk" in next(filter(None, reasons))
-        assert not serves()
-        system.vsctl("set", "interface", "gnv0-c000020b", "options:psk=x")
-        try:
-            eventually(serves, "a backend with clients")
-        finally:
-            system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+        assert not _serves(system)
+        with _port_with_key(system):
+            eventually(lambda: _serves(system), "a backend with clients")
 
 
 def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
-    system: PrivateOvs, netns: str, tmp_path: Path
+    system: PrivateOvs, netns: str, keyed: Path
 ) -> None:
-    """Until then its packets left unencrypted. Here no comparison comes by itself."""
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    words = ["ip", "-n", netns, "xfrm", "policy"]
-    add = [*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"]
+    """Until then its packets left unencrypted. Here no comparison comes by itself.
 
-    def serves() -> bool:
-        # Table 4 remembers whose clients they were; nothing leads there.
-        bridge = f"unix:{system.directory}/ovsbr1.mgmt"
-        dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=system.env).stdout
-        return "02:00:00:00:0d:01" in dump
-
-    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
-    run(add)
-    try:
-        with _reconciling("agent", config, system, resync="1h"):
-            eventually(serves, "a backend with clients")
-            run([*words, "flush"])
-            eventually(lambda: not serves(), "no clients without the policy")
-            run(add)
-            eventually(serves, "a backend with clients again")
-    finally:
-        try_run([*words, "delete", *POLICY])
-        system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
-
-
-def test_bug_an_agent_did_not_follow_open_vswitch_into_another_namespace(
-    system: PrivateOvs, netns: str, tmp_path: Path
-) -> None:
-    """Its socket stayed where ovs-vswitchd had been, so it noticed no change of the policies that count."""
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-
-    def serves() -> bool:
-        bridge = f"unix:{system.directory}/ovsbr1.mgmt"
-        dump = try_run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=system.env).stdout
-        return "02:00:00:00:0d:01" in dump
+    Its socket stayed where ovs-vswitchd had been, so it noticed no change in another namespace either.
+    """
 
     def move(to: str) -> None:
         system.appctl("exit")
@@ -249,98 +229,74 @@ def test_bug_an_agent_did_not_follow_open_vswitch_into_another_namespace(
         eventually(lambda: not pid.exists(), "ovs-vswitchd has ended")
         _start_dummy(system, to)
 
-    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
-    with _namespace(f"{netns}b") as other:
+    def follow(place: str) -> None:
+        _cover(place)
+        eventually(lambda: _serves(system), "a backend with clients")
+        _uncover(place)
+        eventually(lambda: not _serves(system), "no clients without the policy")
 
-        def cover(place: str) -> None:
-            words = ["ip", "-n", place, "xfrm", "policy"]
-            run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
-            eventually(serves, "a backend with clients")
-            run([*words, "flush"])
-            eventually(lambda: not serves(), "no clients without the policy")
-
+    with _namespace(f"{netns}b") as other, _port_with_key(system):
         try:
-            with _reconciling("agent", config, system, resync="1h"):
-                cover(netns)
+            with _reconciling("agent", keyed, system, resync="1h"):
+                follow(netns)
                 move(other)
-                cover(other)
+                follow(other)
         finally:
             move(netns)
-            system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
-
-
-def test_without_a_policy_it_is_planned(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
-    said = xenoovs("plan", _config(tmp_path), "--db", ovs.db)
-    assert (said.status, said.err) == (2, "")
 
 
 @pytest.mark.usefixtures("policy")
 def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
-    system: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+    system: PrivateOvs, keyed: Path, xenoovs: CommandLine
 ) -> None:
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    system.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
-    said = xenoovs("plan", config, "--db", system.db)
+    with _port_with_key(system):
+        said = xenoovs("plan", keyed, "--db", system.db)
     assert (said.status, said.err) == (2, "")
-    system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
 @pytest.mark.usefixtures("policy")
-@pytest.mark.parametrize("offload", ["none", "crypto", "packet"])
-@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
 def test_bug_ipsec_in_a_userspace_datapath_was_planned_and_nothing_was_encrypted(
-    command: tuple[str, ...], offload: str, ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
+    ovs: PrivateOvs, keyed: Path, xenoovs: CommandLine
 ) -> None:
     """With a policy and a key it was planned, although the kernel's IPsec sees none of these packets."""
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}, offload: {offload}}}")
-    ovs.vsctl("set", "interface", "gnv0-c000020b", f"options:psk={SECRET}")
-    try:
-        said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
-        error = json.loads(said.err.splitlines()[-1])["error"]
-        assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-        assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath bypasses" in error["message"]
-    finally:
-        ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
+    text = keyed.read_text()
+    with _port_with_key(ovs):
+        for offload in ("none", "crypto", "packet"):
+            keyed.write_text(text.replace("/psk}", f"/psk, offload: {offload}}}"))
+            for command in (("plan",), ("apply", "--yes")):
+                said = xenoovs(command[0], keyed, "--db", ovs.db, *command[1:], "-o", "json")
+                error = json.loads(said.err.splitlines()[-1])["error"]
+                assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+                assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath bypasses" in error["message"]
 
 
 def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
-    system: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
+    system: PrivateOvs, netns: str, keyed: Path, xenoovs: CommandLine
 ) -> None:
     """Packets left unencrypted when the policy vanished, and `verify-offload` and `apply` had nothing to say."""
-    words = ["ip", "-n", netns, "xfrm", "policy"]
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    run([*words, "add", *POLICY, "tmpl", "proto", "esp", "mode", "transport"])
+    db = ("--db", system.db)
+    _cover(netns)
     try:
-        xenoovs("doctor", config, "--db", system.db, "--fix", "--yes")
-        assert xenoovs("apply", config, "--db", system.db, "--yes").status == 0
-        said = xenoovs("verify-offload", config, "--db", system.db, "-o", "json")
+        xenoovs("doctor", keyed, *db, "--fix", "--yes")
+        assert xenoovs("apply", keyed, *db, "--yes").status == 0
+        said = xenoovs("verify-offload", keyed, *db, "-o", "json")
         assert json.loads(said.out)["cleartext"] == []
-        run([*words, "delete", *POLICY])
-        said = xenoovs("verify-offload", config, "--db", system.db, "-o", "json")
+        _uncover(netns)
+        said = xenoovs("verify-offload", keyed, *db, "-o", "json")
         [found] = json.loads(said.out)["cleartext"]
-        assert (said.status, found["remote"], found["policy"], found["reason"]) == (
-            2,
-            "192.0.2.11",
-            None,
-            "the config wants IPsec for packets to 192.0.2.11, and no policy covers them",
-        )
-        said = xenoovs("verify-offload", config, "--db", system.db)
+        assert (said.status, found["remote"], found["policy"]) == (2, "192.0.2.11", None)
+        assert found["reason"] == "the config wants IPsec for packets to 192.0.2.11, and no policy covers them"
+        said = xenoovs("verify-offload", keyed, *db)
         assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.11 leaves unencrypted")
         for command in (("plan",), ("apply", "--yes")):
-            said = xenoovs(command[0], config, "--db", system.db, *command[1:], "-o", "json")
+            said = xenoovs(command[0], keyed, *db, *command[1:], "-o", "json")
             error = json.loads(said.err.splitlines()[-1])["error"]
             assert (said.status, error["code"]) == (1, "would_be_unencrypted")
             assert "no policy covers packets to 192.0.2.11" in error["message"]
     finally:
-        try_run([*words, "delete", *POLICY])
+        _uncover(netns)
         system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
-        xenoovs("remove", config, "--db", system.db, "--yes")
+        xenoovs("remove", keyed, *db, "--yes")
 
 
 def test_bug_doctor_tells_of_policy_and_programs_of_a_port_without_its_key(
@@ -357,21 +313,16 @@ def test_bug_doctor_tells_of_policy_and_programs_of_a_port_without_its_key(
     assert "IPsec programs" in rows
 
 
-@pytest.mark.parametrize("ipsec", ["psk_file: {key}", "remote_name: dpu7"])
-@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
-def test_a_port_without_what_ipsec_needs_gets_no_packets(
-    command: tuple[str, ...], ipsec: str, ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
-) -> None:
+def test_a_port_without_what_ipsec_needs_gets_no_packets(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
     """Open vSwitch would send them unencrypted, as no policy is made."""
-    config = _config(tmp_path, f", ipsec: {{{ipsec.format(key=tmp_path / 'psk')}}}")
-    said = xenoovs(command[0], config, "--db", ovs.db, *command[1:])
-    message = " ".join(said.err.split())
-    assert (said.status, "gnv0-c000020b" in message, "would send unencrypted: it has no option" in message) == (
-        1,
-        True,
-        True,
-    ), message
-    assert re.search(r"`xenoovs doctor \S+ --fix( --db \S+)?` corrects it", message), message
+    for ipsec in (f"psk_file: {tmp_path}/psk", "remote_name: dpu7"):
+        config = _config(tmp_path, f", ipsec: {{{ipsec}}}")
+        for command in (("plan",), ("apply", "--yes")):
+            said = xenoovs(command[0], config, "--db", ovs.db, *command[1:])
+            message = " ".join(said.err.split())
+            assert (said.status, "gnv0-c000020b" in message) == (1, True), message
+            assert "would send unencrypted: it has no option" in message
+            assert re.search(r"`xenoovs doctor \S+ --fix( --db \S+)?` corrects it", message), message
 
 
 def test_doctor_makes_a_missing_port_with_its_key(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:

@@ -7,8 +7,6 @@ import pytest
 from scripts.journeys import JOURNEYS, MOST, files_of
 from tests.golden.cases import ROOT
 
-pytestmark = pytest.mark.ovs
-
 
 @pytest.mark.parametrize("journey", JOURNEYS)
 def test_files_that_run(journey: str) -> None:

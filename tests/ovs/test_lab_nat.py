@@ -13,8 +13,6 @@ from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import LabReport, Load, send
 from xenoovs.model.balancer import Balancer
 
-pytestmark = pytest.mark.ovs
-
 
 def _config(*, other: str = "passthrough", nat: str = "") -> Balancer:
     return load_text(
@@ -77,10 +75,6 @@ def assert_exact(report: LabReport) -> None:
     assert owners == {"dns": ["u1", "u1", "u1", "u2"], "web": ["w1", "w1", "w2", "w2"], "direct": ["w1"] * 4}
 
 
-def test_backends_answer_at_their_own_address_and_port(lab: Lab) -> None:
-    assert_exact(send(lab, BALANCER, load=LOAD))
-
-
 def test_machines_do_not_have_the_vip_of_nat(lab: Lab) -> None:
     """Only the machine that also serves with direct server return has a VIP."""
     vips = {machine.names: machine.addresses for machine in lab.topology.machines}
@@ -102,9 +96,9 @@ def test_health_checks_and_clients_ask_the_same_port(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("other", "nat"),
     [
-        ("drop", ""),
         ("drop", "nat: {return_mac: 02:00:5e:10:00:fe}"),
-        ("passthrough", "nat: {clients: [198.18.0.0/15]}"),
+        pytest.param("drop", "", marks=pytest.mark.long),
+        pytest.param("passthrough", "nat: {clients: [198.18.0.0/15]}", marks=pytest.mark.long),
     ],
 )
 def test_answers_return_through_the_switch_whatever_else_it_forwards(other: str, nat: str, tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Value
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 FLOWS, BYTES = 10, 20_000
 FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
 
@@ -46,9 +44,17 @@ def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, 
         return dict(experiment.measure(bed, scene.point(design), {}).values)
 
 
-@pytest.mark.parametrize("design", [RoutingDesign.ECMP, RoutingDesign.DOCA_AR])
 @pytest.mark.parametrize(
-    "case", [CompletionCase.ALONE, CompletionCase.ELEPHANT, CompletionCase.LATER, CompletionCase.REVERSE]
+    ("design", "case"),
+    [
+        (RoutingDesign.ECMP, CompletionCase.ELEPHANT),
+        (RoutingDesign.DOCA_AR, CompletionCase.LATER),
+        *(
+            pytest.param(design, case, marks=pytest.mark.long)
+            for design in (RoutingDesign.ECMP, RoutingDesign.DOCA_AR)
+            for case in (CompletionCase.ALONE, CompletionCase.REVERSE)
+        ),
+    ],
 )
 def test_every_flow_ends_by_every_design(lab: FabricLab, design: RoutingDesign, case: CompletionCase) -> None:
     values = _measured(lab, Scene(case, FLOWS, BYTES, 0.0 if case is CompletionCase.ALONE else 1.2), design)

@@ -15,7 +15,7 @@ from xenoovs.compile.program import compile_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design
+from xenoovs.measure.design_flows import Design
 from xenoovs.measure.designs import DesignsExperiment, designs_experiment, designs_profile
 from xenoovs.measure.forwarding import LoadTimes
 from xenoovs.measure.lab_bed import open_lab_bed
@@ -25,8 +25,6 @@ from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.emit import render_config
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.process import run
-
-pytestmark = pytest.mark.ovs
 
 CLIENTS = 1000
 BALANCER = balancer(
@@ -78,14 +76,11 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
         assert tables(lab) == before
         return masked.get(design, megaflows) == megaflows
 
-    for design in OPENFLOW_DESIGNS:
+    for design in (*masked, Design.CONNTRACK):
         # On a busy machine some blocks may get no packet of so short a load.
         eventually(partial(measure, design), f"the megaflows of {design.value}")
-    for exact in masked:
-        del found[exact]
     # The load is more than the switch forwards, so that it may never see some of the clients.
-    most = {Design.DP_HASH: 257, Design.HASH_SOURCE: CLIENTS, Design.LEARN: CLIENTS, Design.CONNTRACK: 267}
-    assert {design: 9 < count <= most[design] for design, count in found.items()} == dict.fromkeys(most, True)
+    assert 9 < found[Design.CONNTRACK] <= 267
 
 
 def test_flows_that_others_change_meanwhile_are_an_error(
@@ -101,14 +96,6 @@ def test_flows_that_others_change_meanwhile_are_an_error(
     with pytest.raises(MeasureError, match="another program changed the flows of ovsbr1"):
         made.measure(bed, point(Design.LONG_FIRST), {})
     assert tables(lab) == before
-
-
-def is_free(lab: Lab) -> bool:
-    try:
-        with open_lab_bed(lab.name, BALANCER):
-            return True
-    except MeasureError:
-        return False
 
 
 def point(design: Design) -> dict[str, str | int | float | bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -25,8 +24,6 @@ from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 DNS = service("dns", Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)))
 
 
@@ -43,17 +40,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def config(lab: Lab) -> Path:
     return lab.directory.parent / "my.yaml"
-
-
-def test_messages_of_every_size_come_back(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
-    said = xenoovs("measure", "echo", config, "--lab", lab.name, "--quick", "--out", tmp_path, "-o", "json")
-    assert said.status == 0, said.err
-    samples = json.loads(said.out)["samples"]
-    assert sorted(sample["point"]["bytes"] for sample in samples) == [4**power for power in range(2, 13)]
-    for sample in samples:
-        assert sample["values"]["rtt_us"]
-        assert min(sample["values"]["rtt_us"]) > 0
-    assert_nothing_left(lab)
 
 
 def test_where_answers_have_a_way_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

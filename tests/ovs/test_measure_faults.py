@@ -26,8 +26,6 @@ from xenoovs.measure.samples import find_runs, read_recorded
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 SHORT = ("--sizes", "64", "--trial", "200ms")
 EXPERIMENTS = {
     "rate": (*SHORT, "--repeats", "1"),
@@ -115,7 +113,7 @@ def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
 
 
-_SHORT = (("rate", 4), ("latency", 1), ("echo", 4), ("designs", 12), ("paths", 30))
+_SHORT = (("rate", 4), ("latency", 1), ("designs", 12))
 _POINTS = [
     pytest.param(experiment, at, marks=() if (experiment, at) in _SHORT else pytest.mark.long)
     for experiment in EXPERIMENTS

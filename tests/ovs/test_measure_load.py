@@ -24,8 +24,6 @@ from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 DNS = service(
     "dns",
     Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),

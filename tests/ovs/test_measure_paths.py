@@ -36,8 +36,6 @@ from xenoovs.model.emit import render_config
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 BALANCER = balancer(
     service(
         "dns",
@@ -179,7 +177,7 @@ def test_pairs_find_the_cable_that_two_paths_share(
     assert left_over(lab) == []
 
 
-@pytest.mark.parametrize("way", ["bed file", "ssh"])
+@pytest.mark.parametrize("way", ["ssh", pytest.param("bed file", marks=pytest.mark.long)])
 def test_machines_of_a_bed_file_and_by_ssh_have_the_same_paths(
     lab: Lab, tmp_path: Path, way: str, ssh_options: list[str]
 ) -> None:

@@ -27,8 +27,6 @@ from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
-pytestmark = pytest.mark.ovs
-
 NAMESPACE = f"t{os.getpid()}-sshd"
 
 

@@ -7,13 +7,9 @@ import signal
 from ipaddress import IPv4Address
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
-
-pytestmark = pytest.mark.ovs
 
 CONFIG = """\
 version: 1

@@ -15,14 +15,11 @@ from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
-from xenoovs.model.address import parse_mac
-from xenoovs.model.balancer import Balancer, sought
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
-
-pytestmark = pytest.mark.ovs
 
 OTHER_MAC = "02:00:5e:20:00:77"
 
@@ -91,42 +88,17 @@ def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], b
     assert "00:00:00:00:00:00" not in text
 
 
-def test_apply_without_an_agent(namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path) -> None:
+def test_apply_without_an_agent(
+    namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine
+) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.2"))
-    assert finish(start("apply", file, "--db", bridge.ovs.db, "--yes")).status == 0
+    assert xenoovs("apply", file, "--db", bridge.ovs.db, "--yes").status == 0
     assert FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14"))
     file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.50"))
-    said = finish(start("apply", file, "--db", bridge.ovs.db, "--yes"))
+    said = xenoovs("apply", file, "--db", bridge.ovs.db, "--yes")
     assert said.status == 1
     assert "no MAC is known for 192.0.2.50 (web/far)" in said.err
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_mac_that_changes_while_its_backend_is_out(
-    namespaces: tuple[str, str], bridge: DummyBridge, *, restarted: bool
-) -> None:
-    """It gets its clients back under the new one, also after the agent was away; no other client moves."""
-    config, neighbours = balancer(namespaces[0]), Neighbours()
-    (wanted,) = sought(config)
-    neighbours.macs = {wanted: parse_mac(FAR_MAC)}
-    switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    engine = Engine(switch, resolve=neighbours.resolve)
-
-    def flows() -> list[str]:
-        return sorted(switch.dump_flow_text("ovsbr1").splitlines())
-
-    engine.round(DesiredState(config), now_s=0.0)
-    before = flows()
-    engine.round(DesiredState(config, {"web": frozenset({"far"})}), now_s=0.0)
-    lent = flows()
-    neighbours.macs = {wanted: parse_mac(OTHER_MAC)}
-    if restarted:
-        engine.forget()
-    engine.round(DesiredState(config, {"web": frozenset({"far"})}), now_s=0.0)
-    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in lent]
-    engine.round(DesiredState(config), now_s=0.0)
-    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
 
 
 @pytest.fixture

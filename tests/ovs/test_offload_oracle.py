@@ -21,8 +21,6 @@ from xenoovs.datapath.megaflow import Key, Megaflow
 from xenoovs.datapath.parse import split_actions
 from xenoovs.openflow.text import parse_flow
 
-pytestmark = pytest.mark.ovs
-
 _BRIDGE = "ovsbroffload"
 _PORTS = ("p0", "p1", "pf0hpf", *(f"p{number}" for number in range(2, 18)))
 _PACKETS = {

@@ -21,8 +21,6 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.switch.process import run
 from xenoovs.switch.southbound import read_logical_flows
 
-pytestmark = pytest.mark.ovs
-
 _REQUESTS = 50
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
-
-pytestmark = pytest.mark.ovs
 
 
 @pytest.fixture
@@ -31,26 +29,21 @@ def _chassis(bridge: DummyBridge) -> None:
     _set(bridge, ovn_remote="tcp:192.0.2.9:6642", **ids)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("plan",),
-        ("apply", "--yes"),
-        ("apply", "--yes", "--force"),
-        ("apply", "--dry-run"),
-        ("remove", "--yes", "--force"),
-        ("agent", "--once"),
-        ("controller", "--attach", "--listen", "127.0.0.1:0"),
-    ],
-    ids=" ".join,
-)
-def test_commands_refuse_a_bridge_of_ovn(command: tuple[str, ...], bridge: DummyBridge, config: Path) -> None:
+def test_commands_refuse_a_bridge_of_ovn(bridge: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
     _chassis(bridge)
     before = bridge.ovs.vsctl("list", "Bridge", "ovsbr1")
-    process = start(command[0], config, "--db", bridge.ovs.db, *command[1:])
-    said = finish(process)
-    assert said.status == 1
-    assert "bridge ovsbr1 belongs to OVN (external_ids:ovn-remote is set, and ovsbr1 is its ovn-bridge)" in said.err
+    for words in (
+        "plan",
+        "apply --yes --force",
+        "apply --dry-run",
+        "remove --yes --force",
+        "agent --once",
+        "controller --attach --listen 127.0.0.1:0",
+    ):
+        command, *options = words.split()
+        said = xenoovs(command, config, "--db", bridge.ovs.db, *options)
+        assert said.status == 1, words
+        assert "bridge ovsbr1 belongs to OVN (external_ids:ovn-remote is set, and ovsbr1 is its ovn-bridge)" in said.err
     assert bridge.dump_flows() == []
     assert bridge.ovs.vsctl("list", "Bridge", "ovsbr1") == before
 

@@ -18,8 +18,6 @@ from xenoovs.agent.probe.target import IcmpTarget, ProbeResult, Target
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 from xenoovs.show.conditions import is_as_desired
 
-pytestmark = pytest.mark.ovs
-
 PORTS = ("p0", "p1", "p2")
 CONFIG = """\
 version: 1

@@ -29,7 +29,7 @@ from xenoovs.lab.lifecycle import down
 from xenoovs.lab.private_ovs import start_vswitchd_again
 from xenoovs.switch.process import run
 
-pytestmark = [pytest.mark.ovs, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 REMOTE = "fabric/hostb1"
 

@@ -22,7 +22,7 @@ from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
 from xenoovs.switch.process import run
 
-pytestmark = [pytest.mark.ovs, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PATHS = 3
 ALIASES = tuple(f"10.2.20{number}.2" for number in range(1, PATHS))

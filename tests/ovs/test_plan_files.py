@@ -12,8 +12,6 @@ from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge
 from xenoovs.evidence import record as recorded
 
-pytestmark = pytest.mark.ovs
-
 OTHER = SMALL_CONFIG.replace("weight: 30", "weight: 50")
 
 
@@ -43,22 +41,20 @@ def refused(xenoovs: CommandLine, bridge: DummyBridge, plan: Path) -> CommandRes
 def test_it_is_applied_without_a_question(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, planned: Path
 ) -> None:
-    """Also if the config has changed since: a saved plan is never planned again."""
+    """Also if the config, or flows of others, have changed since: a saved plan is never planned again."""
     wanted = {
         flow["after"]
         for flow in json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)["changed"]
     }
     config.write_text("something else")
+    assert stat.S_IMODE(planned.stat().st_mode) == 0o600
+    assert [path.name for path in planned.parent.iterdir() if path.name.startswith(".")] == []
+    bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
     said = xenoovs("apply", planned, "--db", bridge.ovs.db)
     assert (said.status, said.err) == (0, "")
     assert wanted <= {*bridge.dump_flows()}
     config.write_text(OTHER)
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
-
-
-def test_it_is_for_its_user_alone(planned: Path) -> None:
-    assert stat.S_IMODE(planned.stat().st_mode) == 0o600
-    assert [path.name for path in planned.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_plan_without_changes_is_one_too(
@@ -87,23 +83,13 @@ def test_applied_a_second_time_it_is_stale(xenoovs: CommandLine, bridge: DummyBr
     assert f"--db {bridge.ovs.db}" in said.err
 
 
-@pytest.mark.parametrize(
-    ("flows", "what"),
-    [("table=1,reg0=0x43d4c2fe", "5 flows of dns"), ("table=0,in_port=p1", "1 flow of no service")],
-)
-def test_flows_that_another_program_deletes_make_it_stale(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path, flows: str, what: str
-) -> None:
-    bridge.ofctl("del-flows", flows)
-    assert what in refused(xenoovs, bridge, planned).err
-
-
-def test_flows_of_another_owner_do_not(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
-    bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
-    assert xenoovs("apply", planned, "--db", bridge.ovs.db).status == 0
-
-
-def test_a_port_that_has_gone_is_named(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+def test_what_other_programs_delete_makes_it_stale(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+    for flows, what in (
+        ("table=1,reg0=0x43d4c2fe", "5 flows of dns"),
+        ("table=0,in_port=p1", "1 flow of no service"),
+    ):
+        bridge.ofctl("del-flows", flows)
+        assert what in refused(xenoovs, bridge, planned).err
     bridge.ovs.vsctl("del-port", "ovsbr1", "p1")
     assert "p1" in refused(xenoovs, bridge, planned).err
 
@@ -121,19 +107,22 @@ def test_other_flow_mods_than_those_of_the_file_are_refused(
     assert "the plan is of 0.0.9" in said.err
 
 
-@pytest.mark.parametrize("key", ["flow_mods", "before"])
 def test_bug_an_edited_file_was_refused_for_a_change_of_the_bridge(
-    key: str, xenoovs: CommandLine, bridge: DummyBridge, planned: Path
+    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
 ) -> None:
-    document = json.loads(planned.read_text())
-    document[key] = document[key][1:]
-    planned.write_text(json.dumps(document))
-    assert "it was edited after `xenoovs plan` wrote it" in refused(xenoovs, bridge, planned).err
+    text = planned.read_text()
+    for key in ("flow_mods", "before"):
+        document = json.loads(text)
+        document[key] = document[key][1:]
+        planned.write_text(json.dumps(document))
+        assert "it was edited after `xenoovs plan` wrote it" in refused(xenoovs, bridge, planned).err
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
+def test_an_edited_file_is_refused_with_line_and_column(
+    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
+) -> None:
+    text = planned.read_text()
+    for old, new, says in (
         ('"drain": true', '"drain": "yes"', "drain: Input should be a valid boolean"),
         ('"bridge": "ovsbr1"', '"bridge": "ovsbr2"', "the config is for bridge ovsbr1, and the plan for ovsbr2"),
         ('"user":', '"use":', "user: Field required"),
@@ -142,25 +131,15 @@ def test_bug_an_edited_file_was_refused_for_a_change_of_the_bridge(
         ('"drain": true', '"drain": true, "drain": false', "the key 'drain' stands twice"),
         ('"drain": true', '"drain": true,, ', "Expecting property name"),
         ('"fips2"', '""', "the decision is none: services.0.home"),
-    ],
-)
-def test_an_edited_file_is_refused_with_line_and_column(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path, old: str, new: str, says: str
-) -> None:
-    text = planned.read_text()
-    assert old in text
-    planned.write_text(text.replace(old, new, 1))
-    said = refused(xenoovs, bridge, planned)
-    assert says in said.err
-    assert said.err.startswith(f"error: {planned}:")
-
-
-def test_the_line_is_that_of_the_mistake(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
-    lines = planned.read_text().splitlines()
-    number = next(number for number, line in enumerate(lines) if "modify_strict" in line)
-    lines[number] = "  7"
-    planned.write_text("\n".join(lines))
-    assert f"{planned}:{number + 1}:3: " in refused(xenoovs, bridge, planned).err
+    ):
+        assert old in text
+        planned.write_text(text.replace(old, new, 1))
+        said = refused(xenoovs, bridge, planned)
+        assert says in said.err
+        assert said.err.startswith(f"error: {planned}:")
+    for part in (0.3, 0.9):
+        planned.write_text(text[: int(len(text) * part)])
+        assert f"error: {planned}:" in refused(xenoovs, bridge, planned).err
 
 
 def test_a_flow_of_before_that_is_none_is_a_mistake_of_the_file(
@@ -175,13 +154,6 @@ def test_a_flow_of_before_that_is_none_is_a_mistake_of_the_file(
     assert f"{planned}:{number + 1}:3: not as xenoovs wrote it: before: " in said.err
 
 
-@pytest.mark.parametrize("part", [0.3, 0.9])
-def test_a_part_of_a_file_is_refused(xenoovs: CommandLine, bridge: DummyBridge, planned: Path, part: float) -> None:
-    text = planned.read_text()
-    planned.write_text(text[: int(len(text) * part)])
-    assert f"error: {planned}:" in refused(xenoovs, bridge, planned).err
-
-
 def test_a_file_without_end_is_refused(
     xenoovs: CommandLine, bridge: DummyBridge, planned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,13 +163,10 @@ def test_a_file_without_end_is_refused(
     assert "more than 1 MiB" in refused(xenoovs, bridge, planned).err
 
 
-@pytest.mark.parametrize("option", ["--rebalance", "--partial", "--no-drain"])
-def test_what_a_plan_has_decided_is_no_option(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path, option: str
-) -> None:
-    said = xenoovs("apply", planned, "--db", bridge.ovs.db, option)
-    assert said.status == 64
-    assert "belong to `xenoovs plan --out`" in said.err
+def test_what_a_plan_has_decided_is_no_option(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+    for option in ("--rebalance", "--partial", "--no-drain"):
+        said = xenoovs("apply", planned, "--db", bridge.ovs.db, option)
+        assert (said.status, "belong to `xenoovs plan --out`" in said.err) == (64, True)
 
 
 def test_what_cannot_be_written_is_named(
@@ -212,13 +181,11 @@ def test_what_cannot_be_written_is_named(
     assert Path("/dev/null").is_char_device()
 
 
-@pytest.mark.parametrize("command", ["plan", "validate", "status", "decision"])
-def test_a_plan_in_place_of_a_config_is_named(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path, command: str
-) -> None:
-    said = xenoovs(command, planned, *(() if command == "validate" else ("--db", bridge.ovs.db)))
-    assert said.status == 64
-    assert f"{planned} is a saved plan, no config: `xenoovs apply {planned}` makes its change" in said.err
+def test_a_plan_in_place_of_a_config_is_named(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+    for command in ("plan", "validate", "status", "decision"):
+        said = xenoovs(command, planned, *(() if command == "validate" else ("--db", bridge.ovs.db)))
+        assert said.status == 64
+        assert f"{planned} is a saved plan, no config: `xenoovs apply {planned}` makes its change" in said.err
 
 
 def test_a_plan_that_was_rebalanced_is_applied_so(

@@ -19,8 +19,6 @@ from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Target, TcpTarget, Via
 from xenoovs.model.address import parse_mac
 
-pytestmark = pytest.mark.ovs
-
 FAR = parse_mac(FAR_MAC)
 FAR_ADDRESS = IPv4Address("192.0.2.2")
 

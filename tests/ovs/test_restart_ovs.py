@@ -1,26 +1,35 @@
-"""A planned restart of a real Open vSwitch: everybody's flows and groups are there again, and nobody waits for ever."""
+"""A planned restart of a real Open vSwitch: everybody's flows and groups are there again, and nobody waits for ever.
+
+Also `doctor --set offload=on|off`, which restarts it, whoever is killed meanwhile; and what a restart in a lab loses:
+`python -m pytest tests/ovs/test_restart_ovs.py -rP` prints it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, start
+from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.patience import eventually
-from xenoovs.errors import CommandFailed, FlowsNotRestored
+from tests.ovs.lab_support import lab_name, running_lab
+from tests.ovs.paced import steady_stream
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.errors import CommandFailed, FlowsNotRestored, SwitchError
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+from xenoovs.model.load import parse_config
+from xenoovs.openflow.text import render_flow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.offload_setting import OffloadSwitch
 from xenoovs.switch.planned_restart import PlannedRestart, planned_restart
-
-pytestmark = pytest.mark.ovs
 
 FLOWS = """\
 cookie=0x786f010000000001,table=0,priority=900,ip,in_port=p0 actions=resubmit(,1)
@@ -60,7 +69,11 @@ def planned(ovs: DummyOvs, directory: Path) -> PlannedRestart:
 def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
     with own_ovs.bridge() as bridge, own_ovs.bridge("ovsbr2", ["p2"]) as other:
         before, default = filled(bridge), everything(other)
+        asked = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg")
         done = planned(own_ovs, tmp_path)
+        # Bug: it ended when the database had it: for a moment ovs-vswitchd still took no packet.
+        seen = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg", "cur_cfg").split()
+        assert {*map(int, seen)} == {int(asked) + 1}
         assert everything(bridge) == before
         assert len(before) == 6
         assert everything(other) == default
@@ -68,15 +81,6 @@ def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
         assert done.groups == {"ovsbr1": 1, "ovsbr2": 0}
         assert not waits(own_ovs)
         assert not list(tmp_path.glob("*.bundle"))
-
-
-def test_it_ends_when_ovs_vswitchd_has_seen_that_it_need_not_wait(own_ovs: DummyOvs, tmp_path: Path) -> None:
-    """It ended when the database had it: for a moment ovs-vswitchd still took no packet."""
-    with own_ovs.bridge():
-        before = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg")
-        planned(own_ovs, tmp_path)
-        asked, done = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg", "cur_cfg").split()
-    assert int(done) == int(asked) == int(before) + 1
 
 
 def test_a_port_with_another_number_gets_its_flows(own_ovs: DummyOvs, tmp_path: Path) -> None:
@@ -130,27 +134,275 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import planned_restart
 directory = Path(sys.argv[1])
+def hang():
+    print("restarting", flush=True)
+    time.sleep(60)
 endpoint = Endpoint(f"unix:{directory}/db.sock", directory)
-planned_restart(ManagementSwitch(endpoint), endpoint, lambda: time.sleep(60), directory=directory)
+planned_restart(ManagementSwitch(endpoint), endpoint, hang, directory=directory)
 """
 
 
 def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs) -> None:
     with own_ovs.bridge() as bridge:
         before = filled(bridge)
-        process = subprocess.Popen([sys.executable, "-c", HANGS, str(own_ovs.ovs.directory)])
-        eventually(lambda: waits(own_ovs), "flow-restore-wait is set")
-        time.sleep(0.2)
+        argv = [sys.executable, "-c", HANGS, str(own_ovs.ovs.directory)]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "restarting\n"
+        assert waits(own_ovs)
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
         eventually(lambda: not waits(own_ovs), "the guard takes it away")
         assert everything(bridge) == before
 
 
-def test_one_that_systemd_does_not_run_is_left_alone(bridge: DummyBridge) -> None:
+def test_one_that_systemd_does_not_run_is_left_alone(bridge: DummyBridge, xenoovs: CommandLine) -> None:
     before = filled(bridge)
-    said = finish(start("restart-ovs", "--db", bridge.ovs.db, "--yes"))
+    said = xenoovs("restart-ovs", "--db", bridge.ovs.db, "--yes")
     assert said.status == 1
     assert "is no service of this host and was not restarted" in said.err
     assert everything(bridge) == before
     bridge.ofctl("del-groups")
+
+
+FLOW = "priority=7,in_port=p0 actions=output:p1"
+
+
+def _endpoint(ovs: DummyOvs) -> Endpoint:
+    return Endpoint(ovs.ovs.db, ovs.ovs.directory)
+
+
+def _restart_vswitchd(ovs: DummyOvs) -> None:
+    stop_process(ovs.ovs.pids()[0])
+    start_vswitchd(ovs.ovs, datapath=Datapath.DUMMY)
+
+
+def _change(ovs: DummyOvs, directory: Path, *, wanted: bool, order: Callable[[], None] | None = None) -> PlannedRestart:
+    endpoint = _endpoint(ovs)
+
+    def restart(set_it: Callable[[], None]) -> PlannedRestart:
+        def both() -> None:
+            set_it()
+            (order or (lambda: _restart_vswitchd(ovs)))()
+
+        return planned_restart(ManagementSwitch(endpoint), endpoint, both, directory=directory)
+
+    return OffloadSwitch(endpoint).change(wanted=wanted, restart=restart)
+
+
+def _settings(ovs: DummyOvs) -> str:
+    return ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
+
+
+def _state(xenoovs: CommandLine, ovs: DummyOvs) -> str:
+    rows = json.loads(xenoovs("doctor", "--db", ovs.ovs.db, "-o", "json").out)["checks"]
+    return str(next(row["seen"] for row in rows if row["check"] == "hw-offload in effect"))
+
+
+def test_on_and_off_are_in_effect_and_the_flows_are_there(
+    own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    with own_ovs.bridge() as bridge:
+        bridge.add_flows(f"{FLOW}\n")
+        before = bridge.dump_flows()
+        setting = OffloadSwitch(_endpoint(own_ovs))
+        for wanted, word in ((True, "on: "), (False, "off, as set: ")):
+            assert not setting.is_as(wanted=wanted)
+            assert _change(own_ovs, tmp_path, wanted=wanted).flows == {"ovsbr1": len(before)}
+            assert setting.is_as(wanted=wanted)
+            assert _state(xenoovs, own_ovs).startswith(word)
+            assert bridge.dump_flows() == before
+        assert not list(own_ovs.ovs.directory.glob("xenoovs-offload.json"))
+
+
+def test_a_restart_that_fails_leaves_the_setting_that_is_in_effect(own_ovs: DummyOvs, tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise CommandFailed(argv=("systemctl",), exit_code=1, stdout="", stderr="no")
+
+    with own_ovs.bridge():
+        setting = OffloadSwitch(_endpoint(own_ovs))
+        _change(own_ovs, tmp_path, wanted=True)
+        with pytest.raises(CommandFailed):
+            _change(own_ovs, tmp_path, wanted=False, order=refuse)
+        assert setting.is_as(wanted=True)
+        _change(own_ovs, tmp_path, wanted=False)
+        with pytest.raises(CommandFailed):
+            _change(own_ovs, tmp_path, wanted=True, order=refuse)
+        assert setting.is_as(wanted=True) or setting.is_as(wanted=False)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.offload_setting import OffloadSwitch
+directory = Path(sys.argv[1])
+ovs = PrivateOvs(directory)
+
+def restart(set_it):
+    set_it()
+    if sys.argv[2] == "after":
+        stop_process(ovs.pids()[0])
+        start_vswitchd(ovs, datapath=Datapath.DUMMY)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+OffloadSwitch(Endpoint(ovs.db, directory)).change(wanted=False, restart=restart)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_beside_the_restart_it_is_reported_and_finished(
+    own_ovs: DummyOvs, xenoovs: CommandLine, moment: str
+) -> None:
+    with own_ovs.bridge():
+        _change(own_ovs, own_ovs.ovs.directory, wanted=True)
+        killed = subprocess.run([sys.executable, "-c", KILLED, own_ovs.ovs.directory, moment], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert 'hw-offload="false"' in _settings(own_ovs)
+        checks = json.loads(xenoovs("doctor", "--db", own_ovs.ovs.db, "-o", "json").out)["checks"]
+        assert [row["seen"] for row in checks if row["check"] == "leftovers"] == [
+            "other_config:hw-offload, changed by a `doctor --set` that was killed before its end"
+        ]
+        assert OffloadSwitch(_endpoint(own_ovs)).finish()
+        # Before the restart it had no effect yet.
+        assert OffloadSwitch(_endpoint(own_ovs)).is_as(wanted=moment == "before")
+        checks = json.loads(xenoovs("doctor", "--db", own_ovs.ovs.db, "-o", "json").out)["checks"]
+        assert [row["state"] for row in checks if row["check"] == "leftovers"] == ["ok"]
+
+
+def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) -> None:
+    setting = OffloadSwitch(_endpoint(own_ovs))
+    with own_ovs.bridge() as bridge:
+        setting.require_safe(wanted=True)
+        bridge.ofctl("add-meter", "meter=1,kbps,band=type=drop,rate=1000")
+        with pytest.raises(SwitchError, match="bridge ovsbr1 has meters, which a restart would lose"):
+            setting.require_safe(wanted=True)
+    own_ovs.ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+    with pytest.raises(SwitchError, match="flow-restore-wait is set: another restart is under way"):
+        setting.require_safe(wanted=True)
+
+
+def test_wrong_usage(xenoovs: CommandLine) -> None:
+    for options, words in (
+        (("--set", "offload=maybe"), "'offload=maybe' is not one of 'offload=on', 'offload=off'"),
+        (("--set", "offload=on", "--fix"), "--set excludes --fix and --backends"),
+        (("--yes",), "--yes goes with --fix or --set"),
+    ):
+        said = xenoovs("doctor", *options)
+        assert (said.status, words in said.err) == (64, True), said.err
+
+
+def test_what_is_so_already_and_one_that_systemd_does_not_run_is_left_alone(
+    bridge: DummyBridge, xenoovs: CommandLine
+) -> None:
+    process = os.stat(f"/proc/{bridge.ovs.pids()[0]}").st_ctime  # noqa: PTH116
+    before = bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
+    said = xenoovs("doctor", "--db", bridge.ovs.db, "--set", "offload=off")
+    assert (said.status, said.out, said.err) == (0, "offload is off already: set, and in effect\n", "")
+    said = xenoovs("doctor", "--db", bridge.ovs.db, "--set", "offload=on", "--yes")
+    assert (said.status, said.out) == (1, "")
+    assert "is no service of this host and was not restarted" in said.err
+    assert bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == before
+    assert os.stat(f"/proc/{bridge.ovs.pids()[0]}").st_ctime == process  # noqa: PTH116
+
+
+CLIENTS, RATE_PPS = 20, 25
+
+
+def test_packets_are_lost_only_between_the_order_and_the_end(tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(SMALL_CONFIG)
+    here = {DIRECTORY_VARIABLE: str(tmp_path / "labs")}
+    named = ("--lab", lab_name("restart"), "--yes")
+    with running_lab("restart", parse_config(SMALL_CONFIG, file="my.yaml"), tmp_path / "labs") as lab:
+        assert finish(start("apply", config, *named, env=here)).status == 0
+        before = lab.ovs.pids()
+        with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
+            eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
+            ordered = stream.say("whole")
+            said = finish(start("restart-ovs", *named, "--output", "json", env=here))
+            ended = stream.say("reached")
+            eventually(lambda: stream.say("reached") >= ended + RATE_PPS, "a second of traffic afterwards")
+            answers = stream.end()
+        vswitchd, database = lab.ovs.pids()
+    assert (said.status, said.err) == (0, "")
+    assert (vswitchd != before[0], database) == (True, before[1])
+
+    lost = {client: [number for number, by in enumerate(who) if by is None] for client, who in answers.items()}
+    owners = {client: {by for by in who if by is not None} for client, who in answers.items()}
+    assert len(answers) == CLIENTS
+    assert all(ordered <= number < ended for numbers in lost.values() for number in numbers)
+    assert {len(labels) for labels in owners.values()} == {1}
+    assert len(set().union(*owners.values())) == 2
+    packets, gap_s = sum(map(len, lost.values())), json.loads(said.out)["gap_s"]
+    # Without ovs-vswitchd nothing is forwarded in user space.
+    assert packets > 0
+    print(f"{packets} packets of {CLIENTS * RATE_PPS} a second are lost; the command reported {gap_s:.2f} s")
+
+
+STOPPING = """\
+#!/bin/sh
+/usr/bin/ovs-vsctl "$@" || exit
+case "$*" in *flow-restore-wait=true*)
+    kill -STOP {pid}
+    while grep -q 'State:.[RS]' /proc/{pid}/task/*/status; do :; done
+esac
+"""
+"""A stand-in for ovs-vsctl: the ovs-vswitchd that is to end does not, until it gets SIGCONT."""
+
+
+SET_OFFLOAD = ("doctor", "--set", "offload=on")
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        (SET_OFFLOAD, signal.SIGKILL),
+        pytest.param(("restart-ovs",), signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param(SET_OFFLOAD, signal.SIGINT, marks=pytest.mark.long),
+    ],
+    ids=["set", "restart-ovs", "set Ctrl-C"],
+)
+def test_killed_while_open_vswitch_ends_the_restart_is_completed(
+    tmp_path: Path, command: tuple[str, ...], number: signal.Signals
+) -> None:
+    """The lab was left without ovs-vswitchd, and without its flows."""
+    config = tmp_path / "my.yaml"
+    config.write_text(SMALL_CONFIG)
+    here = {DIRECTORY_VARIABLE: str(tmp_path / "labs")}
+    named = ("--lab", lab_name("killed"), "--yes")
+    with running_lab("killed", parse_config(SMALL_CONFIG, file="my.yaml"), tmp_path / "labs") as lab:
+        assert finish(start("apply", config, *named, env=here)).status == 0
+        flows, vswitchd = lab_flows(lab), lab.ovs.pids()[0]
+        tool = tmp_path / "ovs-vsctl"
+        tool.write_text(STOPPING.format(pid=vswitchd))
+        tool.chmod(0o755)
+        process = start(*command, *named, env={**here, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        eventually(lambda: has_sigterm(vswitchd, "ShdPnd"), "ovs-vswitchd gets SIGTERM")
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
+        os.kill(vswitchd, signal.SIGCONT)
+        # The process in the background holds its output open to the end.
+        process.communicate(timeout=PATIENCE_S)
+        eventually(lambda: len(lab.ovs.pids()) == 2 and lab.ovs.pids()[0] != vswitchd, "ovs-vswitchd runs again")
+        eventually(lambda: "flow-restore-wait" not in lab.ovs.vsctl("get", "Open_vSwitch", ".", "other_config"), "work")
+        assert lab_flows(lab) == flows
+        assert not list(lab.directory.glob("*.bundle"))
+        assert not has_sigterm(lab.ovs.pids()[0], "SigIgn")
+        if command == SET_OFFLOAD:
+            setting = OffloadSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+            eventually(lambda: setting.is_as(wanted=True), "offload is set and in effect")
+            eventually(lambda: not list(lab.ovs.directory.glob("xenoovs-offload.json")), "nothing is left to undo")
+
+
+def lab_flows(lab: Lab) -> list[str]:
+    switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+    return sorted(render_flow(observed.flow) for observed in switch.dump_flows("ovsbr1"))
+
+
+def has_sigterm(pid: int, mask: str) -> bool:
+    """Whether SIGTERM is in this mask of a process (proc(5), "/proc/pid/status")."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    bits = next(line.split()[1] for line in status.splitlines() if line.startswith(mask))
+    return bool(int(bits, 16) >> signal.SIGTERM - 1 & 1)

@@ -17,8 +17,6 @@ from xenoovs.datapath.fact import Unresponsive
 from xenoovs.switch import endpoint, host_facts
 from xenoovs.switch.endpoint import ANSWER_S, Endpoint, ask_database, ask_vswitchd
 
-pytestmark = pytest.mark.ovs
-
 Ask = Callable[..., Unresponsive | None]
 
 SHORT_S = 0.5
@@ -58,15 +56,19 @@ def _ask(ask: Ask, limit_s: float, here: Endpoint, *, patience_s: float = ANSWER
     return ask(here, patience_s=limit_s)
 
 
-@pytest.mark.parametrize("command", ["plan", "apply --yes", "status --from-bridge", "verify-offload", "why"])
 def test_commands_say_who_does_not_answer(
-    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int], command: str
+    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int]
 ) -> None:
     name, pid = stopped
-    said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
-    assert (said.status, said.out) == (1, "")
-    assert f"{name} (process {pid}) has not answered for 500ms: it is stopped, as by SIGSTOP" in said.err
-    assert f"to fix it, `kill -CONT {pid}`" in said.err
+    for command in ("plan", "apply --yes", "status --from-bridge", "verify-offload", "why"):
+        said = xenoovs(*command.split(), config, "--db", own_bridge.ovs.db)
+        assert (said.status, said.out) == (1, "")
+        assert f"{name} (process {pid}) has not answered for 500ms: it is stopped, as by SIGSTOP" in said.err
+        assert f"to fix it, `kill -CONT {pid}`" in said.err
+    said = xenoovs("doctor", config, "--db", own_bridge.ovs.db, "--fix", "--yes", "--restart-ovs")
+    assert said.status == 2
+    assert "--fix does nothing while Open vSwitch does not answer: fix that first" in said.out
+    assert "safe to do now" not in said.out
 
 
 def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
@@ -87,29 +89,3 @@ def test_doctor_says_so_in_one_row_and_marks_the_rest_unknown(
         assert {states[row] for row in of_the_daemon} == {"unknown"}
         assert states["port works", "p0"] == "unknown"
         assert states["hw-offload", None] == "wrong"
-
-
-def test_doctor_mends_nothing_meanwhile(
-    xenoovs: CommandLine, own_bridge: DummyBridge, config: object, stopped: tuple[str, int]
-) -> None:
-    said = xenoovs("doctor", config, "--db", own_bridge.ovs.db, "--fix", "--yes", "--restart-ovs")
-    assert said.status == 2
-    assert "--fix does nothing while Open vSwitch does not answer: fix that first" in said.out
-    assert "safe to do now" not in said.out
-
-
-def test_who_answers_is_not_silent(own_bridge: DummyBridge) -> None:
-    here = Endpoint(own_bridge.ovs.db, own_bridge.ovs.directory)
-    assert (ask_vswitchd(here, patience_s=PATIENCE_S), ask_database(here, patience_s=PATIENCE_S)) == (None, None)
-
-
-def test_more_callers_than_it_lets_wait(own_bridge: DummyBridge) -> None:
-    """The kernel refuses further ones at once (unix(7), EAGAIN), which is no answer either."""
-    here = Endpoint(own_bridge.ovs.db, own_bridge.ovs.directory)
-    pid = own_bridge.ovs.pids()[0]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        for _ in range(70):
-            assert ask_vswitchd(here, patience_s=0.01) is not None
-    finally:
-        os.kill(pid, signal.SIGCONT)

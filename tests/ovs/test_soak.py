@@ -6,8 +6,6 @@ import pytest
 
 from scripts.soak import growth, soak
 
-pytestmark = pytest.mark.ovs
-
 _DURATION_S, _TEXTS = 60.0, 6
 """Few configs, so that all of them were in use before the last quarter, in which memory may grow by 5% at most."""
 

@@ -6,29 +6,37 @@ The masks of one key widen no megaflow of the other: `reg0` lies in the first st
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from tests.compiled import compiled
+from tests.compiled import compiled, draining, observed
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.simulated import Shape, install, observed_shapes, predicted_shape, send
+from tests.ovs.lab_support import running_lab, set_flows
+from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, predicted_shape, send
 from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.compile.program import Program, ServiceProgram, compile_config, compile_onto
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.decision.advance import Progress
+from xenoovs.decision.decision import Phase
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.foreign import attribute
+from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.traffic import Load
+from xenoovs.lab.traffic import send as send_in_lab
 from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.balancer import Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.text import parse_flow
-
-pytestmark = pytest.mark.ovs
+from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.text import parse_dump, parse_flow, render_flow_to_send
 
 NINE = "".join(
     f"      - {{name: b{depth}, mac: '02:00:5e:10:00:0{depth}', weight: {1 << 8 - min(depth, 8)}}}\n"
@@ -139,3 +147,147 @@ def keys_of_blocks(program: Program) -> dict[str, set[tuple[str, int, int]]]:
         }
         for made in program.services
     }
+
+
+DRAINING = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin}
+services:
+  - name: web
+    vip: [192.0.2.1, "2001:db8::1"]
+    protocol: tcp
+    ports: [443]
+    match: {field: source_port}
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+  - name: quic
+    vip: [192.0.2.1, "2001:db8::1"]
+    protocol: udp
+    ports: [443]
+    match: {field: source_port}
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+"""
+BEFORE = parse_config(DRAINING, file="c.yaml")
+AFTER = parse_config(DRAINING.replace("00:02, weight: 1", "00:02, weight: 0"), file="c.yaml")
+PORTS = {"p0": 1, "p1": 2}
+_TCP, _UDP, SYN, ACK = 6, 17, 0x002, 0x010
+WAYS = (
+    (IPv4Address("203.0.113.7"), IPv4Address("192.0.2.1")),
+    (IPv6Address("2001:db8:c::7"), IPv6Address("2001:db8::1")),
+)
+
+
+def packets_of(protocol: int, ports: Sequence[int], *, flags: int = ACK) -> list[Packet]:
+    """Of one client by each IP version."""
+    return [
+        Packet("p0", source, destination, protocol, port, 443, tcp_flags=flags)
+        for source, destination in WAYS
+        for port in ports
+    ]
+
+
+OPEN = [*packets_of(_TCP, range(1000, 1008)), *packets_of(_UDP, range(1000, 1008))]
+FRESH = packets_of(_TCP, range(2000, 2008), flags=SYN)
+LATER = [replace(packet, tcp_flags=ACK) for packet in FRESH]
+
+
+def moving() -> Program:
+    """The half of `one` goes to `two`, and new connections go there already."""
+    begun = draining(AFTER, observed(compile_config(BEFORE).flows), Progress(0.0, PORTS), ofports=PORTS)
+    program = draining(AFTER, observed(begun.flows), Progress(0.0, PORTS, settle_s=0.0), ofports=PORTS)
+    assert [[move.phase for move in made.moves] for made in program.services] == [[Phase.OPEN], [Phase.OPEN]]
+    return program
+
+
+def receivers(bridge: DummyBridge, sent: Sequence[Packet]) -> list[int]:
+    """The MACs to which these packets_of leave."""
+    before = len(bridge.sent("p1"))
+    flags = {SYN: "syn", ACK: "ack"}
+    for packet in sent:
+        told = f",tcp_flags({flags[packet.tcp_flags]})" if packet.protocol == _TCP else ""
+        bridge.send("p0", [packet_text(packet) + told])
+    return [int.from_bytes(frame[:6], "big") for frame in bridge.sent("p1")[before:]]
+
+
+def owners(program: Program, sent: Sequence[Packet]) -> list[int]:
+    tables = tables_of(program.flows)
+    return [copy.dl_dst for packet in sent for copy in tables.run(packet).copies]
+
+
+def flows_of(bridge: DummyBridge) -> list[Flow]:
+    return [each.flow for each in parse_dump(bridge.ofctl("dump-flows"))]
+
+
+def test_connections_stay_and_new_ones_go_on_by_port(bridge: DummyBridge) -> None:
+    program, plain = moving(), compile_onto(AFTER, observed(compile_config(BEFORE).flows))
+    install(bridge, program.flows)
+    old = owners(compile_config(BEFORE), OPEN)
+    assert len(set(old)) == 2
+    assert receivers(bridge, OPEN) == old
+    assert receivers(bridge, FRESH) == owners(plain, FRESH)
+    # Those of the moving half have a flow of their own each.
+    assert len(flows_of(bridge)) == len(program.flows) + len(FRESH) // 2
+    assert receivers(bridge, LATER) == owners(plain, FRESH)
+    assert receivers(bridge, OPEN) == old
+
+
+def test_megaflows_are_as_predicted(bridge: DummyBridge) -> None:
+    install(bridge, moving().flows)
+    receivers(bridge, FRESH)
+    flows = flows_of(bridge)
+    bridge.settle()
+    receivers(bridge, [*OPEN, *LATER])
+    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, [*OPEN, *LATER])}
+    assert observed_shapes(bridge) == predicted
+    # _UDP in a moving block needs no more than the block: its ports alone, by each IP version.
+    of_udp = [fields for _, fields, _ in predicted if ("nw_proto", 0xFF, _UDP) in fields]
+    assert len(of_udp) == 2 * 2
+    assert {mask for fields in of_udp for name, mask, _ in fields if name == "tp_src"} == {1}
+
+
+TWO = """
+    match: {field: source_port, bits: 3}
+    backends:
+      - {name: most, mac: "02:00:5e:10:00:02", weight: 3}
+      - {name: rest, mac: "02:00:5e:10:00:03", weight: 1}
+"""
+LAB_CONFIG = f"""
+version: 1
+switch: {{ingress: [p0], egress: p1}}
+services:
+  - name: udp
+    vip: [10.3.10.45, "2001:db8:10::45"]
+    protocol: udp
+    ports: [443]
+    vip_mac: "02:00:5e:10:00:01"
+{TWO}
+  - name: tcp
+    vip: [10.3.10.45, "2001:db8:10::45"]
+    protocol: tcp
+    ports: [443]
+    vip_mac: "02:00:5e:10:00:01"
+{TWO}
+"""
+IN_LAB = parse_config(LAB_CONFIG, file="c.yaml")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with running_lab("port", IN_LAB, tmp_path_factory.mktemp("lab")) as made:
+        set_flows(made, *map(render_flow_to_send, compiled(IN_LAB).flows))
+        yield made
+
+
+@pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP])
+def test_connections_of_one_client_are_spread_by_weight(lab: Lab, protocol: Protocol) -> None:
+    """TCP as Linux opens it: from even ports."""
+    report = send_in_lab(lab, IN_LAB, load=Load(clients=1, packets=2000, protocol=protocol))
+    (traffic,) = report.services
+    assert (traffic.sent, traffic.lost, report.duplicates, report.failures) == (2000, 0, 0, ())
+    assert {answer.backend for answer in traffic.answers} == {"most", "rest"}
+    shares = {backend.name: float(backend.share or 0) for backend in traffic.backends}
+    assert shares["most"] == pytest.approx(0.75, abs=0.06), "six standard deviations of 2,000 ports by chance"

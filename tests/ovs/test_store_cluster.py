@@ -1,15 +1,24 @@
-"""The store as a cluster of three with relays: servers die under writes, are cut off, and come back."""
+"""The store as a cluster of three with relays: servers die under writes, fill their disk, are cut off, come back."""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import trustme
 
+from tests.ovs.certificates import certificates
 from tests.ovs.stores import (
     StoreServer,
     first_view,
@@ -23,11 +32,10 @@ from tests.patience import eventually
 from xenoovs.errors import StoreRejected, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.cluster import ServerFacts, ServerRole, host_facts
-from xenoovs.store.servers import RaftServer, create_databases
+from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import RaftServer, ServerFiles, StorePort, create_databases, files_of, stop_server
 from xenoovs.store.view import Changes
 from xenoovs.switch.process import run
-
-pytestmark = pytest.mark.ovs
 
 
 @pytest.fixture
@@ -205,3 +213,287 @@ def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) ->
     facts = next(each for each in host_facts(first.files.directory) if each.database is first.database)
     assert facts.cluster is not None
     assert len(facts.cluster.members) == 3
+
+
+DISK = "2m"
+
+
+@pytest.fixture
+def on_disks(tmp_path: Path) -> Iterator[list[StoreServer]]:
+    """Three servers, each with a small disk of its own."""
+    with ExitStack() as stack:
+        for number in range(3):
+            directory = tmp_path / f"s{number}"
+            directory.mkdir(mode=0o700)
+            run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", str(directory)])
+            stack.callback(run, ["umount", "--lazy", str(directory)])
+        yield stack.enter_context(running_cluster(tmp_path))
+
+
+@contextmanager
+def full_disk(server: StoreServer) -> Iterator[None]:
+    filler = server.files.directory / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def problems(server: StoreServer) -> str:
+    found = host_facts(server.files.directory, reads_files=True)
+    facts = next(each for each in found if each.database is server.database)
+    return "\n".join(facts.problems())
+
+
+def write(client: StoreClient, name: str) -> None:
+    """Write a service of 8 kB until the store has it."""
+    big = service(name, "a" * 4000, "b" * 4000)
+
+    def is_done() -> bool:
+        view = first_view(client)
+        if name in view.services:
+            return True
+        with suppress(StoreUnreachable):
+            client.commit(view.generation, Changes({name: big}), timeout_s=5)
+        return False
+
+    eventually(is_done, f"service {name}")
+
+
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.long)])
+def test_a_server_with_a_full_disk_stops_nobody_and_starts_again(on_disks: list[StoreServer], role: str) -> None:
+    """With a gap in its log ovsdb-server does not start: "record 11 advances commit index to 7"."""
+    full = leader(on_disks) if role == "leader" else next(each for each in on_disks if each is not leader(on_disks))
+    rest = [each for each in on_disks if each is not full]
+    with StoreClient(remotes(rest), with_intents=True) as writer:
+        first_view(writer)
+        write(writer, "before")
+        with full_disk(full):
+            assert "B free, less than 10 times the database" in problems(full)
+            for number in range(3):
+                write(writer, f"meanwhile{number}")
+        write(writer, "after")
+        names = set(first_view(writer).services)
+        assert full.process is not None
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(full.process.wait)
+            assert stop_server(full.files)
+        full.start()
+        with StoreClient(full.files.remote) as reader:
+            eventually(lambda: set(first_view(reader).services) == names, "all, after a restart of the server")
+    assert names == {"before", "meanwhile0", "meanwhile1", "meanwhile2", "after"}
+
+
+def test_a_gap_in_a_log_is_shown_while_the_server_runs_and_the_command_of_the_message_ends_it(
+    on_disks: list[StoreServer],
+) -> None:
+    full = next(each for each in on_disks if each is not leader(on_disks))
+    rest = [each for each in on_disks if each is not full]
+    with StoreClient(remotes(rest), with_intents=True) as writer:
+        first_view(writer)
+        write(writer, "before")
+        assert not any("has a gap" in problems(each) for each in on_disks)
+        with full_disk(full):
+            for number in range(3):
+                write(writer, f"meanwhile{number}")
+        write(writer, "after")
+        eventually(lambda: "xenoovs.db has a gap, as after a full disk (record " in problems(full), "the gap")
+        assert not any("has a gap" in problems(each) for each in rest)
+        (command,) = re.findall(r"`(ovs-appctl [^`]*)`", problems(full))
+        run(shlex.split(command))
+        assert "has a gap" not in problems(full)
+        full.kill()
+        write(writer, "without it")
+        full.start()
+        names = set(first_view(writer).services)
+        with StoreClient(full.files.remote) as reader:
+            eventually(lambda: set(first_view(reader).services) == names, "all, after a crash of the server")
+
+
+def test_compaction_under_writes_loses_nothing_and_changes_no_leader(on_disks: list[StoreServer]) -> None:
+    leading, is_over = leader(on_disks), threading.Event()
+    committed = list[int]()
+
+    def go_on() -> None:
+        with StoreClient(remotes(on_disks), with_intents=True) as writer:
+            first_view(writer)
+            while not is_over.is_set():
+                generation = first_view(writer).generation
+                outcome = writer.commit(generation, Changes({"dns": service("dns", f"b{generation}")}), timeout_s=60)
+                if outcome is CommitOutcome.COMMITTED:
+                    committed.append(generation + 1)
+
+    with ThreadPoolExecutor(1) as pool, StoreClient(remotes(on_disks)) as reader:
+        first_view(reader)
+        writing = pool.submit(go_on)
+        try:
+            for server in on_disks:
+                wait_generation(reader, first_view(reader).generation + 20)
+                before = server.files.database.stat().st_ino
+                run(["ovs-appctl", "-t", str(server.files.control), "ovsdb-server/compact", "xenoovs"])
+                assert server.files.database.stat().st_ino != before
+        finally:
+            is_over.set()
+        writing.result()
+        assert committed == list(range(1, len(committed) + 1))
+        wait_generation(reader, committed[-1])
+    assert leader(on_disks) is leading
+    for server in on_disks:
+        server.kill()
+    for server in on_disks:
+        server.start(wait=False)
+    with StoreClient(remotes(on_disks)) as reader:
+        assert wait_generation(reader, committed[-1]).services["dns"].active.owners == {f"b{committed[-1] - 1}"}
+
+
+def test_a_relay_that_dies_during_a_change_of_all_services_sends_the_whole(
+    on_disks: list[StoreServer], tmp_path: Path
+) -> None:
+    names = [f"s{number}" for number in range(200)]
+    with (
+        running_relay(tmp_path, ",".join(each.remote for each in on_disks)) as relay,
+        StoreClient(remotes(on_disks), with_intents=True) as writer,
+        StoreClient(relay.remote) as reader,
+    ):
+        first_view(writer)
+        assert writer.commit(0, Changes({name: service(name, "a", "b") for name in names})) is CommitOutcome.COMMITTED
+        before = wait_generation(reader, 1)
+        with ThreadPoolExecutor(1) as pool:
+            change = Changes({name: service(name, "b", "a") for name in names})
+            writing = pool.submit(writer.commit, 1, change, timeout_s=60)
+            relay.kill()
+            assert writing.result() is CommitOutcome.COMMITTED
+        assert reader.view() is before or wait_generation(reader, 2).services == first_view(writer).services
+        relay.start()
+        assert wait_generation(reader, 2).services == first_view(writer).services
+
+
+SIZE = 3
+
+
+@dataclass(frozen=True)
+class Islands:
+    """Servers, and the namespace of the bridge between them, in which a relay runs."""
+
+    hub: str
+    servers: list[StoreServer]
+    relay: StoreServer
+
+    def cut(self, server: StoreServer) -> None:
+        _ip("-n", self.hub, "link", "set", self._cable(server), "down")
+
+    def heal(self, server: StoreServer) -> None:
+        _ip("-n", self.hub, "link", "set", self._cable(server), "up")
+
+    def _cable(self, server: StoreServer) -> str:
+        return f"v{self.servers.index(server)}"
+
+    def others(self, server: StoreServer) -> list[StoreServer]:
+        return [each for each in self.servers if each is not server]
+
+
+@pytest.fixture
+def islands(tmp_path: Path) -> Iterator[Islands]:
+    authority = trustme.CA()
+    members = [RaftServer(f"192.0.2.{number + 1}") for number in range(SIZE)]
+    with ExitStack() as stack:
+        hub = _namespace(stack, "hub")
+        _ip("-n", hub, "link", "add", "br0", "up", "type", "bridge")
+        _ip("-n", hub, "address", "add", "192.0.2.100/24", "dev", "br0")
+        servers = list[StoreServer]()
+        for number, member in enumerate(members):
+            place = _namespace(stack, str(number))
+            _ip("-n", hub, "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", place)
+            _ip("-n", hub, "link", "set", f"v{number}", "up", "master", "br0")
+            _ip("-n", place, "address", "add", f"{member.host}/24", "dev", "eth0")
+            _ip("-n", place, "link", "set", "eth0", "up")
+            directory = tmp_path / f"s{number}"
+            create_databases(directory, name="test", servers=members, local=number, is_tls=True)
+            server = StoreServer(
+                files_of(directory, StoreDatabase.FLEET),
+                listen=[StorePort(member.host, 6661, is_read_only=True, is_tls=True)],
+                tls=certificates(authority, tmp_path, f"server{number}"),
+                inside=("ip", "netns", "exec", place),
+            )
+            stack.callback(server.kill)
+            server.start()
+            servers.append(server)
+        (tmp_path / "relay").mkdir(mode=0o700)
+        relay = StoreServer(
+            ServerFiles(tmp_path / "relay", "relay"),
+            source=",".join(server.remote for server in servers),
+            tls=certificates(authority, tmp_path, "relay"),
+            inside=("ip", "netns", "exec", hub),
+        )
+        stack.callback(relay.kill)
+        relay.start()
+        yield Islands(hub, servers, relay)
+
+
+def test_a_leader_that_is_cut_off_says_so_and_what_it_was_given_never_comes_true(islands: Islands) -> None:
+    old = leader(islands.servers)
+    rest = islands.others(old)
+    with ExitStack() as stack:
+        stranded = stack.enter_context(StoreClient(old.files.remote, with_intents=True))
+        writer = stack.enter_context(StoreClient(remotes(rest), with_intents=True))
+        reader = stack.enter_context(StoreClient(islands.relay.files.remote))
+        for client in (stranded, writer, reader):
+            first_view(client)
+        islands.cut(old)
+        try:
+            lost = stranded.commit(0, Changes({"dns": service("dns", "lost")}), timeout_s=1)
+        except StoreUnreachable:
+            lost = CommitOutcome.UNKNOWN
+        assert lost is CommitOutcome.UNKNOWN
+        assert writer.commit(0, Changes({"dns": service("dns", "right")}), timeout_s=60) is CommitOutcome.COMMITTED
+        assert set(wait_generation(reader, 1).services["dns"].active.owners) == {"right"}, "the relay goes on"
+        eventually(lambda: "cut off from its cluster" in stranded.connection.reason, "its client leaves it")
+        state = old.state()
+        assert state is not None
+        assert (state.is_leader, state.is_connected) == (False, False)
+        (facts,) = (each for each in host_facts(old.files.directory) if each.database is StoreDatabase.FLEET)
+        assert any("has lost most of its cluster" in problem for problem in facts.problems())
+        assert leader_of(rest) is not None
+
+        islands.heal(old)
+        for client in (stranded, writer, reader):
+            assert set(wait_generation(client, 1).services["dns"].active.owners) == {"right"}
+        assert stranded.commit(1, Changes({"web": service("web", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
+        views = [wait_generation(client, 2) for client in (stranded, writer)]
+        assert views[0] == views[1]
+
+
+def test_a_follower_that_is_cut_off_is_left_and_catches_up(islands: Islands) -> None:
+    leading = leader(islands.servers)
+    alone, *_ = islands.others(leading)
+    with (
+        StoreClient(remotes(islands.others(alone)), with_intents=True) as writer,
+        StoreClient(alone.files.remote) as stranded,
+        StoreClient(islands.relay.files.remote) as reader,
+    ):
+        for client in (writer, stranded, reader):
+            first_view(client)
+        islands.cut(alone)
+        assert writer.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
+        assert set(wait_generation(reader, 1).services) == {"dns"}, "a relay goes to another server by itself"
+        eventually(lambda: "cut off from its cluster" in stranded.connection.reason, "its client leaves it")
+        assert stranded.view() is not None
+        assert leader(islands.servers) is leading
+        islands.heal(alone)
+        assert set(wait_generation(stranded, 1).services) == {"dns"}
+        eventually(lambda: stranded.connection.is_connected, "it serves again")
+
+
+def _ip(*words: str) -> None:
+    run(["ip", *words])
+
+
+def _namespace(stack: ExitStack, name: str) -> str:
+    full = f"xo-cut-{os.getpid()}-{name}"
+    _ip("netns", "add", full)
+    stack.callback(_ip, "netns", "delete", full)
+    _ip("-n", full, "link", "set", "lo", "up")
+    return full

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,6 @@ from xenoovs.store.servers import (
 )
 from xenoovs.store.view import Changes, DpuStatus
 from xenoovs.switch.certificates import Certificates
-
-pytestmark = pytest.mark.ovs
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = 230
@@ -125,22 +125,11 @@ def status_operation(kind: str, **more: object) -> dict[str, object]:
     return {"op": kind, "table": "Dpu_State", **more}
 
 
-def test_a_dpu_writes_its_own_row(states: StoreServer, dpu1: Certificates) -> None:
-    with DpuStatusReader(states.files.remote) as reader, DpuStatusClient(states.remote, tls=dpu1) as writer:
-        status = DpuStatus("dpu1", "1.2", 1, 5, 7)
-        writer.put(status)
-        eventually(lambda: reader.statuses() == {"dpu1": status}, "its row")
-        later = replace(status, applied=8, error="no port", drift={"dns": "ab"}, down=frozenset({"x"}))
-        writer.put(later)
-        eventually(lambda: reader.statuses() == {"dpu1": later}, "its row changes")
-        assert writer.connection.problem == ""
-    deleted = transact(states.remote, dpu1, status_operation("delete", where=NAMED_1), database="xenoovs_state")
-    assert deleted == [{"count": 1}]
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
+def test_a_dpu_changes_no_row_but_its_own(states: StoreServer, dpu1: Certificates) -> None:
+    rows = [status_operation("insert", row={"name": name}) for name in ("dpu1", "dpu2")]
+    transact(states.files.remote, None, *rows, database="xenoovs_state")
+    before = client(states.files.remote, None, "dump", "xenoovs_state").stdout
+    operations: tuple[dict[str, object], ...] = (
         status_operation("insert", row={"name": "dpu3"}),
         status_operation("update", where=NAMED_2, row={"applied": 9}),
         status_operation("update", where=NAMED_1, row={"name": "dpu3"}),
@@ -151,17 +140,10 @@ def test_a_dpu_writes_its_own_row(states: StoreServer, dpu1: Certificates) -> No
         {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Dpu_State"}},
         {"op": "update", "table": "RBAC_Permission", "where": [], "row": {"authorization": ["set", [""]]}},
         {"op": "delete", "table": "RBAC_Role", "where": []},
-    ],
-    ids=lambda operation: f"{operation['op']}-{operation['table']}-{operation.get('where', operation.get('row'))}",
-)
-def test_a_dpu_changes_no_row_but_its_own(
-    states: StoreServer, dpu1: Certificates, operation: dict[str, object]
-) -> None:
-    rows = [status_operation("insert", row={"name": name}) for name in ("dpu1", "dpu2")]
-    transact(states.files.remote, None, *rows, database="xenoovs_state")
-    before = client(states.files.remote, None, "dump", "xenoovs_state").stdout
-    said = refusal(transact(states.remote, dpu1, operation, database="xenoovs_state"))
-    assert said.startswith('permission error: RBAC rules for client "dpu1" role "dpu" prohibit'), said
+    )
+    for operation in operations:
+        said = refusal(transact(states.remote, dpu1, operation, database="xenoovs_state"))
+        assert said.startswith('permission error: RBAC rules for client "dpu1" role "dpu" prohibit'), (operation, said)
     assert client(states.files.remote, None, "dump", "xenoovs_state").stdout == before
 
 
@@ -186,18 +168,6 @@ def test_a_dpu_opens_no_other_port_and_converts_nothing(
     assert client(states.files.remote, None, "dump", "xenoovs_state", "RBAC_Role").returncode == 0
 
 
-def test_a_relay_opens_no_other_port_for_a_dpu(relay: StoreServer, dpu1: Certificates) -> None:
-    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
-    use = {
-        "op": "mutate",
-        "table": "Config",
-        "where": [],
-        "mutations": [["connections", "insert", ["named-uuid", "open"]]],
-    }
-    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", port, use]))
-    assert "error" in said.stdout or said.returncode != 0, said
-
-
 def test_without_tls_nobody_has_a_name_and_so_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server knows a client by its certificate alone."""
     create_databases(tmp_path / "store", name="test")
@@ -213,13 +183,20 @@ def test_without_tls_nobody_has_a_name_and_so_no_row(tmp_path: Path, monkeypatch
         server.kill()
 
 
-def test_a_dpu_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
-    with DpuStatusClient(states.remote, tls=dpu1) as writer:
+def test_a_dpu_writes_its_own_row_and_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
+    with DpuStatusReader(states.files.remote) as reader, DpuStatusClient(states.remote, tls=dpu1) as writer:
         writer.put(DpuStatus("dpu2"))
         eventually(lambda: "the name of a DPU must be the CN" in writer.connection.problem, "the refusal")
         assert 'the status of dpu2: RBAC rules for client "dpu1"' in writer.connection.problem
-        writer.put(DpuStatus("dpu1"))
+        status = DpuStatus("dpu1", "1.2", 1, 5, 7)
+        writer.put(status)
+        eventually(lambda: reader.statuses() == {"dpu1": status}, "its row")
+        later = replace(status, applied=8, error="no port", drift={"dns": "ab"}, down=frozenset({"x"}))
+        writer.put(later)
+        eventually(lambda: reader.statuses() == {"dpu1": later}, "its row changes")
         eventually(lambda: writer.connection.problem == "", "its own name is taken")
+    deleted = transact(states.remote, dpu1, status_operation("delete", where=NAMED_1), database="xenoovs_state")
+    assert deleted == [{"count": 1}]
 
 
 def test_nobody_comes_in_without_a_certificate_of_the_authority(
@@ -260,30 +237,34 @@ def test_a_handshake_error_that_the_library_raises_is_told(
         eventually(lambda: "TLS failed" in writer.connection.reason, "the reason")
 
 
-@pytest.mark.parametrize("row", [{"generation": 99}, {"name": "mine"}])
 def test_whoever_reads_the_services_changes_none(
-    fleet: StoreServer, relay: StoreServer, dpu1: Certificates, tmp_path: Path, row: dict[str, object]
+    fleet: StoreServer, relay: StoreServer, dpu1: Certificates, tmp_path: Path
 ) -> None:
     with StoreClient(relay.remote, tls=dpu1) as reader:
         assert set(wait_generation(reader, 1).services) == {"dns"}
     before = client(fleet.files.remote, None, "dump", "xenoovs").stdout
-    update = {"op": "update", "table": "Fleet", "where": [], "row": row}
-    delete = {"op": "delete", "table": "Service", "where": []}
+    operations: tuple[dict[str, object], ...] = (
+        {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 99}},
+        {"op": "update", "table": "Fleet", "where": [], "row": {"name": "mine"}},
+        {"op": "delete", "table": "Service", "where": []},
+        {"op": "insert", "table": "Dpu", "row": {"name": "dpu3", "wave": 1}},
+        {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]},
+        {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Service"}},
+        {"op": "delete", "table": "RBAC_Role", "where": []},
+    )
     # The relay writes by its own certificate, and so does whoever owns it.
     for remote, who in ((fleet.remote, dpu1), (relay.remote, dpu1), (relay.files.remote, None)):
-        for operation in (
-            update,
-            delete,
-            {"op": "insert", "table": "Dpu", "row": {"name": "dpu3", "wave": 1}},
-            {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]},
-            {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Service"}},
-            {"op": "delete", "table": "RBAC_Role", "where": []},
-        ):
+        for operation in operations:
             said = client(remote, who, "transact", json.dumps(["xenoovs", operation]))
             assert "error" in said.stdout or said.returncode != 0, (remote, said)
     schema = tmp_path / "schema"
     schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.2.0", "9.9.9"))
     assert client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
+    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
+    opened = [["connections", "insert", ["named-uuid", "open"]]]
+    use = {"op": "mutate", "table": "Config", "where": [], "mutations": opened}
+    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", port, use]))
+    assert "error" in said.stdout or said.returncode != 0, said
     assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
 
@@ -454,3 +435,43 @@ def test_an_agent_whose_certificate_has_another_name_says_so_once(
             lambda: dpu.answers() and "fleet does not get" not in xenoovs("status", "--db", db).out, "no refusal"
         )
         dpu.stop()
+
+
+RENEWED_NETWORK = 236
+
+
+def replaced(old: Certificates, new: Certificates) -> None:
+    """Write new files over the old ones, as a renewal does."""
+    shutil.copy(new.key, old.key)
+    shutil.copy(new.certificate, old.certificate)
+
+
+@pytest.mark.parametrize("whose", ["server", "agent"])
+def test_a_certificate_that_has_ended_is_named_and_its_successor_used_without_a_restart(
+    tmp_path: Path, whose: str
+) -> None:
+    authority = trustme.CA()
+    ended = datetime.now(timezone.utc) - timedelta(days=1)
+    made = {
+        name: certificates(authority, tmp_path, name, not_after=ended if name == whose else None)
+        for name in ("server", "agent")
+    }
+    (tmp_path / "new").mkdir()
+    renewed = certificates(authority, tmp_path / "new", whose)
+    create_databases(tmp_path / "store", name="test")
+    port = StorePort(loopback(1, RENEWED_NETWORK), 6661, is_read_only=True, is_tls=True)
+    server = StoreServer(files_of(tmp_path / "store", StoreDatabase.FLEET), listen=[port], tls=made["server"])
+    server.start()
+    try:
+        with (
+            StoreClient(server.files.remote, with_intents=True) as writer,
+            StoreClient(port.remote, tls=made["agent"]) as agent,
+        ):
+            first_view(writer)
+            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+            eventually(lambda: "does not accept the certificate" in agent.connection.reason, "the reason")
+            assert agent.view() is None
+            replaced(made[whose], renewed)
+            assert set(wait_generation(agent, 1).services) == {"dns"}
+    finally:
+        server.kill()

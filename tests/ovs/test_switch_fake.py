@@ -19,8 +19,6 @@ from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod, Match
 from xenoovs.switch.api import Switch
 
-pytestmark = pytest.mark.ovs
-
 _FEW_PORTS = ("p0", "p1")
 
 

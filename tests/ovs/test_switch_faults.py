@@ -37,8 +37,6 @@ from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import read_bridges
 
-pytestmark = pytest.mark.ovs
-
 _COUNT = 4096
 _MOMENTS = [
     0.0,

@@ -11,13 +11,19 @@ import pytest
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import Way, live_switch
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage, cookie_of, of_service
-from xenoovs.errors import BridgeMissing, CommandFailed, OtherDatapath, PortsMissing, UnusablePorts
+from xenoovs.errors import (
+    BridgeMissing,
+    BundleRejected,
+    CommandFailed,
+    OpenFlowVersionDisabled,
+    OtherDatapath,
+    PortsMissing,
+    UnusablePorts,
+)
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod, why_unusable
 from xenoovs.openflow.text import Recognised, parse_dump, parse_flow, recognise, render_flow
-from xenoovs.switch.api import require_ports
+from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.process import run
-
-pytestmark = pytest.mark.ovs
 
 _OURS = parse_flow("cookie=0x786f000000000001, priority=10,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1")
 _FOREIGN = "add cookie=0x5,table=0,priority=1 actions=NORMAL\nadd table=0,priority=2,ip actions=drop\n"
@@ -40,12 +46,11 @@ def test_a_bridge_is_described(way: Way, dummy_ovs: DummyOvs) -> None:
     assert (port.type, port.link_up, port.error) == ("dummy", True, None)
 
 
-@pytest.mark.parametrize(("setting", "told"), [("true", True), ("false", False)])
-def test_hardware_offload_is_told(way: Way, own_ovs: DummyOvs, setting: str, told: bool) -> None:
-    own_ovs.ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:hw-offload={setting}")
+def test_hardware_offload_is_told(way: Way, own_ovs: DummyOvs) -> None:
     with own_ovs.bridge():
-        state = way.switch(own_ovs).describe("ovsbr1")
-    assert state.hw_offload is told
+        for setting, told in (("false", False), ("true", True)):
+            own_ovs.ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:hw-offload={setting}")
+            assert way.switch(own_ovs).describe("ovsbr1").hw_offload is told
 
 
 def test_a_flow_that_was_added_by_openflow_1_0_is_read_as_ovs_ofctl_shows_it(
@@ -222,15 +227,19 @@ _WORDS = (
 )
 
 
-@pytest.mark.parametrize("name", _WORDS)
-def test_port_names_are_refused_exactly_where_open_vswitch_misreads_them(dummy_ovs: DummyOvs, name: str) -> None:
-    flows = (f"priority=5,ip,in_port={name} actions=output:p1", f"priority=6,ip,in_port=p1 actions=output:{name}")
-    with dummy_ovs.bridge("brw", ports=(name, "p1")) as bridge:
-        for flow in flows:
-            with suppress(CommandFailed):
-                bridge.ofctl("add-flow", flow)
-        dumped = "".join(bridge.dump_flows()).replace('"', "")
-    assert all(flow in dumped for flow in flows) == (why_unusable(name) is None)
+def test_port_names_are_refused_exactly_where_open_vswitch_misreads_them(dummy_ovs: DummyOvs) -> None:
+    with dummy_ovs.bridge("brw", ports=(*_WORDS, "p1")) as bridge:
+        for name in _WORDS:
+            flows = (
+                f"priority=5,ip,in_port={name} actions=output:p1",
+                f"priority=6,ip,in_port=p1 actions=output:{name}",
+            )
+            for flow in flows:
+                with suppress(CommandFailed):
+                    bridge.ofctl("add-flow", flow)
+            dumped = "".join(bridge.dump_flows()).replace('"', "")
+            assert all(flow in dumped for flow in flows) == (why_unusable(name) is None), name
+            bridge.ofctl("del-flows")
 
 
 def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) -> None:
@@ -239,3 +248,80 @@ def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) 
     assert require_ports(switch, bridge.name, ["p0"], datapath_id=mine).datapath_id == f"{mine:016x}"
     with pytest.raises(OtherDatapath, match="is this the right host"):
         require_ports(switch, bridge.name, ["p0"], datapath_id=mine ^ 1)
+
+
+_GOOD = "cookie=0x786f000000000001, priority=7,ip actions=output:p1"
+
+
+@pytest.fixture
+def switch(way: Way, bridge: DummyBridge) -> Switch:
+    return way.switch(bridge.ovs)
+
+
+def _apply(switch: Switch, *flows: str) -> None:
+    mods = tuple(FlowMod(Command.ADD, parse_flow(flow)) for flow in flows)
+    switch.apply("ovsbr1", Bundle(mods))
+
+
+@pytest.mark.parametrize(
+    ("flow", "error", "message"),
+    [
+        ("priority=1 actions=group:7", "OFPBAC_BAD_OUT_GROUP", "ADD priority=1 actions=group:7"),
+        ("table=254, priority=1 actions=drop", "OFPBRC_EPERM", "ADD table:254 priority=1 actions=drop"),
+        ("priority=1 actions=output:nosuch", None, "nosuch: output to unknown port"),
+        ("priority=1,in_port=nosuch actions=drop", None, "nosuch: invalid or unknown port for in_port"),
+    ],
+)
+def test_reason_is_told_and_table_is_unchanged(
+    switch: Switch, bridge: DummyBridge, flow: str, error: str | None, message: str
+) -> None:
+    _apply(switch, _GOOD)
+    with pytest.raises(BundleRejected) as caught:
+        _apply(switch, "cookie=0x786f000000000001, priority=3 actions=drop", flow, "priority=4,ip actions=drop")
+    assert caught.value.error == error
+    assert message in caught.value.message
+    assert bridge.dump_flows() == [_GOOD]
+
+
+@pytest.mark.parametrize(
+    ("flow", "by_text", "by_bytes"),
+    [
+        ("priority=1 actions=meter:7", "OFPMMFC_INVALID_METER on: ADD priority=1 actions=meter:7", "meter:7 cannot be"),
+        ("priority=1,nosuch=1 actions=drop", "unknown keyword nosuch", "nosuch=1 cannot be sent by OpenFlow 1.4"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(
+    way: Way, switch: Switch, bridge: DummyBridge, *, flow: str, by_text: str, by_bytes: str
+) -> None:
+    with pytest.raises(BundleRejected) as caught:
+        _apply(switch, _GOOD, flow)
+    assert (by_text if way.server is None else by_bytes) in str(caught.value)
+    assert bridge.dump_flows() == []
+
+
+def test_thousands_of_refusals(switch: Switch, bridge: DummyBridge) -> None:
+    """ovs-vswitchd stops reading while a hundred of its answers wait (OFCONN_REPLY_MAX of ofproto/connmgr.c)."""
+    with pytest.raises(BundleRejected, match="OFPBAC_BAD_TYPE on: ADD priority=1 "):
+        _apply(switch, *(f"priority={number} actions=wire:fffe000800000000" for number in range(1, 20_000)))
+    assert bridge.dump_flows() == []
+
+
+def test_a_full_table(switch: Switch, bridge: DummyBridge) -> None:
+    limit = ["--", "--id=@t", "create", "Flow_Table", "flow_limit=2", "overflow_policy=refuse"]
+    bridge.ovs.vsctl(*limit, "--", "set", "bridge", bridge.name, "flow_tables:0=@t")
+    _apply(switch, _GOOD)
+    with pytest.raises(BundleRejected, match="raise flow_limit") as caught:
+        _apply(switch, *(f"cookie=0x786f000000000001, priority={i} actions=drop" for i in range(1, 4)))
+    assert caught.value.error == "OFPFMFC_TABLE_FULL"
+    assert bridge.dump_flows() == [_GOOD]
+
+
+def test_a_bridge_without_bundles(switch: Switch, bridge: DummyBridge) -> None:
+    bridge.ovs.vsctl("set", "bridge", bridge.name, "protocols=OpenFlow10,OpenFlow13")
+    with pytest.raises(OpenFlowVersionDisabled) as caught:
+        _apply(switch, _GOOD)
+    assert caught.value.spoken == ("OpenFlow10", "OpenFlow13")
+    remedy = str(caught.value).partition("`ovs-vsctl ")[2].rstrip("`")
+    bridge.ovs.vsctl(*remedy.split())
+    _apply(switch, _GOOD)
+    assert bridge.dump_flows() == [_GOOD]

@@ -17,13 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.ovs.lab_support import lab_name
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S
-
-pytestmark = pytest.mark.ovs
 
 NAME = lab_name("tutor")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"

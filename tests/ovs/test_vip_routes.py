@@ -1,17 +1,18 @@
-"""The device and the routes of VIPs, in a network namespace of a real kernel."""
+"""The device and the routes of VIPs, in a network namespace of a real kernel; and the netlink socket to it."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from xenoovs.switch.netlink import NLM_F_CREATE, Refused, RouteSocket, encode_attributes
 from xenoovs.switch.process import run
-
-pytestmark = pytest.mark.ovs
+from xenoovs.switch.skip_sw_probe import RTM_GETQDISC, RTM_NEWTFILTER, TCMSG, FilterParent
 
 _SET = """
 import sys
@@ -74,8 +75,9 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("policy", ["keep", "withdraw"])
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("a veth", "keep"), ("a veth", "withdraw"), ("a bridge", "keep"), ("a TUN device", "withdraw")]
+)
 def test_a_device_of_the_name_that_another_program_has_made_is_refused_and_stays(
     netns: str, set_routes: Callable[..., str], policy: str, kind: str
 ) -> None:
@@ -117,3 +119,26 @@ def test_two_bridges_of_a_host_announce_one_vip(netns: str) -> None:
     argv = ["ip", "netns", "exec", netns, sys.executable, "-c", _TWO]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("192.0.2.10 2001:db8::10\n", "")
+
+
+KIND = encode_attributes(((1, b"flower\0"),))
+
+
+def test_a_refusal_comes_with_the_kernels_words() -> None:
+    place = FilterParent(socket.if_nametoindex("lo"))
+    with RouteSocket() as kernel, pytest.raises(Refused) as refused:
+        # The loopback device has no ingress qdisc.
+        kernel.request(RTM_NEWTFILTER, NLM_F_CREATE, place.pack(handle=1, info=0xC0020008) + KIND)
+    assert refused.value.error == 22
+    assert "doesn't exist" in refused.value.text
+
+
+def test_a_dump_ends_and_the_next_request_is_not_confused_by_it() -> None:
+    with RouteSocket() as kernel:
+        for _ in range(3):
+            bodies = list(kernel.dump(RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)))
+            assert all(len(body) >= TCMSG.size for body in bodies)
+        half_read = kernel.dump(RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0))
+        next(half_read, None)
+        with pytest.raises(Refused):
+            kernel.request(RTM_NEWTFILTER, NLM_F_CREATE, FilterParent(0x7FFFFFFF).pack(handle=1) + KIND)
