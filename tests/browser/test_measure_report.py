@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
+from tests.browser.chromium import CONTRASTS, Tab, new_tab
 from tests.unit.measure.made import designs_run, latency_run, loss_run, rate_run, suspecting, write
 from xenoovs.measure.report import make_report, read_sources, write_report
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from aiohttp import web
 
-from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
+from tests.browser.chromium import CONTRASTS, Tab, new_tab
 from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, remote, snapshot
 from tests.snapshots import web as web_service
 from xenoovs.agent.web.page import agent_json, mount_page
@@ -34,12 +34,6 @@ class Served:
         if self.is_broken:
             raise web.HTTPServiceUnavailable
         return lazy_snapshot(self.shown)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 @asynccontextmanager

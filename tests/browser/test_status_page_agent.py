@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent_support import Scene
-from tests.browser.chromium import CONTRASTS, Tab, new_tab, running_chromium
+from tests.browser.chromium import CONTRASTS, Tab, new_tab
 from tests.fake_switch import fake_bridge
 from tests.faked_datapath import FakedDatapath
 from tests.patience import eventually
@@ -45,12 +45,6 @@ async def all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
     assert isinstance(target, TcpTarget)
     is_well = str(target.address) != DEAD
     return ProbeResult(ok=is_well, latency_s=0.001, reason="answered" if is_well else "connection refused")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_chromium(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")
