@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.nic.recorded import Story
-from tests.nic.vm import DEMO, HARDWARE, LAB, PARTS, Record, Recording
+from tests.nic.vm import HARDWARE, LAB, PARTS, Record, Recording
 
 
 def _part_of(item: Any) -> str | None:
     """The part that a test is about: its parameter `story`, else NAME of test_NAME or test_NAME__more."""
-    for part in (LAB, DEMO, HARDWARE):
+    for part in (LAB, HARDWARE):
         if part in item.fixturenames:
             return part
     if "story" not in item.fixturenames:
@@ -70,12 +70,6 @@ def story(record: Record, request: pytest.FixtureRequest) -> Story:
 @pytest.fixture
 def lab(record: Record) -> Record:
     """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
-    return record
-
-
-@pytest.fixture
-def demo(record: Record) -> Record:
-    """`exit_code` and `output` of `make demo-nic` (tests/nic/demo.py)."""
     return record
 
 

@@ -13,7 +13,7 @@ from xenoovs.datapath.megaflow import Megaflow, match_of, parse_masked
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One moment. `verify`, `why`, `doctor`: the JSON documents; `exit_codes`: by command.
+    """One moment. `verify`, `why`, `doctor`: the JSON documents, empty if not asked; `exit_codes`: by command.
 
     asked: `why` about one client, which speaks of megaflows of no service too; none, where there are none to explain.
     """
@@ -44,14 +44,16 @@ class Judged:
         return [(row["check"], row["subject"]) for row in self.doctor["checks"] if row["state"] == "wrong"]
 
 
-def judgements(story: Story) -> list[Judged]:
-    """All of a scenario, oldest first."""
-    return [_judged(story, one) for one in story.record["judgements"]]
+def judgements(story: Story, command: str) -> list[Judged]:
+    """All of a scenario in which a command was asked, oldest first: at least one."""
+    found = [_judged(story, one) for one in story.record["judgements"] if command in one["said"]]
+    assert found
+    return found
 
 
 def judged_at(story: Story, label: str) -> Judged:
     """The one at the look of that label."""
-    return next(judged for judged in judgements(story) if judged.look.label == label)
+    return next(_judged(story, one) for one in story.record["judgements"] if one["label"] == label)
 
 
 def _judged(story: Story, one: dict[str, Any]) -> Judged:
@@ -59,10 +61,10 @@ def _judged(story: Story, one: dict[str, Any]) -> Judged:
     documents = {command: _document(words) for command, words in said.items()}
     return Judged(
         look=story.look(one["label"]),
-        verify=documents["verify-offload"],
-        why=documents["why"],
+        verify=documents.get("verify-offload", {}),
+        why=documents.get("why", {}),
         asked=documents.get("why of a client", {"megaflows": []}),
-        doctor=documents["doctor"],
+        doctor=documents.get("doctor", {}),
         exit_codes={command: words["exit_code"] for command, words in said.items()},
         before=one["before"],
         after=one["after"],

@@ -103,7 +103,7 @@ def test_faulty__hardware_packets_beyond_32_bits_are_counted(story: Story) -> No
 
 def _verified_coarsely(story: Story) -> tuple[dict[str, Any], ...]:
     """What `verify-offload` as JSON and as text, and `why`, say after the fault."""
-    document, text, why = story.record["said"][-3:]
+    document, text, why = story.record["said"][-STARTS - 3 : -STARTS]
     return document, text, why
 
 
@@ -132,7 +132,7 @@ def test_coarse__their_weights_let_expect_the_packets_that_were_sent(story: Stor
     assert "xenoovs measure rate" in text["stdout"]
 
 
-def test_port_gone__its_packets_are_dropped_and_not_misdelivered(story: Story) -> None:
+def test_lost__packets_to_a_port_that_is_gone_are_dropped_and_not_misdelivered(story: Story) -> None:
     """The report said that they leave by another port or with another MAC."""
     said = story.record["said"][-1]
     blocks = json.loads(said["stdout"])["blocks"]
@@ -140,7 +140,7 @@ def test_port_gone__its_packets_are_dropped_and_not_misdelivered(story: Story) -
     assert {next(iter(block["anomalies"].items())) for block in blocks} == {("dropped", 1)}
 
 
-def test_slow_install__a_start_of_traffic_contradicts_nothing(story: Story) -> None:
+def test_coarse__a_start_of_traffic_contradicts_nothing(story: Story) -> None:
     """More packets than one a megaflow came before its rule was in the NIC: CONTRADICTED, exit status 2."""
     documents = [json.loads(said["stdout"]) for said in story.record["said"][-STARTS:]]
     ports = [port for document in documents for port in document["ports"] if port["port"] == "p0"]

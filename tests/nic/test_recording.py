@@ -13,7 +13,7 @@ from tests.nic import vm
 from xenoovs.errors import LabError
 from xenoovs.lab.nic.machine import VirtualMachine
 
-PARTS = ("accepted", "other_actions", "foreign_prefix")
+PARTS = ("accepted", "other_actions", "foreign_port")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_part_that_ends_its_machine_fails_alone(
         records = {part: recording.record(part) for part in PARTS}
     assert records["accepted"] == {"scenario": "accepted"}
     assert records["other_actions"] == {"error": "LabError: the virtual machine has ended"}
-    assert records["foreign_prefix"] == {"scenario": "foreign_prefix"}
+    assert records["foreign_port"] == {"scenario": "foreign_port"}
     assert len(boots) == 2
 
 
@@ -63,23 +63,3 @@ def test_without_a_machine_that_boots_all_parts_fail(
     with vm.Recording(PARTS, tmp_path / "records") as recording:
         errors = {recording.record(part)["error"] for part in PARTS}
     assert errors == {"BootError: the virtual machine does not answer"}
-
-
-def test_while_one_machine_records_a_long_part_the_other_records_all_others(
-    boots: list[VirtualMachine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    recordings: list[vm.Recording] = []
-
-    def lines(_machine: VirtualMachine, _module: str, _job: str, *, stdin: Iterable[str]) -> Iterator[str]:
-        for scenario in stdin:
-            if scenario == "accepted":
-                for part in PARTS[1:]:
-                    recordings[0].record(part)
-            yield json.dumps({"scenario": scenario})
-
-    monkeypatch.setattr(vm, "_lines", lines)
-    monkeypatch.setattr(vm, "_MACHINES", 2)
-    recordings.append(vm.Recording(PARTS, tmp_path / "records"))
-    with recordings[0]:
-        assert [recordings[0].record(part)["scenario"] for part in PARTS] == list(PARTS)
-    assert len(boots) == 2

@@ -162,7 +162,7 @@ def _said(story: Story, command: str) -> tuple[int, dict[str, Any]]:
     return said["exit_code"], json.loads(said["stdout"])
 
 
-def test_tunnel_neighbour__that_does_not_answer_is_the_first_reason(story: Story) -> None:
+def test_tunnel_reload__a_neighbour_that_does_not_answer_is_the_first_reason(story: Story) -> None:
     """It was third-hand: after "the NIC was reset", and only possible."""
     assert _said(story, "verify-offload")[0] == 2
     status, report = _said(story, "why")
@@ -174,7 +174,7 @@ def test_tunnel_neighbour__that_does_not_answer_is_the_first_reason(story: Story
     assert first[0]["evidence"][0].startswith(f"{REMOTES['geneve']}: no answer")
 
 
-def test_tunnel_neighbour__that_is_asked_again_and_again_is_wrong(story: Story) -> None:
+def test_tunnel_reload__a_neighbour_that_is_asked_again_and_again_is_wrong(story: Story) -> None:
     """doctor said "unknown, not known yet", exit status 0, while no packet went by the NIC."""
     status, report = _said(story, "doctor")
     [row] = [row for row in report["checks"] if row["check"] == "tunnel neighbour"]

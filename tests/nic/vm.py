@@ -1,7 +1,7 @@
 """Boots three virtual machines with the emulated NIC and brings back the record of each part as soon as it is complete.
 
 `python -m tests.nic.vm [PART ...]` does it (all parts by default) and prints where the records are; as root. A part is
-a scenario, `lab`, `demo` or `hardware`.
+a scenario, `lab` or `hardware`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from tests.machines import prepare
-from tests.nic.demo import Demo
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
+from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import Call
 from xenoovs.lab.nic.frames import FrameKind, GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.model.templates import read_template
-from xenoovs.switch.process import run
 
-LAB, DEMO, HARDWARE = "lab", "demo", "hardware"
-PARTS = (LAB, DEMO, HARDWARE, *SCENARIOS)
+LAB, HARDWARE = "lab", "hardware"
+PARTS = (LAB, HARDWARE, *SCENARIOS)
 """In the order in which they are begun: those that last longest first."""
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ class Recording:
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._waiting = deque(self._records)
         self._stack = ExitStack()
-        self._running: list[VirtualMachine | LabStory | Demo] = []
+        self._running: list[VirtualMachine | LabStory] = []
         self._workers = [Thread(target=self._work) for _ in range(_MACHINES)]
 
     def __enter__(self) -> Recording:
@@ -72,6 +72,7 @@ class Recording:
         for package in ("xenoovs", "tests"):
             # Emulated, compiling takes seconds, and what the guest writes is lost with it.
             compileall.compile_dir(_REPOSITORY / package, quiet=2)
+        self._programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
         for worker in self._workers:
             worker.start()
         return self
@@ -95,8 +96,6 @@ class Recording:
             try:
                 if current[0] == LAB:
                     self._finish(current, self._lab_record())
-                elif current[0] == DEMO:
-                    self._finish(current, self._demo_record())
                 else:
                     self._use_machine(current)
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
@@ -123,8 +122,7 @@ class Recording:
                 self._finish(current, json.loads(line))
                 if not self._take(current):
                     return
-            programs = {path.stem: _compile(path) for path in sorted(_BALANCERS.glob("*.yaml"))}
-            job = json.dumps({"module": module, "programs": programs})
+            job = json.dumps({"module": module, "programs": self._programs})
             for line in _lines(machine, "tests.nic.guest.main", job, stdin=self._scenarios(current)):
                 self._finish(current, json.loads(line))
 
@@ -137,11 +135,6 @@ class Recording:
         story = LabStory(self._new_directory())
         self._running.append(story)
         return story.record(read_template("quickstart"))
-
-    def _demo_record(self) -> Record:
-        demo = Demo()
-        self._running.append(demo)
-        return demo.record()
 
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
@@ -207,8 +200,9 @@ def _send(call: Call, line: str | None) -> None:
 
 
 def _compile(config: Path) -> str:
-    # The console script beside this interpreter: what a user types.
-    return run([str(Path(sys.executable).with_name("xenoovs")), "compile", str(config)], timeout_s=600.0).stdout
+    with redirect_stdout(StringIO()) as flows:
+        run_xenoovs(["compile", str(config)])
+    return flows.getvalue()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -96,17 +95,15 @@ class Bench:
         self, sources: Sequence[str] = CLIENTS, *, packets_each: int = 1, kind: Kind | None = None, port: str = "p0"
     ) -> None:
         """Send packets into `port`, and count those that leave by any port."""
-        self._enter(sources, packets_each=packets_each, kind=kind or Kind(), port=port)
-        self._count_arrived()
+        kind = kind or Kind()
+        frames = [kind.frame(source) for source in sources]
+        self.wires[port].send(frames * packets_each)
+        came = arrived(self.wires)
+        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, came))
 
     def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
-        """Send one packet of each source and wait until their megaflows are installed.
-
-        ovs-vswitchd may install them late, and forwards their packets only then.
-        """
-        self._enter(sources, packets_each=1, kind=kind or Kind(), port=port)
-        self.wait_until_stable()
-        self._count_arrived()
+        """Send one packet of each source. When nothing more comes and the guest is idle, OVS has their megaflows."""
+        self.send(sources, kind=kind, port=port)
 
     def wait_until_stable(self) -> None:
         """Return when the number of megaflows is the same twice."""
@@ -175,14 +172,6 @@ class Bench:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not within {_PATIENCE_S:.0f} s: {what}; {shown()}")
             time.sleep(1.0)
-
-    def _enter(self, sources: Sequence[str], *, packets_each: int, kind: Kind, port: str) -> None:
-        frames = [kind.frame(source) for source in sources]
-        self.wires[port].send(frames * packets_each)
-        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, {}))
-
-    def _count_arrived(self) -> None:
-        self.record.bursts[-1] = replace(self.record.bursts[-1], arrived=arrived(self.wires))
 
     def appctl(self, command: str, *arguments: str, timeout_s: float = 30.0) -> str:
         """What `ovs-appctl COMMAND ARGUMENTS` prints."""
@@ -253,20 +242,24 @@ class Bench:
         said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.read_text(), "")
         self.record.said.append(said)
 
-    def judge(self, balancer: str) -> None:
-        """Run the commands of xenoovs that judge the state of the last look; nothing is sent meanwhile."""
+    def judge(self, balancer: str, *commands: str) -> None:
+        """Run commands of xenoovs that judge the state of the last look. Nothing is sent meanwhile.
+
+        Args:
+            commands: Of `verify-offload`, `why` and `doctor`; none: all. Emulated, each takes seconds.
+        """
         before = self._traces()
         # No packet comes between two samples here, so a second one would only let megaflows expire.
         once = ("--interval", "0s", "--output", "json")
-        ask = ("--probe-driver", "--listen", "200ms", *once)
-        said = {
-            "verify-offload": self.xenoovs("verify-offload", balancer, *once),
-            "why": self.xenoovs("why", balancer, *ask),
-            "doctor": self.xenoovs("doctor", balancer, "--output", "json"),
+        options = {
+            "verify-offload": once,
+            "why": ("--probe-driver", "--listen", "200ms", *once),
+            "doctor": ("--output", "json"),
         }
-        # Of megaflows of no service it speaks only when it is asked about a client; emulated, that takes many seconds.
-        if self._leaves_something(said["why"]):
-            said["why of a client"] = self.xenoovs("why", balancer, "--src", CLIENTS[0], *ask)
+        said = {name: self.xenoovs(name, balancer, *options[name]) for name in commands or options}
+        # Of megaflows of no service it speaks only when it is asked about a client.
+        if "why" in said and self._leaves_something(said["why"]):
+            said["why of a client"] = self.xenoovs("why", balancer, "--src", CLIENTS[0], *options["why"])
         self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces()))
 
     def _leaves_something(self, why: Said) -> bool:

@@ -27,9 +27,11 @@ def drain(bench: Bench) -> None:
     with bench.beside("apply", _AFTER, "--yes"):
         _wait_until_settled(bench)
     _meanwhile(bench, "while it lasts", new_port=NEW_PORTS[0])
+    bench.judge(_AFTER, "verify-offload")
     set_tcp_flags("N")
     bench.purge()
     _meanwhile(bench, "without flags of TCP", new_port=NEW_PORTS[1])
+    bench.judge(_AFTER, "verify-offload", "why")
     set_tcp_flags("Y")
     bench.xenoovs("apply", _AFTER, "--yes", "--no-drain")
     bench.send(NEW_CLIENTS, kind=OPEN)
@@ -50,7 +52,6 @@ def _meanwhile(bench: Bench, label: str, *, new_port: int) -> None:
     bench.send(packets_each=5, kind=OPEN)
     bench.send(NEW_CLIENTS, packets_each=5, kind=new)
     bench.look(label)
-    bench.judge(_AFTER)
 
 
 def _wait_until_settled(bench: Bench) -> None:

@@ -27,7 +27,6 @@ def planned_restart(bench: Bench) -> None:
     bench.look("after")
     bench.send(packets_each=5)
     bench.look("later")
-    bench.judge("dns")
 
 
 def _restart(bench: Bench, stream: Stream) -> None:

@@ -83,19 +83,6 @@ def tunnel_paths(bench: Bench) -> None:
     bench.xenoovs("doctor", "tunnel", "--output", "json")
 
 
-def tunnel_neighbour(bench: Bench) -> None:
-    """The next hop does not answer: under steady traffic the kernel asks again and again; the NIC never forwards."""
-    bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
-    bench.prime(kind=OF_CLIENTS)
-    bench.look("primed")
-    nic.ip_batch(f"neigh del {REMOTES['geneve']} dev p1")
-    with bench.streaming(OF_CLIENTS) as stream:
-        stream.go_on(100)
-        bench.ask("verify-offload", "--bridge", BRIDGE, "--output", "json")
-        bench.ask("why", "--bridge", BRIDGE, "--listen", "0s", "--output", "json")
-        bench.xenoovs("doctor", "tunnel", "--output", "json")
-
-
 # What IPsec needs of the kernel; without drbg, seqiv cannot begin.
 IPSEC_MODULES = ("xfrm_user", "esp4", "esp4_offload", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
 _ESP = "proto esp reqid 7 mode transport"
@@ -146,10 +133,19 @@ def _sa(local: str, remote: str, *, spi: int, offload: str = "") -> str:
 
 
 def tunnel_reload(bench: Bench) -> None:
-    """The module is removed and loaded under live tunnels, of which it holds rules in both directions."""
+    """The module is removed and loaded under live tunnels, of which it holds rules in both directions.
+
+    Before, the next hop does not answer: under steady traffic the kernel asks again and again; the NIC never forwards.
+    """
     bench.begin(extra_flows=flows("geneve"), ports=("p0",), tunnels=("geneve",))
     _use(bench)
     bench.look("before")
+    nic.ip_batch(f"neigh del {REMOTES['geneve']} dev p1")
+    with bench.streaming(OF_CLIENTS) as stream:
+        stream.go_on(100)
+        bench.ask("verify-offload", "--bridge", BRIDGE, "--output", "json")
+        bench.ask("why", "--bridge", BRIDGE, "--listen", "0s", "--output", "json")
+        bench.xenoovs("doctor", "tunnel", "--output", "json")
     bench.reload_nic()
     nic.set_up_uplink()
     bench.wait_until(lambda: bench.ovs.vsctl("get", "Interface", "p0", "ofport").strip() == "1", "p0 is a port again")
