@@ -71,7 +71,6 @@ class CertificateFiles:
     Attributes:
         read_at: Unix time in seconds.
         certificates: by path: our own, the authority's, those of remotes.
-        private_key: ours.
         is_signed: whether the authority signed our certificate, and both are valid (openssl-verify(1)); None: one of
             them is not named.
         authorities: public keys of the certificates that strongSwan trusts.

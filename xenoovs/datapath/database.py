@@ -19,7 +19,6 @@ class PortState:
         ofport: OpenFlow port number; None while there is none, as for a device that does not exist.
         type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...; UNKNOWN_TYPE.
         link_up: None where Open vSwitch does not say.
-        error: Why the port does not work.
         iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
         options: column options; empty where the reader does not ask for it.
         mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
@@ -101,8 +100,6 @@ class Database:
     """Table Open_vSwitch and the bridges.
 
     Attributes:
-        config: column other_config.
-        datapath_types: datapath types that this Open vSwitch supports.
         doca_initialized: only in NVIDIA's fork, else None.
         chassis: ovn-controllers that the database configures.
     """

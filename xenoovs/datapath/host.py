@@ -27,7 +27,6 @@ class OffloadHistory:
     Attributes:
         has_started: it has turned offload on.
         had_ports_before: it had ports before that, so some megaflows may never have been offered to hardware.
-        tc_policy: the tc-policy in use.
         providers: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (since 3.7: `tc`, `dpdk`, `dummy`).
         failures: port -> why it has no provider.
         is_complete: the log reaches back to the start of this process.
@@ -85,7 +84,6 @@ class TcRules:
 
     Attributes:
         stale: rules of Open vSwitch without a megaflow.
-        foreign: rules of other programs.
         filters: all rules, if some are of other programs.
     """
 
@@ -105,7 +103,6 @@ class Device:
         port_name: `p0` for the first uplink, `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
         master: its bond or bridge.
         ingress: whether it has the qdisc to which OVS attaches rules.
-        rules: the rules at that qdisc.
         subfunction: the scalable function behind the representor.
     """
 
@@ -179,7 +176,6 @@ class BackendFacts:
     """Facts about a backend host.
 
     Attributes:
-        macs: MACs of its devices.
         loopback: addresses on `lo`.
         sysctls: effective `arp_ignore`, `arp_announce` and `rp_filter`: the larger one of `all` and the device
             (kernel documentation, networking/ip-sysctl.rst).
@@ -195,8 +191,6 @@ class Bgp:
     """The bgpd of this host.
 
     Attributes:
-        established: Neighbours with a session.
-        others: Neighbours without one.
         refused: VIPs that its configuration would not announce: it has neither `redistribute kernel` for their family
             nor a `network` statement for them.
     """

@@ -51,7 +51,6 @@ class IpsecPolicy:
         text: its selector, as ip prints it.
         direction: `in`, `out` or `fwd`.
         priority: of policies that match a packet, the lowest number counts.
-        is_ipv6: the family of its addresses.
         protocol: None: any.
         source_port, destination_port: None: any.
         device: by which packets leave, or enter; None: any.
@@ -122,7 +121,6 @@ class RouteTo:
     """The route to an address (ip-route(8), `get`).
 
     Attributes:
-        device: by which packets leave.
         source: the address that they get; None: not printed.
         gateway: the next hop; None: the address itself.
         mtu: of the route; None: that of the device.

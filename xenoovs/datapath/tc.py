@@ -249,9 +249,7 @@ def unwrapped(hw_packets: int, hw_bytes: int, *, packets: int, size: int) -> int
 
     Args:
         hw_packets: as tc prints it.
-        hw_bytes: bytes by the NIC.
         packets: by the NIC and in software.
-        size: bytes of these packets.
     """
     if packets < _WRAP or hw_packets >= _WRAP:
         return hw_packets

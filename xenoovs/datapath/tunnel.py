@@ -39,8 +39,6 @@ class TunnelPort:
 
     Attributes:
         device: what the name of its datapath port starts with, or all of it if the UDP port is set.
-        remote: address of the other end.
-        local: address of this end.
         key: VNI or GRE key.
     """
 

@@ -134,12 +134,10 @@ class TunnelFacts:
     """What the host has for tunnels.
 
     Attributes:
-        ends: the tunnels.
         routes: by remote.
         addresses: device -> addresses.
         neighbours: by address.
         cached: address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`); empty for the kernel's.
-        ipsec: policies and SAs.
         programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
         files: certificates and the private key that Open vSwitch names for IPsec.
         ike_failures: why the IKE daemon made no SA, by the address of the remote or by the port.

@@ -297,7 +297,6 @@ def _read_filters(lines: Sequence[str], ingress: Set[str]) -> tuple[FilterDump |
     """Return the filters of traffic control, None if there cannot be any, and what could not be read.
 
     Args:
-        lines: all megaflows.
         ingress: ports whose filters are read too, if they are devices here: another program may have some there.
     """
     devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))

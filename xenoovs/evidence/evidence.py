@@ -63,7 +63,6 @@ class Evidence:
 
     Attributes:
         lines: of a dump of megaflows; those of a file can be read once.
-        bridges: of this Open vSwitch.
         ports: of the bridge in question; None: of all megaflows.
         internal_ports: names of bridges and of their internal ports, whose packets are for the host itself.
         max_idle_s: how long a megaflow stays after its last packet.

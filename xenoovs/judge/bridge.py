@@ -49,8 +49,6 @@ class BridgeRow:
         megaflows: of these chains; one that several chains share counts once.
         packets: of their first megaflows.
         hw_packets: packets that the NIC forwarded in all megaflows of a chain.
-        growth: packets that came between two samples; none if there is one sample.
-        chains: number of chains.
         exits: ports by which packets leave, sorted.
     """
 
@@ -73,15 +71,12 @@ class BridgeFindings:
 
     Attributes:
         rows: by port, then from best verdict to worst, then by reason.
-        unparsed: lines that could not be read, the first ones.
         read: number of megaflows in the dump, of all bridges.
         unjudged: number of megaflows of a dump made without `-m`.
         is_filtered: the dump may lack megaflows in software, as all of it is offloaded.
-        remarks: what the dump says beside its megaflows.
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
-        has_growth: whether there are two samples.
         recirculating: number of megaflows that are part of longer chains.
         has_tc_chains: whether the kernel can offload such chains; None: unknown.
         logical_ports: port -> its name in OVN or Neutron.

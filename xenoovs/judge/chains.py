@@ -34,10 +34,8 @@ class Hop:
     Attributes:
         in_port: where the packets entered the switch; it stays the same in all hops.
         recirc_id: 0 for the first hop.
-        targets: recirculation ids of the next hops.
         is_judged: False for what belongs in software, such as the first packet of a connection.
         growth: packets since an earlier sample; None: there is none.
-        exits: ports in the actions.
     """
 
     in_port: str
@@ -164,7 +162,6 @@ class ChainLink:
         before: the first judged hop before it that is not in hardware; None: there is none.
         failing: likewise from this hop on, itself included.
         depth: number of hops from this one to `failing`.
-        exits: ports by which its packets leave.
         is_judged: False also behind hops that are not judged, as behind the first packet of a connection.
         is_after_judged: whether it is the first hop, or a judged one leads to it.
     """

@@ -120,7 +120,6 @@ def state_of(
     """Return the state of a megaflow by the dump, by its tc filter, and by their growth.
 
     Args:
-        megaflow: one of the dump.
         filters: tc filters by cookie; None: traffic control was not read.
         before: an earlier sample; None: there is none.
         contradicted: ports that gave the CPU more packets than megaflows explain.
@@ -243,7 +242,6 @@ def judge_continuations(
     """Return the states of hops; one whose packets no megaflow takes is not in hardware: each packet is an upcall.
 
     Args:
-        found: all hops of a dump.
         is_partial: the dump may lack megaflows that are not offloaded.
     """
     if len(found) >= MAX_HOPS:
@@ -729,7 +727,6 @@ class _LineShape:
     """What lines with the same key share.
 
     Attributes:
-        mask: mask of the source address.
         outside: set if such lines can belong to no block.
         override: set if such lines belong to no block and may override some.
         verdicts: by id of the block.

@@ -104,7 +104,6 @@ class OverriddenBlocks:
         blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
         packets: packets of these megaflows, which may include packets for other destinations.
         match: the match of the first of them.
-        actions: the actions of all of them.
         flows: the foreign flows that do it (`foreign.attribute` finds them).
     """
 
@@ -129,12 +128,7 @@ class BlockOffload:
     Attributes:
         verdict: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED also if the NIC has held those of one port
             for some seconds, and no packet of them was counted.
-        verdicts: number of megaflows by verdict.
-        packets: packets of all its megaflows.
-        hw_packets: packets that the NIC forwarded.
-        anomalies: number of megaflows by anomaly.
         entries_seen: indices of the service's entries that classified its packets.
-        growth: packets that came between two samples; none if there is one sample.
     """
 
     block: ExpectedBlock
@@ -198,8 +192,6 @@ class OutsideTraffic:
         in_port: where their packets entered; empty for kinds that are not judged, and for ABSENT answers.
         services: names of the services whose answers they may be; empty for other kinds.
         reason: why they are not in hardware; empty if the dump does not show it.
-        hw_packets: packets that the NIC forwarded.
-        growth: packets that came between two samples; none if there is one sample.
     """
 
     kind: OutsideKind
@@ -244,9 +236,7 @@ class OffloadFindings:
     """All findings about one program.
 
     Attributes:
-        blocks: all blocks in the order of the program.
         outside: megaflows outside all blocks, by kind, port, services and verdict.
-        unparsed: lines of the dump that could not be read, the first ones.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
         examples: the first few megaflows with each anomaly.
@@ -258,7 +248,6 @@ class OffloadFindings:
         preempting: rules of other programs in traffic control that packets of blocks meet first.
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
-        has_growth: whether there are two samples.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
         cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
         cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
@@ -481,7 +470,6 @@ def part_of(
     """Return the findings about some services, with their answers and without other traffic; or with some verdicts.
 
     Args:
-        findings: of a check.
         services: names of services; None: all, and other traffic.
         verdicts: of blocks and of traffic outside blocks; None: any.
     """

@@ -402,9 +402,7 @@ class PreemptingRule:
     """One rule of another program on a port, before those of Open vSwitch.
 
     Attributes:
-        device: the port.
         blocks: blocks whose packets it may match, in the order of the program.
-        in_hw: whether a NIC holds it.
     """
 
     device: str
@@ -440,7 +438,6 @@ def preempting_rules(
     """Return the rules of other programs that packets of blocks meet first, with these blocks.
 
     Args:
-        services: what is expected.
         filters: all filters of the ingress ports, with their device.
     """
     listed = tuple(filters)

@@ -34,18 +34,12 @@ class OffloadRow:
     """One backend of one service, or a total (`service` or `backend` None).
 
     Attributes:
-        service: name of the service; None: all.
-        backend: name of the backend; None: all.
-        blocks: number of blocks by verdict.
         others: number of other things that were judged, by verdict: megaflows of answers and of other traffic, and
             services without answers.
         predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
             More are due to further MACs, or to foreign flows.
         predicted_all: likewise by all entries.
         with_ecn: as `predicted`, if packets have every ECN code point: behind a tunnel each is a megaflow of its own.
-        packets: packets of all megaflows.
-        hw_packets: packets that the NIC forwarded.
-        anomalies: number of megaflows by anomaly.
     """
 
     service: str | None
@@ -86,8 +80,6 @@ class OutsideRow:
 
     Attributes:
         services: names of the services whose answers these may be.
-        sums: the megaflows, which have no prediction.
-        reasons: why some are not in hardware, as far as that is known.
     """
 
     kind: OutsideKind
@@ -123,7 +115,6 @@ def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> 
     """Return answers by port, then services without any, then other traffic by kind and port.
 
     Args:
-        findings: of a check.
         max_ports: if other traffic enters by more ports, it has one row for each kind; None: never.
     """
     grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
@@ -252,7 +243,6 @@ def to_json(
     """Return all findings for JSON.
 
     Args:
-        findings: what is judged.
         required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
         origins: ufid -> the flows that ofproto/detrace names.
         remarks: what could not be read beside the dump, and what that leaves unproven.
@@ -315,7 +305,6 @@ def bridge_to_json(
     """Return the findings about a bridge without a config: chains of megaflows by port, verdict and reason.
 
     Args:
-        findings: what is judged.
         required: required share of packets in hardware (0-1); None: all megaflows must be in hardware.
         verdicts: of the rows that are shown; None: all.
     """

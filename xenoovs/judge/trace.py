@@ -26,9 +26,6 @@ class TraceResult:
 
     Attributes:
         dl_dst: destination MAC that is written; None: unchanged.
-        ports: output ports.
-        megaflow: the megaflow as text.
-        actions: of the datapath.
     """
 
     dl_dst: str | None
@@ -89,7 +86,6 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: T
 
     Args:
         expected: pairs of dl_dst and port; port None: the learning switch (NORMAL).
-        result: the trace of the packet.
     """
     copies = list(expected)
     if any(port is None for _, port in copies):

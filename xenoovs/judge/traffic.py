@@ -21,7 +21,6 @@ class BackendTraffic:
     """One backend of one service. Shares are between 0 and 1.
 
     Attributes:
-        target_share: share by weight.
         share: share of the address space.
         blocks: blocks of the config that are installed with this backend.
         packets: since the flows were installed.
@@ -44,10 +43,8 @@ class TrafficReport:
     """Traffic and differences between switch and config.
 
     Attributes:
-        backends: all backends in the order of the config.
         missing: number of flows that are missing on the switch or changed there.
         foreign: number of our flows on the switch that the config does not have.
-        drains: running drains.
     """
 
     backends: tuple[BackendTraffic, ...]

@@ -79,11 +79,7 @@ def _grouped(findings: OffloadFindings) -> _Grouped:
 
 
 def offload_tree(findings: OffloadFindings) -> tuple[Node, ...]:
-    """Return a node for each service, for answers that several services may share, and for other traffic.
-
-    Args:
-        findings: of a check that lists megaflows.
-    """
+    """Return a node for each service, for answers that several services may share, and for other traffic."""
     grouped = _grouped(findings)
     answers = {key: found for key, found in grouped.outside.items() if key[0] is OutsideKind.ANSWERS}
     services = (

@@ -20,10 +20,8 @@ class RemoteAnswers:
     """The state of a remote from the agent's probes.
 
     Attributes:
-        name: of the tunnel and the remote.
         problem: why it is not probed, or does not answer; empty: it answers.
         tos: type of service of the last answer; None: there was none.
-        tos_sent: type of service of the probes.
         returned: packets of the host that the reflector took for probes.
     """
 
@@ -56,8 +54,6 @@ class RequiredKey:
 
     Attributes:
         psk_file: file of the pre-shared key; None: the remote has a certificate.
-        has_key: whether Open vSwitch has it.
-        is_readable_by_all: whether other users may read the file.
     """
 
     port: str
@@ -72,7 +68,6 @@ class Requirements:
 
     Attributes:
         entries: hardware entries once all clients send.
-        tunnel_ports: ports of tunnels of Open vSwitch.
         preempting: rules of other programs that packets of blocks meet before Open vSwitch.
     """
 
@@ -95,13 +90,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class RequiredBackend:
-    """One backend of the config.
-
-    Attributes:
-        services: names of its services.
-        vips: VIPs of these services.
-        facts: facts from the backend itself, if it can be reached.
-    """
+    """One backend of the config."""
 
     name: str
     mac: str
@@ -234,10 +223,7 @@ class CheckResult:
     """One row of the report.
 
     Attributes:
-        seen: what was found.
-        why: why it matters, one sentence.
         subject: the port, device, bridge or backend; None: the host.
-        fix: how to fix it.
     """
 
     name: str

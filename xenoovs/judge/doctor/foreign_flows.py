@@ -31,9 +31,6 @@ class ForeignCost:
     """The cost of foreign flows, by simulation of packets of many clients.
 
     Attributes:
-        packets: number of simulated packets.
-        entries: hardware entries with our flows alone.
-        entries_with_foreign: hardware entries with foreign flows too.
         overridden: packets that foreign flows send elsewhere.
     """
 
@@ -49,8 +46,6 @@ class ForeignFlows:
 
     Attributes:
         passed: flows that our packets pass, as text.
-        others: number of other foreign flows.
-        cost: cost of the flows that our packets pass.
         varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
         taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
     """

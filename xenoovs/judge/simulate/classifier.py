@@ -107,7 +107,6 @@ class Subtable:
         lengths: number of values in the stages up to each one.
         begun: for each stage but the last, the values of flows up to it.
         ports_length: number of leading bits of the L4 ports in the mask; 0: none.
-        ports: trie of the L4 ports of the flows.
     """
 
     mask: Mask

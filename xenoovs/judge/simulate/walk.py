@@ -70,7 +70,6 @@ class Outcome:
 
     Attributes:
         copies: sent copies; empty: dropped.
-        flows: flows that the packet met, in order.
         learned: flows that the switch adds unless it has them; their ports are numbers.
     """
 

@@ -90,7 +90,6 @@ class Candidate:
 
     Attributes:
         unwildcarded: as in Case; set by `Attribution`.
-        answers: services whose answers it may carry.
         overrides: as in Case; their flows are set by `Attribution`.
         held: as in Case.
         place: in its chains; None: it does not recirculate packets.
@@ -118,10 +117,7 @@ class Selection:
     """The megaflows to diagnose.
 
     Attributes:
-        candidates: megaflows that are not in hardware.
-        in_hardware: number of megaflows in hardware.
         unjudged: number of megaflows of a dump made without `-m`.
-        shapes: shapes of megaflows in hardware.
         left_out: number of further megaflows that are not in hardware.
         layers: as in Evidence.
         unconfirmed: number of megaflows that the NIC holds, and no counter proves that it forwards by them.
@@ -129,7 +125,6 @@ class Selection:
         growth: of all these megaflows between two samples.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         chained: number of megaflows in hardware whose chains have another one that is not.
-        absent: number of blocks without a megaflow.
     """
 
     candidates: tuple[Candidate, ...]
@@ -163,7 +158,6 @@ def select_candidates(
 
     Args:
         services: whose blocks, answers and overridden blocks are found; none: every megaflow is judged by itself.
-        is_selected: returns whether a candidate is to be diagnosed.
         evidence: what is known beside the megaflows; None: nothing.
     """
     evidence = evidence or Evidence()
@@ -361,7 +355,6 @@ class MegaflowFilter:
     """Selects megaflows that meet all given conditions; without any, megaflows of all blocks, and answers.
 
     Attributes:
-        service: name of a service.
         source: address of a client; selects megaflows outside all blocks too.
         ufid: first digits of a ufid; selects megaflows outside all blocks too.
         internal_ports: there is no config: every megaflow that belongs in hardware is selected. These are the names of

@@ -132,7 +132,6 @@ class Refusal:
 
     Attributes:
         port: ingress port; None: unknown.
-        line: one such line of the log.
         pattern: decides which megaflows it may be about; None: all of the port.
     """
 
