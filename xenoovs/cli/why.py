@@ -25,10 +25,9 @@ from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.record import open_dump
 from xenoovs.judge.check import UnparsedLines
 from xenoovs.judge.expected import ExpectedService, expected_services
+from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import (
     Attribution,
-    Candidate,
-    Diagnosis,
     DiagnosisGroup,
     MegaflowFilter,
     Selection,
@@ -242,7 +241,7 @@ class WhyFindings:
     """
 
     selection: Selection
-    diagnoses: tuple[Diagnosis, ...]
+    diagnoses: tuple[Case, ...]
     notes: tuple[str, ...]
     is_filtered: bool = False
 
@@ -319,7 +318,7 @@ def _sample_notes(selection: Selection, evidence: Evidence) -> tuple[str, ...]:
     return (*evidence.remarks, *growth_remarks(selection, evidence), *contradictions)
 
 
-def _is_refused(candidate: Candidate) -> bool:
+def _is_refused(candidate: Case) -> bool:
     """Return whether the rule is in traffic control, and not in the NIC."""
     return candidate.verdict is Verdict.TC_SW and candidate.held is None
 

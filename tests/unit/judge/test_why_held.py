@@ -19,7 +19,8 @@ from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
 from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.expected import expected_services
-from xenoovs.judge.why.diagnose import Diagnosis, MegaflowFilter, Selection, diagnose, select_candidates
+from xenoovs.judge.why.case import Case
+from xenoovs.judge.why.diagnose import MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.judge.why.reason import Cause, Likelihood
 from xenoovs.model.load import load_config
 
@@ -42,7 +43,7 @@ def _selection(phase: str, *ports: PortFinding, samples: int = 2) -> Selection:
     return select_candidates(megaflows, SERVICES, MegaflowFilter().selects, evidence)
 
 
-def _diagnoses(selection: Selection) -> tuple[Diagnosis, ...]:
+def _diagnoses(selection: Selection) -> tuple[Case, ...]:
     return diagnose(selection, Evidence(host(), target=CommandTarget(config="my.yaml")))
 
 

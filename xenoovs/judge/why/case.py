@@ -14,6 +14,7 @@ from xenoovs.evidence.samples import PortFinding
 from xenoovs.judge.check import MegaflowState
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
 from xenoovs.judge.why.log import Refusal, parse_refusals
+from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow
 
 
@@ -65,23 +66,59 @@ MINIFLOW = "dp-extra-info"
 
 
 @dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """The place of a megaflow in its chains of recirculation.
+
+    Attributes:
+        before: the first megaflow before it that is not in hardware; None: there is none.
+        has_failing: whether it, or one behind it, is not in hardware.
+        is_judged: False for first packets of connections, and behind them.
+    """
+
+    before: Megaflow | None
+    has_failing: bool
+    is_judged: bool
+
+    @property
+    def is_in_software(self) -> bool:
+        """Whether its packets pass a megaflow that is not in hardware."""
+        return self.before is not None or self.has_failing
+
+
+NO_EVIDENCE = Evidence()
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One megaflow that is not in hardware.
+    """One megaflow that is not in hardware, what is known about it, and why.
 
     Attributes:
         block: the block whose packets it carries; None: it belongs to no service.
-        unwildcarded: None: our flows match all bits of its mask, or it was not checked.
+        unwildcarded: None: our flows match all bits of its mask, or it was not checked (`Attribution` does).
         overrides: what it does to blocks although it belongs to none.
         held: None: the NIC does not hold its rule.
+        answers: services whose answers it may carry.
+        place: in its chains; None: it does not recirculate packets.
+        reasons: most likely first; none before `diagnose`.
     """
 
     megaflow: Megaflow
     verdict: Verdict
     block: ExpectedBlock | None
-    evidence: Evidence
+    evidence: Evidence = NO_EVIDENCE
     unwildcarded: UnwildcardedBits | None = None
     overrides: tuple[BlockOverride, ...] = ()
     held: HeldRule | None = None
+    answers: tuple[str, ...] = ()
+    place: ChainPlace | None = None
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names of the services that its packets belong to."""
+        if self.block is not None:
+            return (self.block.service,)
+        return self.answers or tuple(override.service.name for override in self.overrides)
 
     @property
     def in_port(self) -> str | None:

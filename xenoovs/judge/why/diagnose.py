@@ -20,7 +20,6 @@ from xenoovs.judge.check import (
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
-    ExpectedBlock,
     ExpectedService,
     ServiceEntry,
     delivers,
@@ -39,7 +38,7 @@ from xenoovs.judge.foreign import (
     overriding_flows,
     unwildcarding_flows,
 )
-from xenoovs.judge.why.case import BlockOverride, Case, HeldRule, UnwildcardedBits, shape_of
+from xenoovs.judge.why.case import BlockOverride, Case, ChainPlace, HeldRule, UnwildcardedBits, shape_of
 from xenoovs.judge.why.flows import action_reasons, marked_only, override_reasons, unwildcarded_reasons
 from xenoovs.judge.why.held import held_reasons
 from xenoovs.judge.why.kernel import chain_reasons, kernel_reasons, silent_refusal
@@ -51,65 +50,6 @@ from xenoovs.openflow.text import render_match
 
 _MAX_CANDIDATES = 100_000
 """Each takes about two kilobytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One megaflow that is not in hardware. `reasons`: at least one, most likely first. `answers`: as in Candidate."""
-
-    megaflow: Megaflow
-    verdict: Verdict
-    block: ExpectedBlock | None
-    reasons: tuple[Reason, ...]
-    answers: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ChainPlace:
-    """The place of a megaflow in its chains of recirculation.
-
-    Attributes:
-        before: the first megaflow before it that is not in hardware; None: there is none.
-        has_failing: whether it, or one behind it, is not in hardware.
-        is_judged: False for first packets of connections, and behind them.
-    """
-
-    before: Megaflow | None
-    has_failing: bool
-    is_judged: bool
-
-    @property
-    def is_in_software(self) -> bool:
-        """Whether its packets pass a megaflow that is not in hardware."""
-        return self.before is not None or self.has_failing
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A megaflow that is not in hardware, before the diagnosis.
-
-    Attributes:
-        unwildcarded: as in Case; set by `Attribution`.
-        overrides: as in Case; their flows are set by `Attribution`.
-        held: as in Case.
-        place: in its chains; None: it does not recirculate packets.
-    """
-
-    megaflow: Megaflow
-    verdict: Verdict
-    block: ExpectedBlock | None
-    unwildcarded: UnwildcardedBits | None = None
-    answers: tuple[str, ...] = ()
-    overrides: tuple[BlockOverride, ...] = ()
-    held: HeldRule | None = None
-    place: ChainPlace | None = None
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """Names of the services that its packets belong to."""
-        if self.block is not None:
-            return (self.block.service,)
-        return self.answers or tuple(override.service.name for override in self.overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +67,7 @@ class Selection:
         chained: number of megaflows in hardware whose chains have another one that is not.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Case, ...]
     in_hardware: int
     unjudged: int
     shapes: frozenset[Shape]
@@ -149,7 +89,7 @@ class Selection:
 def select_candidates(
     megaflows: Iterable[Megaflow],
     services: Iterable[ExpectedService],
-    is_selected: Callable[[Candidate], bool],
+    is_selected: Callable[[Case], bool],
     evidence: Evidence | None = None,
 ) -> Selection:
     """Select the megaflows of a dump that are to be diagnosed.
@@ -176,26 +116,26 @@ class _Selector:
     """Sorts megaflows into those to diagnose and those that are only counted."""
 
     def __init__(
-        self, evidence: Evidence, services: tuple[ExpectedService, ...], is_selected: Callable[[Candidate], bool]
+        self, evidence: Evidence, services: tuple[ExpectedService, ...], is_selected: Callable[[Case], bool]
     ) -> None:
         self._evidence, self._is_selected, self._services = evidence, is_selected, services
         self._index = index_blocks(services)
         self._overrides = OverrideCounter(self._index)
         self._answers = AnswerFinder(services, self._overrides.index)
-        self._candidates, self._shapes, self._layers = list[Candidate](), set[Shape](), set[str]()
+        self._candidates, self._shapes, self._layers = list[Case](), set[Shape](), set[str]()
         self._present = set[int]()
         self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
         self._growth = NO_GROWTH
         self._proof = ProofCounter()
 
-    def _candidate(self, megaflow: Megaflow, verdict: Verdict | None) -> Candidate:
+    def _candidate(self, megaflow: Megaflow, verdict: Verdict | None) -> Case:
         block = self._index.find(megaflow)
         if block is not None:
             self._present.add(id(block))
-            return Candidate(megaflow, verdict or Verdict.ABSENT, block)
+            return Case(megaflow, verdict or Verdict.ABSENT, block)
         answers = self._answers.find(megaflow, self._evidence.internal_ports)
         overrides = () if answers else self._overridden(megaflow)
-        return Candidate(megaflow, verdict or Verdict.ABSENT, None, None, answers, overrides)
+        return Case(megaflow, verdict or Verdict.ABSENT, None, answers=answers, overrides=overrides)
 
     def _overridden(self, megaflow: Megaflow) -> tuple[BlockOverride, ...]:
         """Return the blocks that a megaflow overrides; not those that it drops, as a blocklist does."""
@@ -274,28 +214,19 @@ def _held_rule(megaflow: Megaflow, state: MegaflowState | None, evidence: Eviden
     return HeldRule(state, filter_of(megaflow, evidence.filters), port)
 
 
-def diagnose(selection: Selection, evidence: Evidence) -> tuple[Diagnosis, ...]:
+def diagnose(selection: Selection, evidence: Evidence) -> tuple[Case, ...]:
     """Return the reasons for each candidate, in the order of the dump."""
     known = replace(evidence, in_hardware=selection.shapes, layers=selection.layers)
-    return tuple(_diagnose(candidate, known) for candidate in selection.candidates)
+    return tuple(_diagnose(replace(case, evidence=known)) for case in selection.candidates)
 
 
-def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
-    case = Case(
-        candidate.megaflow,
-        candidate.verdict,
-        candidate.block,
-        evidence,
-        candidate.unwildcarded,
-        candidate.overrides,
-        candidate.held,
-    )
+def _diagnose(case: Case) -> Case:
     overrides = tuple(override_reasons(case))
     if case.held is not None:
-        return _diagnosis_of(candidate, (*overrides, *held_reasons(case, case.held)), evidence)
+        return _with_reasons(case, (*overrides, *held_reasons(case, case.held)))
     reasons = rank((*_remarks(case), *_all_reasons(case)))
-    if candidate.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
-        is_explained = case.megaflow.ufid in evidence.driver or any(
+    if case.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
+        is_explained = case.megaflow.ufid in case.evidence.driver or any(
             reason.cause is Cause.TABLE_FULL for reason in reasons
         )
         reasons = reasons if is_explained else (*reasons, silent_refusal(case))
@@ -306,12 +237,12 @@ def _diagnose(candidate: Candidate, evidence: Evidence) -> Diagnosis:
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
         reasons = (fallback, *reasons)
     # Where the packets go counts first: their blocks are not served at all.
-    return _diagnosis_of(candidate, (*overrides, *_chain(candidate), *(reasons or (_unknown(),))), evidence)
+    return _with_reasons(case, (*overrides, *_chain(case), *(reasons or (_unknown(),))))
 
 
-def _chain(candidate: Candidate) -> Iterator[Reason]:
+def _chain(case: Case) -> Iterator[Reason]:
     """Yield that an earlier megaflow of the chain is not in hardware, which keeps packets from this one's rule."""
-    before = None if candidate.place is None else candidate.place.before
+    before = None if case.place is None else case.place.before
     if before is not None:
         text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
         ufid = before.ufid or "(no ufid)"
@@ -319,14 +250,14 @@ def _chain(candidate: Candidate) -> Iterator[Reason]:
             Cause.RECIRCULATION,
             Likelihood.CERTAIN,
             text,
-            (f"{ufid} leads to recirc_id {candidate.megaflow.key('recirc_id')}",),
+            (f"{ufid} leads to recirc_id {case.megaflow.key('recirc_id')}",),
         )
 
 
-def _diagnosis_of(candidate: Candidate, listed: Iterable[Reason], evidence: Evidence) -> Diagnosis:
+def _with_reasons(case: Case, listed: Iterable[Reason]) -> Case:
     # Commands reach the Open vSwitch in question from any shell.
-    shown = (replace(one, fix=tuple(map(evidence.target.text, one.fix))) for one in listed)
-    return Diagnosis(candidate.megaflow, candidate.verdict, candidate.block, tuple(shown), candidate.answers)
+    shown = (replace(one, fix=tuple(map(case.evidence.target.text, one.fix))) for one in listed)
+    return replace(case, reasons=tuple(shown))
 
 
 def _all_reasons(case: Case) -> Iterator[Reason]:
@@ -366,7 +297,7 @@ class MegaflowFilter:
     ufid: str | None = None
     internal_ports: Set[str] | None = None
 
-    def selects(self, candidate: Candidate) -> bool:
+    def selects(self, candidate: Case) -> bool:
         """Return whether this megaflow is selected."""
         if self.service is not None and self.service not in candidate.services:
             return False
@@ -412,7 +343,7 @@ class DiagnosisGroup:
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
-    diagnoses: tuple[Diagnosis, ...]
+    diagnoses: tuple[Case, ...]
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -430,9 +361,9 @@ class DiagnosisGroup:
         return sum(found.megaflow.packets for found in self.diagnoses)
 
 
-def group(diagnoses: Iterable[Diagnosis]) -> tuple[DiagnosisGroup, ...]:
+def group(diagnoses: Iterable[Case]) -> tuple[DiagnosisGroup, ...]:
     """Group diagnoses, the largest group first."""
-    by_key: dict[tuple[object, ...], list[Diagnosis]] = {}
+    by_key: dict[tuple[object, ...], list[Case]] = {}
     for found in diagnoses:
         kind = found.block is None, bool(found.answers)
         key = (found.verdict, *kind, tuple((reason.cause, reason.text) for reason in found.reasons))
@@ -441,7 +372,7 @@ def group(diagnoses: Iterable[Diagnosis]) -> tuple[DiagnosisGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -len(group.diagnoses)))
 
 
-def describe(found: Diagnosis) -> str:
+def describe(found: Case) -> str:
     """Return the match of the megaflow's block, or the main keys of its own match."""
     if found.block is not None:
         return render_match(found.block.flow.match)
@@ -453,14 +384,14 @@ _MAIN_KEYS = frozenset(
 )
 
 
-def to_json(diagnoses: Iterable[Diagnosis], selection: Selection, *, notes: Iterable[str]) -> dict[str, object]:
+def to_json(diagnoses: Iterable[Case], selection: Selection, *, notes: Iterable[str]) -> dict[str, object]:
     """Return the diagnoses for JSON, in the order of the dump. `notes`: what could not be read."""
     megaflows = [_diagnosis(found) for found in diagnoses]
     counts = {"in_hardware": selection.in_hardware, "in_hardware_in_chains": selection.chained}
     return {**counts, "unconfirmed": selection.unconfirmed, "megaflows": megaflows, "notes": list(notes)}
 
 
-def _diagnosis(found: Diagnosis) -> dict[str, object]:
+def _diagnosis(found: Case) -> dict[str, object]:
     megaflow: Megaflow = found.megaflow
     block = found.block
     return {
@@ -515,7 +446,7 @@ class Attribution:
         found = (self._attributed(each, counter, index) for each in selection.candidates)
         return replace(selection, candidates=tuple(found))
 
-    def _attributed(self, candidate: Candidate, counter: UnwildcardCounter, index: BlockIndex) -> Candidate:
+    def _attributed(self, candidate: Case, counter: UnwildcardCounter, index: BlockIndex) -> Case:
         fields = match_of(candidate.megaflow)
         if candidate.overrides:
             return replace(candidate, overrides=tuple(self._override(each, candidate) for each in candidate.overrides))
@@ -531,7 +462,7 @@ class Attribution:
         extra = counter.extra_of(candidate.megaflow, fields, entry, block)
         return replace(candidate, unwildcarded=self._unwildcarded(extra, fields, entry)) if extra else candidate
 
-    def _override(self, override: BlockOverride, candidate: Candidate) -> BlockOverride:
+    def _override(self, override: BlockOverride, candidate: Case) -> BlockOverride:
         foreign = self._flows()
         match = match_of_fields(candidate.megaflow.in_port, match_of(candidate.megaflow))
         flows = None if foreign is None else overriding_flows(match, foreign, service=override.service)
