@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running
 from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.switch_deaths import kill_and_start_vswitchd
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
@@ -40,6 +41,25 @@ def test_flows_come_back_after_a_restart_of_the_switch(own_ovs: DummyOvs, config
             eventually(lambda rounds=rounds: agent.rounds == rounds, "one round for one restart")  # type: ignore[misc]
         eventually(lambda: agent.report.last_error == "", "nothing is wrong any more")
         assert agent.foreign == 0
+
+
+def test_a_change_that_is_not_confirmed_is_rolled_back_on_a_switch_that_was_restarted(
+    own_ovs: DummyOvs, config: Path
+) -> None:
+    """The checkpoint is from before the restart, which lost the flows of the service that did not change too."""
+    second = SMALL_CONFIG.partition("services:\n")[2].replace("name: dns", "name: more").replace(".45", ".46")
+    config.write_text(SMALL_CONFIG + second)
+    with own_ovs.bridge() as bridge, running("agent", config, "--db", own_ovs.ovs.db, "--confirm", "15s") as process:
+        eventually(lambda: len(flows(bridge)) > FLOWS, "flows at first")
+        before = flows(bridge)
+        config.write_text(SMALL_CONFIG.replace("weight: 70", "weight: 50") + second)
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: flows(bridge) != before, "flows of the change")
+        kill_and_start_vswitchd(own_ovs.ovs)
+        eventually(lambda: len(flows(bridge)) > 1, "flows after the restart")
+        eventually(lambda: flows(bridge) == before, "the way back")
+        process.send_signal(signal.SIGTERM)
+        assert "the config was rolled back" in finish(process).err
 
 
 def test_flows_come_back_on_a_bridge_made_anew(dummy_ovs: DummyOvs, config: Path) -> None:

@@ -92,7 +92,7 @@ class FleetWatch:
             self._progress = FleetProgress()
             return ""
         stall = self._progress.stall(view, statuses, now_s=time.monotonic())
-        return stall or (overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else "")
+        return stall or (overdue_step(view) if is_overdue(view, statuses, now_ms=int(time.time() * 1000)) else "")
 
     def _read_servers(self) -> None:
         now_s = time.monotonic()

@@ -229,7 +229,7 @@ def _show(lint: Lint, at_least: Offload) -> None:
                 str(counts.flows),
                 *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.by_offload),
             ]
-            for counts in count_by_service(lint.program.flows)
+            for counts in count_by_service(lint.program)
         ]
         print_table(headers, rows, right=range(1, len(headers)))
         for reason in reasons(lint.program.flows, at_least=at_least):
@@ -327,7 +327,7 @@ def _program_document(program: ProgramOffload, at_least: Offload) -> dict[str, o
                 "flows": counts.flows,
                 "verdicts": {offload.value: number for offload, number in counts.by_offload},
             }
-            for counts in count_by_service(program.flows)
+            for counts in count_by_service(program)
         ],
         "findings": [
             {

@@ -138,6 +138,11 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
     return rows
 
 
+def clocks_differ(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> bool:
+    """Return whether the clocks of this host and of a DPU differ by minutes. Times of the store say nothing then."""
+    return any(row.wrong_clock for row in dpu_rows(view, statuses or {}, now_s=now_s) if row.status.seen_ms)
+
+
 def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
     if name not in view.dpus:
         return DpuState.STRANGER
@@ -189,7 +194,8 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
     """Return what a roll-out does, and which DPUs it waits for, in words.
 
     Args:
-        now_s: Since 1970. The time at which DPUs switched to the wave is that of its begin; the store may not have it.
+        now_s: Since 1970. The time at which DPUs switched to the wave is that of its begin; the store may not have it,
+            and where clocks differ it is not compared.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -198,7 +204,8 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
     concerned = view.concerned
     begun = sum(dpu.wave <= view.wave for dpu in concerned.values())
     soak, begun_s = duration(intent.soak_s), view.switch_at_ms / 1000
-    watched = f"for {duration(now_s - begun_s)} of {soak}" if begun_s else f"for {soak} in all"
+    is_known = 0 < begun_s <= now_s and not clocks_differ(view, statuses, now_s=now_s)
+    watched = f"for {duration(now_s - begun_s)} of {soak}" if is_known else f"for {soak} in all"
     return [
         f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "
         f"watched {watched}; `xenoovs fleet stop` takes it back",

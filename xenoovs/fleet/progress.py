@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xenoovs.fleet.change import FleetChange, next_change, rolling_intent
+from xenoovs.fleet.dpus import clocks_differ
 from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.waves import PATIENCE_S, next_step
 from xenoovs.store.view import Changes, DpuStatus, FleetView
@@ -19,15 +20,18 @@ def overdue_step(view: FleetView) -> str:
     return f"no controller has written the next step of wave {view.wave}"
 
 
-def is_overdue(view: FleetView, *, now_ms: int) -> bool:
+def is_overdue(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> bool:
     """Return whether a wave lasts longer than a controller lets it, from one reading of the store.
 
     A controller ends a wave after the soak time and `PATIENCE_S`, also one that took over at the last moment. The time
     at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none, and
-    no change has one with `--switch-after 0`; then the answer is False.
+    no change has one with `--switch-after 0`; then the answer is False. So it is where the clocks of DPUs show that
+    the one of this host may be wrong.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave or not view.switch_at_ms:
+        return False
+    if clocks_differ(view, statuses, now_s=now_ms / 1000):
         return False
     return now_ms - view.switch_at_ms > 1000 * (2 * (intent.soak_s + PATIENCE_S) + SETTLE_S)
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.fleet.change import with_override
-from xenoovs.fleet.drains import pinned_drains
+from xenoovs.fleet.drains import DrainWatch, pinned_drains
 from xenoovs.store.view import Changes, FleetView
 
 PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")
@@ -43,3 +43,18 @@ def test_a_planned_change_begins_the_drains_of_the_services_that_it_changed() ->
 def test_a_service_without_pinned_drains_has_none() -> None:
     assert pinned_drains(drained(fleet(SMALL_CONFIG)), now_ms=NOW_MS) == {}
     assert pinned_drains(EMPTY, now_ms=NOW_MS) == {}
+
+
+def test_a_clock_that_differs_from_that_of_the_writer_makes_no_drain_longer_than_it_is() -> None:
+    """By a clock an hour behind, `drain-dpu` waited for more than an hour, and by one ahead not at all."""
+    view, most_s = drained(fleet(PINNED)), 60 + LATEST_S
+    behind = NOW_MS - 3_600_000
+    assert pinned_drains(view, now_ms=behind) == {"dns": most_s}
+    watch = DrainWatch()
+    times = (0, 30, most_s - 1, most_s)
+    lefts = [watch.left(view, now_ms=behind + 1000 * s, now_s=5.0 + s, clocks_differ=False) for s in times]
+    assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {"dns": 1}, {}]
+    ahead, watch = NOW_MS + 3_600_000, DrainWatch()
+    assert watch.left(view, now_ms=ahead, now_s=5.0, clocks_differ=False) == {}
+    lefts = [watch.left(view, now_ms=ahead, now_s=5.0 + s, clocks_differ=True) for s in (0, 30, most_s)]
+    assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {}]

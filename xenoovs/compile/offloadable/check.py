@@ -293,12 +293,13 @@ def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS
     return tuple(sorted(gathered, key=lambda reason: (reason.is_resolution, -reason.result.offload.badness)))
 
 
-def count_by_service(judged: Iterable[JudgedFlow]) -> tuple[VerdictCounts, ...]:
-    """Count the flows of each service by verdict, in the order of the program."""
+def count_by_service(result: ProgramOffload) -> tuple[VerdictCounts, ...]:
+    """Count the flows of each service by verdict, in the order of the program; those to encrypt are TC_SW."""
     found: dict[str | None, dict[Offload, int]] = {}
-    for each in judged:
+    to_encrypt = {*result.to_encrypt}
+    for each in result.flows:
         of_service = found.setdefault(each.service, dict.fromkeys(Offload, 0))
-        of_service[each.offload] += 1
+        of_service[Offload.TC_SW if each in to_encrypt else each.offload] += 1
     return tuple(VerdictCounts(service, tuple(counts.items())) for service, counts in found.items())
 
 

@@ -11,7 +11,8 @@ import click
 from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.drains import pinned_drains
+from xenoovs.fleet.dpus import clocks_differ
+from xenoovs.fleet.drains import DrainWatch
 from xenoovs.fleet.waves import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
@@ -171,8 +172,11 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
 
 def _wait_for_drains(store: FleetStore) -> None:
     """Wait until no drain runs; print which ones do."""
-    shown = frozenset[str]()
-    while left := pinned_drains(store.view(), now_ms=int(time.time() * 1000)):
+    shown, watch, utc_s = frozenset[str](), DrainWatch(), time.time()
+    is_wrong = clocks_differ(store.view(), store.statuses(), now_s=utc_s)
+    while left := watch.left(
+        store.view(), now_ms=int(time.time() * 1000), now_s=time.monotonic(), clocks_differ=is_wrong
+    ):
         if new := left.keys() - shown:
             shown |= new
             longest = duration(max(left.values()))

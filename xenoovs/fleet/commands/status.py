@@ -22,7 +22,7 @@ from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERV
 from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import host_facts
-from xenoovs.store.view import FleetView, Standing, lacks, standing
+from xenoovs.store.view import DpuStatus, FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, print_text
@@ -67,7 +67,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
         is_active=connection.is_leader,
         now_s=time.time(),
         change=change,
-        stall=_stall(view, change),
+        stall=_stall(view, statuses, change),
         unwritten=late,
         problems=no_controller(store.directory, is_leader=connection.is_leader),
     )
@@ -91,10 +91,10 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     return EXIT_OK if snapshot.is_well else EXIT_DIFFERS
 
 
-def _stall(view: FleetView, change: FleetChange) -> str:
+def _stall(view: FleetView, statuses: Mapping[str, DpuStatus] | None, change: FleetChange) -> str:
     if not change.is_empty:
         return UNDECIDED
-    return overdue_step(view) if is_overdue(view, now_ms=int(time.time() * 1000)) else ""
+    return overdue_step(view) if is_overdue(view, statuses, now_ms=int(time.time() * 1000)) else ""
 
 
 @click.command("history")

@@ -69,7 +69,7 @@ def test_the_summary_counts_what_depends() -> None:
 
 
 def test_counts_by_service() -> None:
-    counts = {each.service: each for each in count_by_service(_judged(other=OtherTraffic.DROP).flows)}
+    counts = {each.service: each for each in count_by_service(_judged(other=OtherTraffic.DROP))}
     assert counts["web"].flows == 3
     assert dict(counts["web"].by_offload)[Offload.HW] == 3
     assert dict(counts[None].by_offload)[Offload.SW] == 1
