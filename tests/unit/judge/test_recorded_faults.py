@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.compiled import compiled
+from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import DatapathSample, sample_of
+from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion, OffloadFindings
@@ -57,6 +58,31 @@ def test_two_samples_show_what_the_nic_does(phase: str, verdict: Verdict, conclu
     assert _verdicts(findings) == {verdict: BLOCKS}
     assert findings.conclusion_for(None) is conclusion
     assert findings.conclusion_for(0.95) is conclusion
+
+
+COUNTED_TWICE = [
+    {"p0": PortPackets(missed, CpuCounter.CPU, "cpu_hit of `ip stats`", entered)}
+    for missed, entered in ((4506, 7980), (5492, 8966))
+]
+"""What the NIC itself counted meanwhile: 986 packets came in, and all of them went to the CPU."""
+
+
+def test_packets_that_the_cpu_forwards_and_the_driver_counts_too_are_not_half_in_hardware() -> None:
+    services = expected_services(compiled(load_config(GOLDEN / "dns.yaml")))
+    samples = [
+        DatapathSample(sample_of(*_read(f"counted_twice.{when}")), ports, ports)
+        for when, ports in zip(("begin", "end"), COUNTED_TWICE, strict=True)
+    ]
+    _, filters = _read("counted_twice.end")
+    for checks, verdict in ((check_ports(*samples), Verdict.CONTRADICTED), ((), Verdict.TC_SW)):
+        known = Evidence(filters=filters, before=samples[0], port_checks=checks)
+        lines = (HERE / "counted_twice.end.dump").read_text().splitlines()
+        findings = check_dump(services, lines, evidence=known)
+        assert _verdicts(findings) == {verdict: BLOCKS}
+        assert findings.growth.hw_packets * 2 == findings.growth.packets
+        assert findings.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
+    [port] = check_ports(*samples)
+    assert (port.entered, port.twice > 900) == (986, True)
 
 
 def test_one_sample_shows_rules_that_were_never_used() -> None:
