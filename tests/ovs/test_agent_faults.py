@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running
 from tests.ovs.agents import running_agent
-from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.switch_deaths import kill_and_start_vswitchd
+from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
