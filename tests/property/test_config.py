@@ -37,7 +37,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.claims import Occupancy
-from xenoovs.model.emit import render_config
+from xenoovs.model.emit import config_tree, render_config, render_json
 from xenoovs.model.load import compose, load_config, parse_config
 from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
 from xenoovs.model.templates import read_template, template_names
@@ -183,6 +183,7 @@ def balancers(draw: st.DrawFn) -> Balancer:
 def test_read_back(balancer: Balancer) -> None:
     text = render_config(balancer)
     assert parse_config(text, file="c.yaml") == balancer
+    assert parse_config(render_json(config_tree(balancer)), file="c.json") == balancer
     assert render_config(parse_config(text, file="c.yaml")) == text
 
 

@@ -41,7 +41,7 @@ def render_config(balancer: Balancer) -> str:
     Raises ValueError for what no config can express: weights or tolerances without a finite decimal form, and a service
     without VIPs for both families.
     """
-    return "\n".join(_block(_config(balancer))) + "\n"
+    return "\n".join(_block(config_tree(balancer))) + "\n"
 
 
 def _block(tree: Mapping[str, Value]) -> Iterator[str]:
@@ -85,7 +85,8 @@ def render_json(value: Value) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
-def _config(balancer: Balancer) -> Tree:
+def config_tree(balancer: Balancer) -> Tree:
+    """Return the whole config. Raises ValueError, as `render_config`."""
     tree: Tree = {"version": 1, "switch": SWITCH.write(balancer.uplinks)}
     if balancer.announce is not None:
         tree["announce"] = form_of(Announce).write(balancer.announce)

@@ -7,8 +7,9 @@ each DPU, and the file of a DPU may say which of its ports another name means: `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -20,7 +21,6 @@ from xenoovs.model.load import check_config, compose, compose_json, join_config
 from xenoovs.model.values import (
     KeyPath,
     Mark,
-    Position,
     Positions,
     Value,
     one_or_many,
@@ -148,15 +148,7 @@ def join(
         ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
     """
     joined = join_config(local, file=file, sources=sources)
-    try:
-        return _joined(joined, [_part(name, text) for name, text in services.items()], services)
-    except ConfigError:
-        # Again, with the places of what is wrong.
-        return _joined(joined, [_placed_part(name, text) for name, text in services.items()], services)
-
-
-def _joined(joined: JoinedConfig, parts: Sequence[tuple[Value, ConfigPart]], services: Mapping[str, str]) -> Balancer:
-    """Return the config of the trees of a DPU's file and of services. Raises ConfigError."""
+    parts = [_part(name, text) for name, text in services.items()]
     root = joined.root if isinstance(joined.root, dict) else {}
     for key, message in _NOT_LOCAL.items():
         if key in root:
@@ -214,51 +206,34 @@ _NOT_LOCAL = {
 
 
 def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
-    """Return the tree of a service, and a file with it alone, in which all places are the first. Raises ConfigError."""
-    file = _file_of(name)
-    root = compose_json(text, file=file)
-    if not isinstance(root, dict):
-        return _placed_part(name, text)
-    service = _shared(root)
-    return service, ConfigPart(file, {"services": [service]}, _ONE_PLACE)
-
-
-def _placed_part(name: str, text: str) -> tuple[Value, ConfigPart]:
     """Return the tree of a service, and a file with it alone. Raises ConfigError."""
-    file = _file_of(name)
-    document = compose(text, file=file)
-    if not isinstance(document.root, dict):
-        raise ConfigError([Finding(file, 1, 1, "", f"{show(document.root)} is not a mapping; apply the config again")])
-    service = _shared(document.root)
-    # What has no place in a file is taken for a default, and its mistakes are left out.
-    values, keys = (
-        {("services", 0, *path): mark for path, mark in marks.items()}
-        for marks in (document.places.values, document.places.keys)
-    )
-    return service, ConfigPart(file, {"services": [service]}, Positions(values, keys))
+    file = f"service {name} of the fleet"
+    root = compose_json(text, file=file)
+    if root is None:
+        root = compose(text, file=file).root
+    if not isinstance(root, dict):
+        raise ConfigError([Finding(file, 1, 1, "", f"{show(root)} is not a mapping; apply the config again")])
+    service = _shared(root)
+    places = cache(lambda: compose(text, file=file).places)
+    late = Positions(_LateMarks(lambda: places().values), _LateMarks(lambda: places().keys))
+    return service, ConfigPart(file, {"services": [service]}, late)
 
 
-def _file_of(name: str) -> str:
-    return f"service {name} of the fleet"
+class _LateMarks(Mapping[KeyPath, Mark]):
+    """The places of the values or keys of a service, which are looked up when there is a mistake."""
 
-
-class _OnePlace(Mapping[KeyPath, Mark]):
-    """Has every path, at the first place."""
+    def __init__(self, find: Callable[[], Mapping[KeyPath, Mark]]) -> None:
+        self._find = find
 
     def __getitem__(self, path: KeyPath) -> Mark:
-        return Position(0, 0)
-
-    def __contains__(self, path: object) -> bool:
-        return True
+        # Behind the path of the service itself.
+        return self._find()[path[2:]]
 
     def __iter__(self) -> Iterator[KeyPath]:
-        return iter(())
+        return (("services", 0, *path) for path in self._find())
 
     def __len__(self) -> int:
-        return 0
-
-
-_ONE_PLACE = Positions(_OnePlace(), _OnePlace())
+        return len(self._find())
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:
