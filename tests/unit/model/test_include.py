@@ -10,8 +10,8 @@ import pytest
 
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
-from xenoovs.model.include import MAX_FILES, MAX_NESTING, MAX_SIZE_BYTES
-from xenoovs.model.load import MAX_VALUES, load_config, parse_config
+from xenoovs.model.include import MAX_FILES, MAX_NESTING
+from xenoovs.model.load import load_config, parse_config
 
 HEAD = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
 
@@ -249,15 +249,17 @@ def test_the_number_of_files_is_bounded(load: Load) -> None:
     assert set(lines) == {f"my.yaml:3:10: include: more than {MAX_FILES} files are included; join some of them"}
 
 
-def test_the_size_of_all_files_together_is_bounded(load: Load, tmp_path: Path) -> None:
+def test_the_size_of_all_files_together_is_bounded(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.model.include.MAX_SIZE_BYTES", 2**20)
     for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.yaml").write_bytes(b"#" * (MAX_SIZE_BYTES // 2 - 100) + b"\nservices: []\n")
+        (tmp_path / f"{name}.yaml").write_bytes(b"#" * (2**19 - 100) + b"\nservices: []\n")
     (line,) = mistakes(load, {"my.yaml": f"{HEAD}include: [a.yaml, b.yaml, c.yaml]\n"})
-    assert line == "my.yaml:3:27: include[2]: c.yaml cannot be read: the files together are larger than 32 MiB"
+    assert line == "my.yaml:3:27: include[2]: c.yaml cannot be read: the files together are larger than 1 MiB"
 
 
-def test_the_values_of_all_files_together_are_bounded(load: Load) -> None:
-    half = "services: [" + "a," * (MAX_VALUES // 2) + "]"
+def test_the_values_of_all_files_together_are_bounded(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.model.load.MAX_VALUES", 1_000)
+    half = "services: [" + "a," * 500 + "]"
     lines = mistakes(load, {"a.yaml": half, "b.yaml": half, "my.yaml": f"{HEAD}include: [a.yaml, b.yaml]\n"})
-    message = f"the config holds more than {MAX_VALUES} values; split it over several bridges"
+    message = "the config holds more than 1000 values; split it over several bridges"
     assert [line.partition(":")[0] for line in lines if message in line] == ["b.yaml"]
