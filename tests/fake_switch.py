@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Event
 
+from tests.patience import PATIENCE_S
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Fact
 from xenoovs.datapath.ipsec import IpsecState
@@ -159,6 +161,19 @@ class FakeSwitch:
             if port not in known:
                 message = f"{port}: output to unknown port"
                 raise BundleRejected(bridge=bridge, error=None, message=message, advice="plan again")
+
+
+class HangingSwitch(FakeSwitch):
+    """Has the bridge ovsbr1 with p0 and p1. Its dumps wait for `goes_on`."""
+
+    def __init__(self) -> None:
+        super().__init__(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.goes_on = Event()
+        self.goes_on.set()
+
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        self.goes_on.wait(PATIENCE_S)
+        return super().dump_flow_text(bridge, only=only)
 
 
 def _change(table: _Table, mod: FlowMod) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
@@ -103,11 +102,6 @@ def running(scene: Scene, *, more: str = "") -> Iterator[World]:
     finally:
         for server in servers.values():
             server.close()
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 @pytest.fixture

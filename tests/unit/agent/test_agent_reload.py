@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import fake_bridge
 from tests.fleet_support import EMPTY, committed, given, settled
@@ -25,11 +24,6 @@ from xenoovs.fleet.change import with_override
 from xenoovs.openflow.flow import service_of
 from xenoovs.openflow.text import parse_dump
 from xenoovs.store.view import Changes, FleetView
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 def problem(agent: Agent) -> str:

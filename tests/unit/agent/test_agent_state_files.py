@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent import runtime_file
@@ -303,11 +303,6 @@ def test_a_broken_file_on_a_read_only_disk_stays(tmp_path: Path) -> None:
 
 
 FIPS2 = {"service": "dns", "backend": "fips2"}
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 @pytest.fixture

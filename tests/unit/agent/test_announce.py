@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import PATIENCE_S, eventually
+from tests.fake_switch import FakeSwitch, HangingSwitch
+from tests.patience import eventually
 from tests.snapshots import snapshot
 from tests.unit import balancer as small
 from xenoovs.agent import announce, daemon
@@ -29,7 +28,6 @@ from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
-from xenoovs.openflow.flow import OURS, Cookies
 from xenoovs.show.agent import AnnouncementView, Snapshot
 from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
 from xenoovs.switch.frr import BgpRoute
@@ -185,11 +183,6 @@ def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]],
     asyncio.run(work())
 
 
-@pytest.fixture
-def switch() -> FakeSwitch:
-    return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
-
-
 ANNOUNCING = f"{SMALL_CONFIG}\nannounce: {{bgp: frr}}\n"
 
 
@@ -254,24 +247,11 @@ def test_an_agent_that_announces_nothing_removes_what_an_earlier_one_left(tmp_pa
     assert routes.calls == ["close", "release"]
 
 
-class Slow(FakeSwitch):
-    """Its dumps wait for `goes_on`."""
-
-    def __init__(self) -> None:
-        super().__init__(fake_bridge("ovsbr1", ["p0", "p1"]))
-        self.goes_on = Event()
-        self.goes_on.set()
-
-    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
-        self.goes_on.wait(PATIENCE_S)
-        return super().dump_flow_text(bridge, only=only)
-
-
 def test_a_round_that_is_only_late_withdraws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_LATE_S", 0.05)
     monkeypatch.setattr(announce, "_CHECK_S", 0.05)
     monkeypatch.setattr(announce, "GRACE_S", 0.0)
-    config, routes, slow = tmp_path / "my.yaml", FakeRoutes(), Slow()
+    config, routes, slow = tmp_path / "my.yaml", FakeRoutes(), HangingSwitch()
     config.write_text(ANNOUNCING)
     reads = list[int]()
 

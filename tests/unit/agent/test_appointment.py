@@ -15,7 +15,7 @@ import pytest
 
 from tests.agent_support import all_answer
 from tests.command_line import SMALL_CONFIG
-from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.fake_switch import FakeSwitch
 from tests.fleet_support import EMPTY, given, settled
 from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
@@ -40,9 +40,6 @@ MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
 
 
-Offer = Callable[[FleetView], None]
-
-
 class Soon(Appointment):
     """A time that comes when `happens` has been called for each wait."""
 
@@ -61,12 +58,6 @@ class Soon(Appointment):
 
 def nothing() -> None:
     return
-
-
-@pytest.fixture
-def switch() -> FakeSwitch:
-    """A bridge that has BEFORE, by `engine`."""
-    return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
 
 
 @pytest.fixture

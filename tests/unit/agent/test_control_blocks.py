@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from xenoovs.agent.control import handlers
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.errors import AgentRefused
 from xenoovs.show.agent import LazySnapshot, ServiceView
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 def test_the_blocks_of_a_service_fill_the_address_space(scene: Scene) -> None:

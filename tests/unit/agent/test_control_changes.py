@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.patience import eventually
 from xenoovs.errors import AgentRefused
 from xenoovs.show.agent import BackendState, Snapshot, parse_snapshot
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 def backend(name: str, **more: object) -> dict[str, Any]:

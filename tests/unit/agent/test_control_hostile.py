@@ -11,23 +11,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.control import app, limits
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.log import LOGGER
 
 GET = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -15,16 +15,11 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
 from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.errors import ListenError
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:

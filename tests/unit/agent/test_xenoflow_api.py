@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
 from tests.snapshots import snapshot
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
@@ -25,11 +25,6 @@ from xenoovs.show.agent import Counted
 TOKEN = "0123456789abcdef"
 FIPS2 = {"name": "fips2", "mac_address": "02:00:5E:10:00:02"}
 FIPS3 = {"name": "fips3", "mac_address": "02:00:5e:10:00:03"}
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return make_scene(tmp_path)
 
 
 @pytest.fixture

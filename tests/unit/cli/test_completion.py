@@ -38,16 +38,6 @@ def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
     assert "_XENOOVS_COMPLETE" in result.out
 
 
-def test_commands() -> None:
-    assert offered() == list(COMMANDS)
-    assert offered(incomplete="ver") == ["verify-offload"]
-    assert "--version" in offered(incomplete="--")
-
-
-def test_templates() -> None:
-    assert offered("new", incomplete="m") == ["many-services", "minimal"]
-
-
 def test_labs(config: Path) -> None:
     assert offered("apply", "--lab") == []
     for name in ("one", "two"):
@@ -57,19 +47,27 @@ def test_labs(config: Path) -> None:
 
 
 @pytest.mark.usefixtures("config")
-def test_services_and_backends() -> None:
-    assert offered("weight") == ["dns"]
-    assert offered("weight", "dns") == ["fips2", "fips3"]
-    assert offered("weight", "web") == []
-    assert offered("why", "--service") == ["dns"]
-    assert offered("drain") == ["dns", "fips2", "fips3"]
-    assert offered("drain", "dns") == ["fips2", "fips3"]
+@pytest.mark.parametrize(
+    ("words", "incomplete", "found"),
+    [
+        ("", "", " ".join(COMMANDS)),
+        ("", "ver", "verify-offload"),
+        ("new", "m", "many-services minimal"),
+        ("weight", "", "dns"),
+        ("weight dns", "", "fips2 fips3"),
+        ("weight web", "", ""),
+        ("drain", "", "dns fips2 fips3"),
+        ("drain dns", "", "fips2 fips3"),
+        *((words, "", "dns") for words in ("why --service", "verify-offload --service")),
+        *((words, "", "fips2 fips3") for words in ("lab fail", "lab heal")),
+    ],
+)
+def test_what_is_offered(words: str, incomplete: str, found: str) -> None:
+    assert offered(*words.split(), incomplete=incomplete) == found.split()
 
 
-@pytest.mark.usefixtures("config")
-def test_services_of_options_and_backends_of_a_lab() -> None:
-    assert offered("why", "--service") == offered("verify-offload", "--service") == ["dns"]
-    assert offered("lab", "fail") == offered("lab", "heal") == ["fips2", "fips3"]
+def test_options() -> None:
+    assert "--version" in offered(incomplete="--")
 
 
 def test_services_of_the_file_that_is_named(config: Path) -> None:

@@ -162,6 +162,8 @@ def test_a_budget_gives_the_least_tolerance_that_fits() -> None:
     # 70/30 in three flows: 3/4 + 1/4 (off by 1/6); four flows: 5/8 + 3/8 is worse, so they change nothing
     three = partition([70, 30], tolerance=FIVE_PERCENT, max_flows=3)
     assert (three.spaces, three.tolerance) == ((3, 1), Fraction(1, 6))
+    # Two flows would give each one half.
+    assert partition([9, 5], tolerance=FIVE_PERCENT, max_flows=3).tolerance == Fraction(3, 10)
     five = partition([70, 30], tolerance=FIVE_PERCENT, max_flows=5)
     assert five.tolerance == Fraction(1, 24)
 
