@@ -85,11 +85,6 @@ class Blocks:
             units[owner] += block.size(width)
         return {owner: Fraction(count, 1 << width) for owner, count in units.items()}
 
-    def in_order(self) -> tuple[Row, ...]:
-        """Return the rows in the order in which a layout gives blocks to owners."""
-        width = self.depth
-        return tuple(sorted(self.rows, key=lambda row: row[0].start(width)))
-
     def assignment(self) -> tuple[Assignment, tuple[Owner | None, ...]]:
         """Return an assignment that covers all clients, and the owner of each index in it; None: dropped."""
         names: tuple[Owner | None, ...] = (*sorted(self.owners), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service
+from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
 from xenoovs.model.remote import every_service
 
 
@@ -67,8 +67,3 @@ def service_of(balancer: Balancer, packet: Packet) -> Service | None:
         ),
         None,
     )
-
-
-def allowed_backends(service: Service) -> tuple[Backend, ...]:
-    """The backends that may answer a client of the service."""
-    return tuple(backend for backend in service.backends if backend.weight > 0)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.balancer import backends, balancer, claim, service
 from xenoovs.model.address import Family, Mac, family_of, parse_mac
 from xenoovs.model.balancer import MAX_KEY_BITS, BlockKey, Claim, PortRange, Protocol, merge_ports, service_ids
-from xenoovs.model.packet import Packet, allowed_backends, claims, service_of
+from xenoovs.model.packet import Packet, claims, service_of
 from xenoovs.partition.block import MAX_WIDTH
 
 V4, V4B, V6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
@@ -264,7 +264,3 @@ def test_protocol_58_over_ipv4_is_no_neighbour_discovery() -> None:
 
 def test_a_vip_of_one_version_claims_nothing_of_the_other() -> None:
     assert not claims(Claim(frozenset(Family), (VIP,)), Packet("p0", CLIENT6, VIP6, 17, 4000, 53))
-
-
-def test_a_backend_without_weight_gets_no_clients() -> None:
-    assert [backend.name for backend in allowed_backends(service(DNS, 1, 0, 2))] == ["b0", "b2"]
