@@ -45,7 +45,7 @@ machines: setup ## Install what the virtual machines of the tests need, and buil
 	@scripts/setup-ovn
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 
-test-nic: machines ## Boot virtual machines with an emulated NIC and compare verdicts with its table (6 minutes)
+test-nic: machines ## Boot virtual machines with an emulated NIC and compare verdicts with its table (10 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
 test-systemd: machines ## Boot a virtual machine with systemd and test the units (4 to 8 minutes)

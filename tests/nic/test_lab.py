@@ -89,7 +89,7 @@ def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any
     pktgen = json.loads(lab["said"]["samples"]["stdout"])["pktgen"]
     paced, fast = pktgen["loads"]
     assert pktgen["counted"] == PACKETS
-    # By the interface, which also answers the ARP requests of the backends (arp(7), delay_first_probe_time).
+    # The interface also counts what the kernel sends beside them, such as ARP requests for the VIP (arp(7)).
     assert 0 <= paced["sent"] - PACKETS <= FEW
     assert abs(paced["received"] - paced["sent"]) <= FEW
     assert abs(paced["received_by_backend"]["fips2"] / paced["received"] - 0.5) < 0.01
