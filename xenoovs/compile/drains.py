@@ -153,15 +153,6 @@ def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[Bloc
     return found
 
 
-def next_hops_of(learned: Iterable[Flow]) -> dict[int, frozenset[NextHop]]:
-    """Return the next hops of learned flows, by service id."""
-    found = defaultdict[int, set[NextHop]](set)
-    for flow in learned:
-        if (hop := hop_of(flow.actions)) is not None:
-            found[service_of(flow.cookie)].add(hop)
-    return {service_id: frozenset(hops) for service_id, hops in found.items()}
-
-
 def leftover(program: Program, learned: Iterable[Flow], dead: Mapping[int, frozenset[NextHop]]) -> tuple[Flow, ...]:
     """Return the learned flows that have to go: of services without a drain, and to next hops that are `dead`."""
     draining = {made.service_id for made in program.services if made.moves}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -398,7 +398,7 @@ def compile_program(
     *,
     ofports: Mapping[str, int] | None = None,
     before: Program | None = None,
-    used: Mapping[int, Iterable[NextHop]] | None = None,
+    used: Collection[tuple[int, NextHop | None]] = (),
 ) -> Program:
     """Return the flows that encode a decision and a transition on the bridge of a config.
 
@@ -408,7 +408,7 @@ def compile_program(
         transition: Blocks on their way; None: there are none.
         ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
         before: A program; services that are the same in it are taken from there.
-        used: Next hops of open connections by service id, where `before` is not what the bridge has.
+        used: Service ids and next hops of open connections, where `before` is not what the bridge has.
 
     Raises:
         CompileError: An owner of blocks has no next hop, or two services answer ARP for one VIP with two MACs.
@@ -427,7 +427,10 @@ def compile_program(
             # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
-            bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, (used or {}).get(service_id, ()))))
+            bare = replace(
+                bare,
+                leaving=tuple(_leaving(bare, was, ofports or {}, used)),
+            )
             made = _with_blocks(bare, ofports or {})
         services.append(made)
     services = _with_returns(services, port=balancer.uplinks.ingress[0])
@@ -520,14 +523,18 @@ def _unconfigured(made: ServiceProgram) -> list[Owner]:
 
 
 def _leaving(
-    made: ServiceProgram, was: ServiceProgram | None, ofports: Mapping[str, int], used: Iterable[NextHop]
+    made: ServiceProgram,
+    was: ServiceProgram | None,
+    ofports: Mapping[str, int],
+    used: Collection[tuple[int, NextHop | None]],
 ) -> Iterator[NextHop]:
     """Yield the next hops of a service that the config lacks; `was`: the service before, `used` beside it."""
     configured = {backend.next_hop for backend in made.service.backends}
     found = dict.fromkeys(made.hop(owner) for owner in _unconfigured(made))
     if made.moves:
         # No move names a backend that got connections only since the drain began: they were learned one by one.
-        before = (*used, *((*(backend.next_hop for backend in was.service.backends), *was.leaving) if was else ()))
+        now = (hop for service_id, hop in used if hop is not None and service_id == made.service_id)
+        before = (*now, *((*(backend.next_hop for backend in was.service.backends), *was.leaving) if was else ()))
         found |= dict.fromkeys(hop for hop in before if hop.is_known and all(port in ofports for port in hop.ports))
     return (hop for hop in found if hop not in configured)
 

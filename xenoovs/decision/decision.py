@@ -353,9 +353,8 @@ def follow(
 ) -> tuple[Decision, Transition]:
     """Return both with the names that owners have in another config, so that blocks stay where they are.
 
-    The next hop identifies a backend: if two backends exchange their names, no client moves. A backend given by its
-    address is whatever answers there. A backend with a new next hop in place of one that is gone is the same backend,
-    unless the service drains: its open connections stay with the old one.
+    The next hop identifies a backend: names that are exchanged move no client. A backend given by its address is what
+    answers there. One with a new next hop in place of one that is gone is the same one, if the service has no drain.
     """
     if before is after:
         return decision, transition
@@ -384,7 +383,7 @@ def _names(before: Service, after: Service) -> dict[Owner, Owner]:
     """Return the new names of the owners of one service whose names change."""
     old, new = next_hops(before), next_hops(after)
     owners = {hop: name for name, hop in new.items()}
-    configured = {backend.name: backend for backend in after.backends}
+    configured, is_pinned = {backend.name: backend for backend in after.backends}, after.drain.mode is DrainMode.PIN
     found = dict[Owner, Owner]()
     for backend in before.backends:
         hop = old.get(backend.name)
@@ -392,8 +391,7 @@ def _names(before: Service, after: Service) -> dict[Owner, Owner]:
             continue
         heir = configured.get(backend.name)
         is_followed = heir is not None and backend.follows and heir.follows and backend.address == heir.address
-        is_new = heir is not None and hop not in owners and new.get(backend.name) not in old.values()
-        is_new = is_new and after.drain.mode is not DrainMode.PIN
+        is_new = heir is not None and hop not in owners and new.get(backend.name) not in old.values() and not is_pinned
         if not (is_followed or is_new):
             found[backend.name] = owner_of(hop, owners)
     return {name: owner for name, owner in found.items() if name != owner}

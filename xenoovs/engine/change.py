@@ -241,7 +241,7 @@ class Comparison:
         touched: Ids of the services that differ; `flows`: what these have.
         foreign: How many flow-mods would lead back to the guess.
         aged: The same flows with their ages; without memory, drains are read from them.
-        learned: Next hops of connections that were opened during drains, by service id; likewise.
+        learned: Service ids and next hops of connections that were opened during drains; likewise.
     """
 
     guess: Target
@@ -250,7 +250,7 @@ class Comparison:
     flows: tuple[Flow, ...] = ()
     foreign: int = 0
     aged: tuple[ObservedFlow, ...] = ()
-    learned: Mapping[int, frozenset[NextHop]] = field(default_factory=dict)
+    learned: frozenset[tuple[int, NextHop | None]] = frozenset()
 
     @property
     def seen(self) -> tuple[ObservedFlow, ...]:

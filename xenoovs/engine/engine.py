@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
 
-from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, next_hops_of, old_packets, opened_connections
+from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
+from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
@@ -422,12 +423,10 @@ class Engine:
         if not any(map(is_of_drain, found.flows)):
             return found
         aged = self.switch.dump_flows(bridge, only=PROGRAM)
-        learned = next_hops_of(seen.flow for seen in self.switch.dump_flows(bridge, only=LEARNED))
-        return replace(
-            found,
-            aged=tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched),
-            learned=learned,
-        )
+        aged = tuple(seen for seen in aged if service_of(seen.flow.cookie) in found.touched)
+        learned = (seen.flow for seen in self.switch.dump_flows(bridge, only=LEARNED))
+        hops = frozenset((service_of(flow.cookie), hop_of(flow.actions)) for flow in learned)
+        return replace(found, aged=aged, learned=hops)
 
     def _beside_others(self, change: Change, options: PlanOptions) -> Change:
         """Return the change with the conflicts with foreign flows. Raises FlowConflict."""

@@ -184,27 +184,7 @@ def check_ports(before: DatapathSample, now: DatapathSample) -> tuple[PortFindin
         for key, each in before.megaflows.items()
         if each.is_active and ((later := now.megaflows.get(key)) is None or later.since(each) is None)
     )
-    return tuple(_counted_twice(_check_port(port, before, now, lost=lost[port]), before, now) for port in ports)
-
-
-def _counted_twice(found: PortFinding, before: DatapathSample, now: DatapathSample) -> PortFinding:
-    """Add whether the driver counts what the CPU forwards: the CPU got all packets that entered the port meanwhile.
-
-    Counters of hardware may lag. So only filters count here that counted packets in software too.
-    """
-    first, last = before.ports_after.get(found.port), now.ports_before.get(found.port)
-    if first is None or last is None or first.entered is None or last.entered is None:
-        return found
-    entered, received = last.entered - first.entered, last.packets - first.packets
-    growths = (
-        each.since(before.megaflows.get(key)) or NO_GROWTH
-        for key, each in now.megaflows.items()
-        if each.in_port == found.port and each.layer == "tc" and each.is_first
-    )
-    twice = sum(min(growth.sw_packets, growth.hw_packets) for growth in growths)
-    tolerance = _ALWAYS_TOLERATED + int(entered * _TOLERATED)
-    is_all = last.counter is CpuCounter.CPU and 0 <= entered <= received + tolerance
-    return replace(found, entered=entered, twice=twice) if is_all and twice > tolerance else found
+    return tuple(_check_port(port, before, now, lost=lost[port]) for port in ports)
 
 
 def _check_port(port: str, before: DatapathSample, now: DatapathSample, *, lost: int) -> PortFinding:
@@ -214,7 +194,7 @@ def _check_port(port: str, before: DatapathSample, now: DatapathSample, *, lost:
     if lost:
         megaflows = counted(lost, "megaflow")
         return PortFinding(port, silence=f"{megaflows} with recent packets expired or changed between the two samples")
-    growth, merged, new, held, new_packets = NO_GROWTH, 0, 0, 0, 0
+    growth, merged, new, held, new_packets, twice = NO_GROWTH, 0, 0, 0, 0, 0
     for key, each in now.megaflows.items():
         if each.in_port == port:
             earlier = before.megaflows.get(key)
@@ -226,7 +206,9 @@ def _check_port(port: str, before: DatapathSample, now: DatapathSample, *, lost:
             new_packets += more.hw_packets if known is None else 0
             if each.layer == "ovs":
                 merged += merged_packets(more.packets, each.bytes - (earlier.bytes if earlier else 0))
-    return port_finding(port, first, last, PortGrowth(growth, merged, new, held, new_packets))
+            elif known is not None and each.is_first:
+                twice += min(known.sw_packets, known.hw_packets)
+    return port_finding(port, first, last, PortGrowth(growth, merged, new, held, new_packets, twice))
 
 
 def merged_packets(packets: int, size: int) -> int:
@@ -243,6 +225,7 @@ class PortGrowth:
         new: number of megaflows that are new.
         held: packets that the NIC has counted for all of them since they were installed.
         new_packets: those of new ones.
+        twice: packets that their rules may have counted in software and in hardware.
     """
 
     growth: Growth = NO_GROWTH
@@ -250,6 +233,7 @@ class PortGrowth:
     new: int = 0
     held: int = 0
     new_packets: int = 0
+    twice: int = 0
 
 
 def port_finding(port: str, first: PortPackets, last: PortPackets, megaflows: PortGrowth) -> PortFinding:
@@ -262,6 +246,11 @@ def port_finding(port: str, first: PortPackets, last: PortPackets, megaflows: Po
     before_rule = max(megaflows.new, megaflows.new_packets)
     tolerance = _ALWAYS_TOLERATED + before_rule + int(received * _TOLERATED)
     found = PortFinding(port, received, explained, tolerance, source=last.source)
+    if last.counter is CpuCounter.CPU and first.entered is not None and last.entered is not None:
+        # The CPU got all that entered. A counter of hardware that lags does not grow beside one of software.
+        entered, least = last.entered - first.entered, _ALWAYS_TOLERATED + int(received * _TOLERATED)
+        if 0 <= entered <= received + least < megaflows.twice + received:
+            return replace(found, entered=entered, twice=megaflows.twice)
     # A counter that is less than what hardware forwarded cannot include it.
     is_cpu_only = last.counter is CpuCounter.CPU or received < hardware or last.packets < megaflows.held
     is_all = received <= explained + hardware + tolerance

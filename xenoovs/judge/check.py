@@ -190,10 +190,7 @@ def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_
 
 
 def _is_stray(growth: Growth, counters: TcCounters, age_s: int | None) -> bool:
-    """Return whether fewer packets came in software than in a tenth of a second of the traffic in hardware so far.
-
-    They prove nothing: a NIC refreshes its counters at an interval of its own, perhaps more rarely than samples come.
-    """
+    """Return whether under a tenth of a second's usual packets came: the NIC may refresh its counters more rarely."""
     return age_s is not None and growth.packets * 10 * max(age_s, 1) < (counters.hw_packets or 0)
 
 

@@ -305,9 +305,6 @@ def _fill(service: DraftService, statement: Statement) -> None:
         elif each.name in ("lb_kind", "omega"):
             use(each.head[:2])
     service.health = service.omissions.one_check("check", checks)
-    if service.health and "alpha" in settings:
-        service.health["initial"] = "down"
-        use(settings["alpha"].head[:1])
 
 
 def _name_the_rest(statement: Statement, omissions: Omissions) -> None:
@@ -388,7 +385,9 @@ def _check_of(
         return server.head, {}
     first = found[0]
     health = {"probe": _CHECKS[first.name]}
-    settings = _inner(settings, first)
+    if "alpha" in (settings := _inner(settings, first)):
+        health["initial"] = "down"
+        use(settings["alpha"].head[:1])
     times = _TIMES_S | _TIMES_OF_S.get(first.name, {})
     for name in times.keys() & settings.keys():
         written = settings[name].argument
@@ -413,9 +412,6 @@ def _check_of(
                 _set(health, "query", each, _VALUE)
             case "misc_path":
                 _set_command(health, each, address)
-            case "alpha":
-                health["initial"] = "down"
-                use(each.head[:1])
             case "url" if each is urls[0]:
                 use(each.head[:1])
     use(first.head)
