@@ -183,6 +183,13 @@ def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     assert votes_on(view, view.watches[TARGET], statuses, {"d0", "d4"}).result is VoteResult.NO_QUORUM
 
 
+def test_after_a_loss_of_most_reports_no_witness_is_replaced() -> None:
+    """Of many DPUs: the few that are heard would else be the only witnesses."""
+    view = watched({f"d{number}": dpu(f"d{number}") for number in range(12)})
+    view = replace(view, silent=frozenset(view.dpus) - {"d0", "d4"})
+    assert next_watches(view, {TARGET: FleetTarget()}, reports(view), now_ms=NOW_MS, may_choose=True) == {}
+
+
 @pytest.mark.parametrize(
     ("racks", "panel"),
     [
