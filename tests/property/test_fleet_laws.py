@@ -22,13 +22,12 @@ from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, m
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
 from xenoovs.fleet.availability import Availability, FleetAvailability
 from xenoovs.fleet.change import FleetChange, next_change, parse_intent, with_override
-from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.restore import restoring
-from xenoovs.fleet.services import ConfigReader, ViewReader, decision_of, digest
+from xenoovs.fleet.services import Memo, ViewReader, decision_of, digest
 from xenoovs.fleet.waves import next_step
 from xenoovs.model.balancer import Backend, Balancer
 from xenoovs.model.emit import render_config
-from xenoovs.model.fleet import NEUTRAL, parse_fleet, service_text
+from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text
 from xenoovs.model.load import compose, compose_json
 from xenoovs.model.next_hop import Direct, Tunneled
 from xenoovs.model.switch_tunnel import SwitchTunnel
@@ -263,7 +262,7 @@ def next_views(draw: st.DrawFn, view: FleetView, balancer: Balancer) -> FleetVie
 def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
     """Over any sequence of views, also of those that no controller has written to, and that cannot be decided."""
     view, balancer = drawn
-    view, memory = replace(view, dpus={"d": Dpu("d", frozenset(), wave=1)}), FleetMemory()
+    view, memory = replace(view, dpus={"d": Dpu("d", frozenset(), wave=1)}), Memo()
     for _ in range(data.draw(st.integers(2, 6))):
         balancer = (
             data.draw(edits(balancer).filter(lambda edited: edited.services)) if data.draw(st.booleans()) else balancer
@@ -271,12 +270,12 @@ def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: t
         view = data.draw(next_views(view, balancer))
         served = data.draw(st.none() | st.builds(FleetAvailability, availabilities(balancer), availabilities(balancer)))
         change = change_of(view, served, memory)
-        assert change == change_of(view, served, FleetMemory())
+        assert change == change_of(view, served, Memo())
         if isinstance(change, FleetChange) and data.draw(st.booleans()):
             view = committed(view, change.changes)
 
 
-def change_of(view: FleetView, served: FleetAvailability | None, memory: FleetMemory) -> object:
+def change_of(view: FleetView, served: FleetAvailability | None, memory: Memo) -> object:
     try:
         return comparable(next_change(view, served, memory))
     except XenoovsError as error:
@@ -324,8 +323,12 @@ def fleet_text_of(balancer: Balancer) -> str:
 
 @given(tunneled())
 def test_services_with_tunnels_are_stored_read_and_stored_as_the_same(balancer: Balancer) -> None:
-    texts = texts_of(parse_fleet(fleet_text_of(balancer), file="drawn").balancer)
-    assert texts_of(ConfigReader().read(texts)) == texts
+    """What a controller decides for is what every DPU reads from the text, without reading it."""
+    made = parse_fleet(fleet_text_of(balancer), file="drawn").balancer
+    texts = {each.name: service_text(each, made.uplinks.egress) for each in made.services}
+    read = read_services(texts)
+    assert read == {each.name: neutral_service(each, made.uplinks.egress) for each in made.services}
+    assert {name: service_text(each, "egress") for name, each in read.items()} == texts
 
 
 @given(st.data())
@@ -340,10 +343,6 @@ def test_what_is_read_as_json_is_the_same_as_yaml(data: st.DataObject) -> None:
         read = None
     if read is not None:
         assert repr(read) == repr(compose(text, file="a text").root)
-
-
-def texts_of(balancer: Balancer) -> dict[str, str]:
-    return {each.name: service_text(each, balancer.uplinks.egress) for each in balancer.services}
 
 
 @st.composite

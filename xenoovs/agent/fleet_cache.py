@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xenoovs.agent.runtime_file import replace_file
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
-from xenoovs.fleet.services import ResultMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.store.rows import DPUS, SERVICES, WATCHES
 from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
 
@@ -23,7 +23,7 @@ class FleetCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._services, self._watches = ResultMemory(), ResultMemory()
+        self._memo = Memo()
 
     def load(self) -> FleetView | None:
         """Return the view that was saved; None: there is none. Raises FleetCacheUnusable."""
@@ -44,8 +44,8 @@ class FleetCache:
 
     def save(self, view: FleetView) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
-        services = self._services.each(_service_json, {name: (each,) for name, each in view.services.items()})
-        watches = self._watches.each(_watch_json, {name: (each,) for name, each in view.watches.items()})
+        services = self._memo.each(_service_json, {name: (each,) for name, each in view.services.items()})
+        watches = self._memo.each(_watch_json, {name: (each,) for name, each in view.watches.items()})
         document = _document(view, services.values(), watches.values()).encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self.path, sha256(document).hexdigest().encode() + b"\n" + document)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.agent.state import AgentState
-from xenoovs.fleet.services import ResultMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import Targets, targets_of
 from xenoovs.model.balancer import Balancer
 
@@ -18,7 +18,7 @@ class FleetVoter:
 
     def __init__(self) -> None:
         self._last: tuple[Balancer, Targets] | None = None
-        self._memory = ResultMemory()
+        self._memo = Memo()
 
     def down(self, state: AgentState) -> frozenset[str]:
         """Return the targets that this DPU cannot reach, of those whose witness it is."""
@@ -41,5 +41,5 @@ class FleetVoter:
 
     def _targets(self, balancer: Balancer) -> Targets:
         if self._last is None or self._last[0] is not balancer:
-            self._last = balancer, targets_of(balancer, self._memory)
+            self._last = balancer, targets_of(balancer.services, self._memo)
         return self._last[1]

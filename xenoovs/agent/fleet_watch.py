@@ -82,7 +82,7 @@ class FleetWatch:
             stall=stall,
             unwritten=late,
             problems=problems,
-            memory=self._progress.memory,
+            memo=self._progress.memo,
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
+from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
     BackendName,
     Decision,
     DesiredState,
     ServiceDecision,
-    Stored,
     Transition,
     follow,
     moved,
@@ -25,18 +25,14 @@ from xenoovs.decision.decision import (
 )
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.errors import (
-    ConfigError,
     FleetRefused,
-    StoredServiceUnusable,
     XenoovsError,
     did_you_mean,
     first_names,
 )
 from xenoovs.fleet.availability import Availability, FleetAvailability
-from xenoovs.fleet.memory import ConfigMemory, FleetMemory
-from xenoovs.fleet.services import ViewReader, decision_of
-from xenoovs.model.balancer import Balancer, Service, Uplinks, claim_text
-from xenoovs.model.fleet import FleetServices, parse_fleet, service_text, unsupported
+from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
+from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.store.view import (
     ACK_THIS,
     Action,
@@ -88,7 +84,7 @@ class FleetChange:
     changes: Changes
     steps: tuple[ServiceStep, ...] = ()
     ended: tuple[FleetOverride, ...] = ()
-    unusable: tuple[StoredServiceUnusable | ConfigError, ...] = ()
+    unusable: tuple[Problem, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -161,20 +157,20 @@ def known_intent(view: FleetView, number: int) -> Intent:
 
 
 def next_change(
-    view: FleetView, availability: FleetAvailability | None = None, memory: FleetMemory | None = None
+    view: FleetView, availability: FleetAvailability | None = None, memo: Memo | None = None
 ) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
     Args:
         availability: Which backends may have clients; None: those that have some now, for callers without votes.
-        memory: Of the views before; without one, all services are read and decided.
+        memo: Of the views before; without one, all services are read and decided.
 
     Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
     depends on what DPUs report (`waves.next_step`).
 
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
-    intent, rolling, memory = newest_intent(view), rolling_intent(view), memory or FleetMemory()
+    intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
     has_begun = bool(view.staged or view.removed)
     if view.wave and (rolling is None or not has_begun):
@@ -186,7 +182,7 @@ def next_change(
     change = FleetChange(Changes())
     if intent is not None:
         try:
-            change = _towards(view, intent, _parsed(intent), memory.in_use, in_use)
+            change = _towards(view, intent, _parsed(intent), memo, IN_USE, in_use)
         except XenoovsError as problem:
             if intent.state is IntentState.CURRENT:
                 raise
@@ -194,7 +190,7 @@ def next_change(
     if rolling is None:
         return change
     try:
-        return _with_staged(view, change, rolling, memory.rolled_out, rolled_out)
+        return _with_staged(view, change, rolling, memo, rolled_out)
     except XenoovsError as problem:
         return FleetChange(refusal(view, rolling, str(problem)))
 
@@ -230,14 +226,11 @@ def completion(view: FleetView, intent: Intent) -> Changes:
     )
 
 
-def with_intent(
-    view: FleetView, text: str, services: FleetServices, *, memory: FleetMemory | None = None
-) -> FleetChange:
+def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Memo | None = None) -> FleetChange:
     """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
     number = max(view.intents, default=0) + 1
-    return _towards(
-        view, Intent(number, text, "", "", "", 0, IntentState.STAGED), services, (memory or FleetMemory()).in_use
-    )
+    intent = Intent(number, text, "", "", "", 0, IntentState.STAGED)
+    return _towards(view, intent, services, memo or Memo(), IN_USE)
 
 
 def with_override(
@@ -247,13 +240,13 @@ def with_override(
     *,
     author: str,
     now_ms: int,
-    memory: FleetMemory | None = None,
+    memo: Memo | None = None,
 ) -> FleetOverride:
     """Return the override of a backend, after a check that the fleet can have it.
 
     Args:
         weight: 0: a drain; None: that of the config, and the override that is returned is the one to end.
-        memory: As of `next_change`.
+        memo: As of `next_change`.
 
     Raises:
         FleetRefused: There is no such service or backend, or no override to end.
@@ -284,7 +277,7 @@ def with_override(
     else:
         made = FleetOverride(service, backend, weight, weights[backend], author, now_ms)
         overrides[name] = made
-    _towards(replace(view, overrides=overrides), intent, services, (memory or FleetMemory()).in_use)
+    _towards(replace(view, overrides=overrides), intent, services, memo or Memo(), IN_USE)
     return made
 
 
@@ -293,13 +286,13 @@ def _parsed(intent: Intent) -> FleetServices:
 
 
 def _with_staged(
-    view: FleetView, change: FleetChange, rolling: Intent, memory: ConfigMemory, availability: Availability | None
+    view: FleetView, change: FleetChange, rolling: Intent, memo: Memo, availability: Availability | None
 ) -> FleetChange:
     """Return a change of what is in use with that of what is staged, in one transaction."""
     changes = change.changes
     services = _merged_rows(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
-    towards = _towards(rolled_out, rolling, _parsed(rolling), memory, availability)
+    towards = _towards(rolled_out, rolling, _parsed(rolling), memo, ROLLED_OUT, availability)
     wanted = _merged_rows(rolled_out.services, towards.changes.services)
     staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
     removed = frozenset(services.keys() - wanted.keys())
@@ -313,7 +306,7 @@ def _with_staged(
     wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
     if not view.wave and wave is None:
         # Without DPUs there is no wave to wait for.
-        return _towards(view, rolling, _parsed(rolling), memory, availability)
+        return _towards(view, rolling, _parsed(rolling), memo, ROLLED_OUT, availability)
     changes = replace(
         changes,
         staged=differs,
@@ -330,33 +323,37 @@ def _merged_rows(
     return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
-def configs_of(view: FleetView, memory: FleetMemory) -> tuple[FleetServices | None, FleetServices | None]:
+def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:
     """Return the configs in use and of the roll-out, with their overrides; None: there is none. Raises XenoovsError."""
-    pairs = (newest_intent(view), memory.in_use), (rolling_intent(view), memory.rolled_out)
-    in_use, rolling = (None if intent is None else _with_overrides(view, _parsed(intent), of) for intent, of in pairs)
+    pairs = (newest_intent(view), IN_USE), (rolling_intent(view), ROLLED_OUT)
+    in_use, rolling = (
+        None if intent is None else _with_overrides(view, _parsed(intent), memo, name) for intent, name in pairs
+    )
     return in_use, rolling
 
 
-def _with_overrides(view: FleetView, given: FleetServices, memory: ConfigMemory) -> FleetServices:
-    return replace(given, balancer=_config_of(view, given.balancer, memory)[0])
+def _with_overrides(view: FleetView, given: FleetServices, memo: Memo, name: str) -> FleetServices:
+    made, _ = _weighted(view, given.balancer, memo, name)
+    services = tuple(service for _, service, _ in made.values())
+    return replace(given, balancer=replace(given.balancer, services=services))
 
 
-def stored_shares(view: FleetView, memory: FleetMemory) -> KnownShares:
+def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
     """Return the part of its clients that each backend has in the store."""
-    _, stored, _ = _stored(view, memory.in_use)
+    stored, _ = stored_services(view.services.values(), memo, memo.part(IN_USE))
     return {
         (service, backend): part
-        for service, decision in stored.items()
+        for service, (_, decision) in stored.items()
         for backend, part in parts_served(decision).items()
     }
 
 
-def _config_of(
-    view: FleetView, balancer: Balancer, memory: ConfigMemory
-) -> tuple[Balancer, dict[str, str], tuple[FleetOverride, ...]]:
-    """Return a config with the overrides that fit it, the texts of its services, and the overrides that it ends.
+def _weighted(
+    view: FleetView, balancer: Balancer, memo: Memo, name: str
+) -> tuple[dict[str, tuple[str, Service, str]], tuple[FleetOverride, ...]]:
+    """Return each service of a config with the overrides that fit it, and the overrides that the config ends.
 
-    It comes from the texts, so the decision is made for exactly what every DPU reads.
+    A service is its text, what every DPU reads from that (the decision is made for it), and its claim.
     """
     overrides, ended = _merged(view.overrides.values(), balancer)
     weights = dict[str, dict[BackendName, Fraction]]()
@@ -364,52 +361,58 @@ def _config_of(
         weights.setdefault(each.service, {})[each.service, each.backend] = each.weight
     services, egress = sorted(balancer.services, key=lambda each: each.name), balancer.uplinks.egress
     given = {each.name: (each, weights.get(each.name, {}), egress) for each in services}
-    texts = memory.services.each(_weighted_text, given)
-    return memory.config.read(texts), texts, ended
+    made = memo.part(name).each(_weighted_service, given)
+    memo.read |= {text: service for text, service, _ in made.values()}
+    return made, ended
 
 
-def _weighted_text(configured: Service, weights: Mapping[BackendName, Fraction], egress: str) -> str:
-    """Return the text of a service with the weights of overrides. Raises FleetRefused: No backend has one."""
+def _weighted_service(
+    configured: Service, weights: Mapping[BackendName, Fraction], egress: str
+) -> tuple[str, Service, str]:
+    """Return a service with the weights of overrides. Raises FleetRefused: No backend has one."""
     used = service_with_weights(configured, weights)
     if used is not configured and not any(backend.weight for backend in used.backends if not backend.is_backup):
         raise FleetRefused(
             f"service {used.name}: every backend with a weight would be drained; end a drain with `xenoovs fleet "
             f"undrain {used.name} BACKEND`, or give another one a weight"
         )
-    return service_text(used, egress)
+    return service_text(used, egress), neutral_service(used, egress), claim_text(used.claim)
 
 
 def _towards(
     view: FleetView,
     intent: Intent,
     given: FleetServices,
-    memory: ConfigMemory,
+    memo: Memo,
+    name: str,
     availability: Availability | None = None,
 ) -> FleetChange:
-    """Return the change of a view to an intent with the overrides that fit it. `given`: what the intent says."""
-    after, texts, ended = _config_of(view, given.balancer, memory)
-    before, stored, unusable = _stored(view, memory)
+    """Return the change of a view to an intent with the overrides that fit it.
+
+    Args:
+        given: What the intent says.
+        name: Of the part of the memo: `IN_USE` or `ROLLED_OUT`.
+    """
+    results = memo.part(name)
+    made, ended = _weighted(view, given.balancer, memo, name)
+    stored, unusable = stored_services(view.services.values(), memo, results)
     # The claim identifies a service: with another name it is the same.
-    known = {view.services[old.name].claim: (old, stored[old.name]) for old in before.services}
-    claims = memory.services.each(_claim_text, {each.name: (each,) for each in after.services})
+    known = {view.services[each].claim: found for each, found in stored.items()}
     available = None if availability is None else availability.by_service()
-    decided = memory.services.each(
+    decided = results.each(
         _decided,
         {
-            each.name: (
-                each,
-                after.uplinks,
-                known.get(claims[each.name]),
-                None if available is None else available.get(each.name, _ALL_AVAILABLE),
+            each: (
+                service,
+                known.get(claim),
+                None if available is None else available.get(each, _ALL_AVAILABLE),
             )
-            for each in after.services
+            for each, (_, service, claim) in made.items()
         },
     )
-    wanted = memory.services.each(
-        _row, {name: (name, given.groups[name], texts[name], claims[name], now) for name, (_, now) in decided.items()}
-    )
-    is_same = memory.services.each(_is_same, {name: (view.services.get(name), new) for name, new in wanted.items()})
-    services = {name: replace(new, generation=view.generation + 1) for name, new in wanted.items() if not is_same[name]}
+    wanted = results.each(_row, {each: (given.groups[each], *made[each], now) for each, (_, now) in decided.items()})
+    is_same = results.each(_is_same, {each: (view.services.get(each), new) for each, new in wanted.items()})
+    services = {each: replace(new, generation=view.generation + 1) for each, new in wanted.items() if not is_same[each]}
     gone = dict.fromkeys(view.services.keys() - wanted.keys())
     changes = Changes(
         services={**services, **gone},
@@ -417,30 +420,27 @@ def _towards(
         intents=_intents(view, intent),
         intent=None if view.intent == intent.number else intent.number,
     )
-    steps = (_step(name, decided.get(name)) for name in sorted({*services, *gone}))
-    return FleetChange(changes, tuple(_with_groups(step, view, changes) for step in steps), ended, unusable)
+    steps = (_step(each, decided.get(each)) for each in sorted({*services, *gone}))
+    return FleetChange(changes, tuple(_with_groups(step, view, changes) for step in steps), ended, tuple(unusable))
 
 
 _ALL_AVAILABLE = Availability()
 
 
-def _claim_text(service: Service) -> str:
-    return claim_text(service.claim)
+_NOWHERE = Uplinks("fleet", ("ingress",), "egress", OtherTraffic.DROP)
+"""Decisions do not depend on the ports of a bridge."""
 
 
 def _decided(
-    service: Service,
-    uplinks: Uplinks,
-    before: tuple[Service, ServiceDecision] | None,
-    availability: Availability | None,
+    service: Service, before: tuple[Service, ServiceDecision] | None, availability: Availability | None
 ) -> tuple[ServiceDecision | None, ServiceDecision]:
     """Return what a service has, under the names that its backends have now, and what it is to have.
 
     Raises as `decide`. `before`: how it was configured, and what it has; None: it is new.
     """
-    after, previous = Balancer(uplinks, (service,)), Decision()
+    after, previous = Balancer(_NOWHERE, (service,)), Decision()
     if before is not None:
-        old = Balancer(uplinks, (before[0],))
+        old = Balancer(_NOWHERE, (before[0],))
         previous, _ = follow(decision_of(old, {before[0].name: before[1]}), Transition(), before=old, after=after)
     desired = DesiredState(after)
     if availability is None:
@@ -451,8 +451,8 @@ def _decided(
     return next((was for _, was in previous.services), None), now
 
 
-def _row(name: str, groups: frozenset[str], text: str, claim: str, decision: ServiceDecision) -> StoredService:
-    return StoredService(name, groups, text, claim, 0, active=decision.active, home=decision.home)
+def _row(groups: frozenset[str], text: str, service: Service, claim: str, decision: ServiceDecision) -> StoredService:
+    return StoredService(service.name, groups, text, claim, 0, active=decision.active, home=decision.home)
 
 
 def _with_groups(step: ServiceStep, view: FleetView, changes: Changes) -> ServiceStep:
@@ -487,37 +487,6 @@ def _merged(
         is_fitting = (each.backend, each.configured) in ((backend.name, backend.weight) for backend in backends)
         (holds if is_fitting else ended).append(each)
     return tuple(holds), tuple(ended)
-
-
-def _stored(
-    view: FleetView, memory: ConfigMemory
-) -> tuple[Balancer, Stored, tuple[StoredServiceUnusable | ConfigError, ...]]:
-    """Return what the store has, and why some of its services cannot be used."""
-    services = tuple(view.services.values())
-    try:
-        return *memory.stored.read(services), ()
-    except (ConfigError, StoredServiceUnusable):
-        pass
-    unusable = list[StoredServiceUnusable | ConfigError]()
-    # Mostly a row is damaged by itself, and all others fit together.
-    sound = [service for service in services if _can_be_read((service,), unusable)]
-    if _can_be_read(sound, list[StoredServiceUnusable | ConfigError]()):
-        return *ViewReader().read(sound), tuple(unusable)
-    usable = list[StoredService]()
-    for service in sound:
-        if _can_be_read((*usable, service), unusable):
-            usable.append(service)
-    return *ViewReader().read(usable), tuple(unusable)
-
-
-def _can_be_read(services: Iterable[StoredService], problems: list[StoredServiceUnusable | ConfigError]) -> bool:
-    """Return whether the store can have these services together; add the reason to `problems` if not."""
-    try:
-        ViewReader().read(services)
-    except (ConfigError, StoredServiceUnusable) as problem:
-        problems.append(problem)
-        return False
-    return True
 
 
 def _step(name: str, decided: tuple[ServiceDecision | None, ServiceDecision] | None) -> ServiceStep:

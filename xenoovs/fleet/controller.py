@@ -14,7 +14,7 @@ from xenoovs.fleet.availability import FleetAvailability
 from xenoovs.fleet.baseline import with_baseline
 from xenoovs.fleet.change import FleetChange, next_change, refused, with_action
 from xenoovs.fleet.health import FleetHealth, HealthStep
-from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.fleet.switch_time import SWITCH_AFTER_S, is_awaited, switch_time_ms
 from xenoovs.fleet.votes import changed_health
 from xenoovs.fleet.waves import next_step
@@ -61,8 +61,8 @@ class FleetController:
         self._sign = sign
         self._switch_after_s = switch_after_s
         self._is_active: bool | None = None
-        self._memory = FleetMemory()
-        self._health = FleetHealth(self._memory)
+        self._memo = Memo()
+        self._health = FleetHealth(self._memo)
         self._settled: tuple[FleetView, FleetAvailability | None] | None = None
         self._decided: tuple[FleetView, FleetAvailability | None, FleetChange] | None = None
         # A successor has another clock, so what a wave waits for is watched again from its begin.
@@ -113,7 +113,7 @@ class FleetController:
         change, wanted = FleetChange(Changes()), (view, health.availability)
         if not _is_same(self._settled, wanted):
             if self._decided is None or not _is_same(self._decided[:2], wanted):
-                self._decided = *wanted, next_change(view, health.availability, self._memory)
+                self._decided = *wanted, next_change(view, health.availability, self._memo)
             change = self._decided[2]
         changes = replace(change.changes, watches=health.watches, dpus=health.dpus, silent=health.silent)
         if changes.services and changed_health(view, health.watches):
@@ -220,7 +220,7 @@ class FleetController:
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
             self._is_active, self._settled, self._watched = is_active, None, None
-            self._health = FleetHealth(self._memory)
+            self._health = FleetHealth(self._memo)
             self._sign.show(is_active=is_active)
             if is_active:
                 self._log.info("active: the server leads", remote=connection.remote)

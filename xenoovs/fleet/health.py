@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from xenoovs.fleet.availability import Availability, AvailabilityHistory, FleetAvailability, followed
 from xenoovs.fleet.change import configs_of, stored_shares
 from xenoovs.fleet.fitness import next_unfit
-from xenoovs.fleet.memory import FleetMemory
-from xenoovs.fleet.services import ResultMemory
+from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo
 from xenoovs.fleet.votes import (
     Silence,
     Targets,
@@ -61,9 +60,9 @@ class _Seen:
 class FleetHealth:
     """Follows the votes on the targets of a fleet. A controller that takes over goes on from the store."""
 
-    def __init__(self, memory: FleetMemory) -> None:
-        """Begin without votes. `memory`: as of `next_change`."""
-        self._memory, self._candidates, self._silence = memory, ResultMemory(), Silence()
+    def __init__(self, memo: Memo) -> None:
+        """Begin without votes. `memo`: as of `next_change`."""
+        self._memo, self._silence = memo, Silence()
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
         self._seen: _Seen | None = None
@@ -102,9 +101,7 @@ class FleetHealth:
             self._in_use = AvailabilityHistory()
         in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
         targets = merged(in_use, staged)
-        watches = next_watches(
-            heard, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memory=self._candidates
-        )
+        watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memo=self._memo)
         if seen.may_choose:
             self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
         dpus, available = next_unfit(heard, statuses), self._follow(view, watches, configs, now_s)
@@ -123,7 +120,7 @@ class FleetHealth:
         if configs[0] is None:
             return FleetAvailability()
         in_use, targets = configs[0][0].balancer, configs[0][1]
-        known = stored_shares(view, self._memory) if self._in_use.starts.balancer is None else {}
+        known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
         self._in_use = followed(self._in_use, in_use, down_backends(targets, rows), known=known, now_s=now_s)
         available = self._in_use.availability(in_use, now_s=now_s)
         if configs[1] is None:
@@ -138,10 +135,9 @@ class FleetHealth:
 
     def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
         """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""
-        pairs = zip(configs_of(view, self._memory), (self._memory.in_use, self._memory.rolled_out), strict=True)
         in_use, rolling = (
-            None if config is None else (config, targets_of(config.balancer, memory.services))
-            for config, memory in pairs
+            None if config is None else (config, targets_of(config.balancer.services, self._memo.part(name)))
+            for config, name in zip(configs_of(view, self._memo), (IN_USE, ROLLED_OUT), strict=True)
         )
         return in_use, rolling
 

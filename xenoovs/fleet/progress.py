@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from xenoovs.fleet.change import FleetChange, next_change, rolling_intent
 from xenoovs.fleet.dpus import clocks_differ
-from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.fleet.waves import PATIENCE_S, next_step
 from xenoovs.store.view import Changes, DpuStatus, FleetView
 
@@ -41,11 +41,11 @@ class FleetProgress:
 
     Attributes:
         change: What the newest view lacks.
-        memory: As of `next_change`.
+        memo: As of `next_change`.
     """
 
     def __init__(self) -> None:
-        self.memory = FleetMemory()
+        self.memo = Memo()
         self.change = FleetChange(Changes())
         self._view: FleetView | None = None
         self._seen_s = 0.0
@@ -63,7 +63,7 @@ class FleetProgress:
             now_s: On a clock that never goes back.
         """
         if view is not self._view:
-            self._view, self._seen_s, self.change = view, now_s, next_change(view, memory=self.memory)
+            self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:
             return UNDECIDED if now_s - self._seen_s > SETTLE_S else ""
         wave = view.wave, view.ack

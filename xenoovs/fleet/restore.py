@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from xenoovs.errors import ConfigError, FleetRefused, StoredServiceUnusable, XenoovsError
+from xenoovs.errors import FleetRefused, XenoovsError
 from xenoovs.fleet.change import next_change
-from xenoovs.fleet.services import ViewReader
+from xenoovs.fleet.services import Memo, stored_services
 from xenoovs.store.view import Changes, DpuStatus, FleetView, Intent, IntentState
 
 GENERATION_STEP = 1_000_000
@@ -35,13 +35,11 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
             "the store has a config already, which a restore would replace; restore into new databases of `xenoovs "
             "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
         )
-    try:
-        ViewReader().read(exported.services.values())
-    except (ConfigError, StoredServiceUnusable) as problem:
-        raise FleetRefused(f"the services of the export cannot be used: {problem}") from None
     intents = {number: _ended(each) for number, each in exported.intents.items()}
+    if problems := stored_services(exported.services.values(), memo := Memo(), memo)[1]:
+        raise FleetRefused(f"the services of the export cannot be used: {problems[0]}")
     try:
-        next_change(replace(exported, intents=intents))
+        next_change(replace(exported, intents=intents), memo=memo)
     except XenoovsError as problem:
         raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
     # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.

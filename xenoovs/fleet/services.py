@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from xenoovs.model.claims import Claimant, check_between
+from xenoovs.model.fleet import join, read_services
+from xenoovs.model.include import ConfigSources
 from xenoovs.decision.decision import Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
 from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
-from xenoovs.model.claims import Claimant, check_between
-from xenoovs.model.fleet import join, neutral_file, tunnel_names
-from xenoovs.model.include import ConfigSources
 from xenoovs.model.values import MAX_SERVICES
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService
@@ -22,11 +22,21 @@ _DIGEST_DIGITS = 16
 T = TypeVar("T")
 
 
-class ResultMemory:
-    """Results of pure functions by name, such as that of a service, used again while the arguments are equal."""
+class Memo:
+    """Results of pure functions by name, such as that of a service, used again while the arguments are equal.
+
+    Attributes:
+        read: The services of texts that were read, or made, so far.
+    """
 
     def __init__(self) -> None:
+        self.read: dict[str, Service] = {}
         self._last: dict[Callable[..., Any], dict[str, tuple[tuple[object, ...], Any]]] = {}
+        self._parts: dict[str, Memo] = {}
+
+    def part(self, name: str) -> Memo:
+        """Return the memo of results under the same names that are kept apart, such as those of another config."""
+        return self._parts.setdefault(name, Memo())
 
     def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
         """Return the results by name. Raises what the function raises.
@@ -45,113 +55,120 @@ class ResultMemory:
         return {name: result for name, (_, result) in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read last. local: the file of the DPU, and its name. texts, services: by the names of the texts."""
+IN_USE, ROLLED_OUT = "in use", "rolled out"
+"""The two configs of a fleet: parts of a memo."""
+_MAX_READ = 4 * MAX_SERVICES
+"""So many services are remembered; then all are forgotten, and read once more."""
 
-    local: tuple[str | bytes, str]
-    texts: Mapping[str, str]
-    services: Mapping[str, Service]
-    balancer: Balancer
+Problem = StoredServiceUnusable | ConfigError
+"""Why a row of the store cannot be used."""
 
 
-class ConfigReader:
-    """Reads one set of texts of services after the other, and of each only what is new.
+def stored_services(
+    rows: Iterable[StoredService], memo: Memo, results: Memo
+) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
+    """Return what the store has of each service by name, and why some of them cannot be used. Each stands for itself.
+
+    Args:
+        memo: Has what was read so far.
+        results: Of the decisions for these rows.
+    """
+    rows, problems = sorted(rows, key=lambda each: each.name), list[Problem]()
+    new = {row.name: row.config for row in rows if row.config not in memo.read}
+    if len(memo.read) + len(new) > _MAX_READ:
+        memo.read.clear()
+        new = {row.name: row.config for row in rows}
+    try:
+        found = read_services(new) if new else {}
+    except ConfigError:
+        found = {name: service for name, text in new.items() for service in _read_alone(name, text, problems)}
+    memo.read |= {new[name]: service for name, service in found.items()}
+    decided = results.each(_decision_or_problem, {row.name: (row, memo.read.get(row.config)) for row in rows})
+    problems += [each for each in decided.values() if isinstance(each, StoredServiceUnusable)]
+    usable = {name: each for name, each in decided.items() if isinstance(each, ServiceDecision)}
+    services = {row.name: memo.read[row.config] for row in rows if row.name in usable}
+    return {name: (service, usable[name]) for name, service in services.items()}, problems
+
+
+def _read_alone(name: str, text: str, problems: list[Problem]) -> Iterable[Service]:
+    try:
+        return read_services({name: text}).values()
+    except ConfigError as problem:
+        problems.append(problem)
+        return ()
+
+
+def _decision_or_problem(
+    stored: StoredService, service: Service | None
+) -> ServiceDecision | StoredServiceUnusable | None:
+    try:
+        return None if service is None else _decision_of(stored, service)
+    except StoredServiceUnusable as problem:
+        return problem
+
+
+class ViewReader:
+    """Reads the services of one view of the store after the other for a DPU, and of each only what is new.
 
     A thousand services take a second to read, and most changes are of one of them.
     """
 
-    def __init__(self, beside: ConfigReader | None = None) -> None:
-        """Begin without services. `beside`: another reader, which has mostly read the same ones."""
-        self._last: _Read | None = None
-        self._beside = beside
-        self._memory = ResultMemory()
-
-    def read(
-        self,
-        texts: Mapping[str, str],
-        local: str | bytes | None = None,
-        *,
-        file: str = "the fleet",
-        sources: ConfigSources | None = None,
-    ) -> Balancer:
-        """Return the config of one DPU, or of none. Raises ConfigError: The services and the file make no config.
-
-        Args:
-            texts: By the names of the services, in the order of the config.
-            local: The file of the DPU, its name and its sources, as of `model.fleet.join`; None: no DPU, with ports
-                and tunnels as the fleet names them.
-        """
-        if local is None:
-            tunnels = self._memory.each(tunnel_names, {name: (name, text) for name, text in texts.items()})
-            local = neutral_file(frozenset[str]().union(*tunnels.values()))
-        balancer = self._updated(texts, local, file, sources) or join(local, texts, file=file, sources=sources)
-        self._last = _Read((local, file), texts, dict(zip(texts, balancer.services, strict=True)), balancer)
-        return balancer
-
-    def _updated(
-        self, texts: Mapping[str, str], local: str | bytes, file: str, sources: ConfigSources | None
-    ) -> Balancer | None:
-        """Return the last config with the services of these texts; None: all are to be read."""
-        readers = (self, self._beside)
-        known = [each._last for each in readers if each and each._last and each._last.local == (local, file)]
-        if not known or not 0 < len(texts) <= MAX_SERVICES:
-            return None
-        last, found = known[0], {name: _known(name, text, known) for name, text in texts.items()}
-        new = {name: texts[name] for name, service in found.items() if service is None}
-        if new:
-            try:
-                found |= dict(zip(new, join(local, new, file=file, sources=sources).services, strict=True))
-            except ConfigError:
-                return None  # All of them, for all findings.
-        services = {name: service for name, service in found.items() if service is not None}
-        if list(services.items()) == list(last.services.items()):
-            return last.balancer
-        is_compared = all(_is_for_others_as(last.services.get(name), service) for name, service in services.items())
-        if not is_compared and any(check_between(enumerate(map(Claimant.of, services.values())))):
-            return None
-        return replace(last.balancer, services=tuple(services.values()))
-
-
-def _known(name: str, text: str, known: Iterable[_Read]) -> Service | None:
-    """Return the service that was read from a text under a name; None: none was."""
-    return next((each.services[name] for each in known if each.texts.get(name) == text), None)
-
-
-def _is_for_others_as(old: Service | None, new: Service) -> bool:
-    """Return whether a service takes from others what it took before. `old`: None: it is new."""
-    return old is new or (old is not None and Claimant.of(old) == Claimant.of(new))
-
-
-class ViewReader:
-    """Reads one view of the store after the other, and of each only what is new."""
-
-    def __init__(self, config: ConfigReader | None = None) -> None:
-        """Begin without a view. `config`: reads its services; None: one of its own."""
-        self._config, self._memory = config or ConfigReader(), ResultMemory()
+    def __init__(self) -> None:
+        self._local: tuple[str | bytes, str] | None = None
+        self._texts: Mapping[str, str] = {}
+        self._balancer: Balancer | None = None
+        self._memo = Memo()
 
     def read(
         self,
         services: Iterable[StoredService],
-        local: str | bytes | None = None,
+        local: str | bytes,
         *,
-        file: str = "the fleet",
+        file: str,
         sources: ConfigSources | None = None,
     ) -> tuple[Balancer, Stored]:
-        """Return the config of one DPU, or of none, and what is decided for each of its services.
+        """Return the config of one DPU, and what is decided for each of its services.
 
         Args:
             services: Of one view of the store.
-            local: The file of the DPU, its name and its sources, as of `ConfigReader.read`.
+            local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
 
         Raises:
             ConfigError: The services and the file make no config.
             StoredServiceUnusable: Blocks do not fit their service.
         """
         rows = sorted(services, key=lambda each: each.name)
-        balancer = self._config.read({row.name: row.config for row in rows}, local, file=file, sources=sources)
+        texts = {row.name: row.config for row in rows}
+        balancer = self._updated(texts, (local, file), sources) or join(local, texts, file=file, sources=sources)
+        self._local, self._texts, self._balancer = (local, file), texts, balancer
         pairs = zip(rows, balancer.services, strict=True)
-        return balancer, self._memory.each(_decision_of, {row.name: (row, service) for row, service in pairs})
+        return balancer, self._memo.each(_decision_of, {row.name: (row, service) for row, service in pairs})
+
+    def _updated(
+        self, texts: Mapping[str, str], local: tuple[str | bytes, str], sources: ConfigSources | None
+    ) -> Balancer | None:
+        """Return the last config with the services of these texts; None: all are to be read."""
+        last = self._balancer
+        if last is None or self._local != local or not 0 < len(texts) <= MAX_SERVICES:
+            return None
+        before = dict(zip(self._texts, last.services, strict=True))
+        new = {name: text for name, text in texts.items() if self._texts.get(name) != text}
+        read = dict[str, Service]()
+        if new:
+            try:
+                joined = join(local[0], new, file=local[1], sources=sources)
+            except ConfigError:
+                return None  # All of them, for all findings.
+            read = dict(zip(new, joined.services, strict=True))
+        services = {name: read.get(name) or before[name] for name in texts}
+        if not new and texts.keys() == before.keys():
+            return last
+        is_compared = all(
+            name in before and Claimant.of(before[name]) == Claimant.of(service) for name, service in read.items()
+        )
+        if not is_compared and any(check_between(enumerate(map(Claimant.of, services.values())))):
+            return None
+        return replace(last, services=tuple(services.values()))
 
 
 def decision_of(balancer: Balancer, stored: Stored) -> Decision:

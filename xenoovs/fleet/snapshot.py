@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xenoovs.errors import counted, worded
 from xenoovs.fleet.change import FleetChange
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
-from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
 from xenoovs.store.cluster import ServerFacts, all_problems
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
@@ -92,7 +92,7 @@ def fleet_snapshot(
     stall: str,
     unwritten: Collection[str],
     problems: Iterable[str],
-    memory: FleetMemory | None = None,
+    memo: Memo | None = None,
 ) -> FleetSnapshot:
     """Return the moment of these facts, with all of its problems.
 
@@ -101,13 +101,13 @@ def fleet_snapshot(
         stall: What no controller has written, in words; empty: nothing is due.
         unwritten: As of `UnwrittenVotes.late`.
         problems: Further ones.
-        memory: As of `next_change`.
+        memo: As of `next_change`.
     """
     rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
     targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
     if view is not None:
         found = fleet_problems(change, statuses, stall=stall)
-        targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memory=memory)
+        targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memo=memo)
         roll_out = roll_out_lines(view, statuses, now_s=now_s)
     found += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
     return FleetSnapshot(

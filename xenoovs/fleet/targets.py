@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from xenoovs.display import duration
-from xenoovs.errors import XenoovsError, counted, first_names
-from xenoovs.fleet.memory import ConfigMemory, FleetMemory
+from xenoovs.errors import counted, first_names
+from xenoovs.fleet.services import IN_USE, Memo, stored_services
 from xenoovs.fleet.votes import Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
 from xenoovs.store.view import DpuStatus, FleetView, Watch
 
@@ -89,19 +89,19 @@ def target_rows(
     *,
     now_s: float,
     unwritten: Collection[str] = (),
-    memory: FleetMemory | None = None,
+    memo: Memo | None = None,
 ) -> list[TargetRow]:
     """Return all targets, those that are down first; empty: what DPUs report is not known.
 
     Args:
         now_s: Since 1970.
         unwritten: As of `UnwrittenVotes.late`.
-        memory: As of `change.next_change`.
+        memo: As of `change.next_change`.
     """
     if statuses is None:
         return []
     fit = fit_dpus(view, statuses)
-    named = _targets(view, (memory or FleetMemory()).in_use)
+    named = _targets(view, memo or Memo())
     rows = [_row(watch, votes_on(view, watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
     rows = [replace(row, is_unwritten=row.target in unwritten) for row in rows]
     order = list(TargetState)
@@ -128,10 +128,8 @@ def _row(watch: Watch, votes: Votes, named: Targets, view: FleetView, now_s: flo
     return TargetRow(watch.target, tuple("/".join(name) for name in names), state, since_s, votes, is_held)
 
 
-def _targets(view: FleetView, memory: ConfigMemory) -> Targets:
-    """Return the targets of the services in use; none where their rows cannot be read, which is a problem by itself."""
-    try:
-        balancer, _ = memory.stored.read(view.services.values())
-    except XenoovsError:
-        return {}
-    return targets_of(balancer, memory.services)
+def _targets(view: FleetView, memo: Memo) -> Targets:
+    """Return the targets of the services in use, without those whose rows cannot be read, which is another problem."""
+    results = memo.part(IN_USE)
+    stored, _ = stored_services(view.services.values(), memo, results)
+    return targets_of((service for service, _ in stored.values()), results.part("stored"))

@@ -13,11 +13,11 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
+from xenoovs.model.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import counted
-from xenoovs.fleet.services import ResultMemory
-from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
-from xenoovs.model.fleet import FleetServices
+from xenoovs.fleet.services import Memo
+from xenoovs.model.balancer import AllDown, Backend, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.next_hop import mac_of
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
@@ -63,14 +63,10 @@ def _way(health: Health, vips: tuple[str, ...] | None) -> str:
     return f"/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}" if differs else ""
 
 
-def targets_of(balancer: Balancer, memory: ResultMemory | None = None) -> Targets:
-    """Return the targets of all backends, also of those without a weight: they may get one.
-
-    Args:
-        memory: Of the config before; without one, all services are read.
-    """
-    found, services = defaultdict[str, list[BackendName]](list), {each.name: (each,) for each in balancer.services}
-    for named in (memory or ResultMemory()).each(_targets_of_one, services).values():
+def targets_of(services: Iterable[Service], memo: Memo) -> Targets:
+    """Return the targets of all backends, also of those without a weight: they may get one."""
+    found = defaultdict[str, list[BackendName]](list)
+    for named in memo.each(_targets_of_one, {each.name: (each,) for each in services}).values():
         for target, name in named:
             found[target].append(name)
     return {target: tuple(names) for target, names in found.items()}
@@ -362,7 +358,7 @@ def next_watches(
     *,
     now_ms: int,
     may_choose: bool,
-    memory: ResultMemory | None = None,
+    memo: Memo | None = None,
 ) -> dict[str, Watch | None]:
     """Return the rows that differ from those of the view: new targets, verdicts, other witnesses.
 
@@ -371,7 +367,7 @@ def next_watches(
         statuses: What DPUs report; None: not known, and no verdict changes.
         may_choose: Whether witnesses that are not fit are replaced. If less than half of all members are fit, none is:
             then the store of the reports is the more likely fault.
-        memory: Of the candidates before; without one, all are ranked.
+        memo: Of the candidates before; without one, all are ranked.
     """
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
@@ -379,7 +375,7 @@ def next_watches(
     kinds = {(facts.groups, facts.is_staged) for facts in targets.values()}
     names = {kind: f"{','.join(sorted(kind[0]))} {kind[1]}" for kind in kinds}
     racks = {name: (racks_of(_voters(view, kind[0], is_staged=kind[1])),) for kind, name in names.items()}
-    candidates = (memory or ResultMemory()).each(Candidates, racks)
+    candidates = (memo or Memo()).each(Candidates, racks)
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
         old, kind = view.watches.get(target), (facts.groups, facts.is_staged)

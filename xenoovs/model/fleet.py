@@ -13,11 +13,12 @@ from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
 
-from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer, ProbeKind, Service
 from xenoovs.model.emit import render_json, service_tree
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.model.load import check_config, compose, compose_json, join_config
+from xenoovs.errors import ConfigError, Finding, first_names
+from xenoovs.model.balancer import Balancer, ProbeKind, Service
+from xenoovs.model.next_hop import NextHop, Tunneled
 from xenoovs.model.values import (
     KeyPath,
     Mark,
@@ -35,7 +36,8 @@ FLEET_PORTS = "fleet_ports"
 GROUPS = "groups"
 """The key of a service in the config of a fleet: which groups of DPUs serve it."""
 
-NEUTRAL = "version: 1\nswitch: {bridge: fleet, ingress: [ingress], egress: egress}\n"
+_NEUTRAL_EGRESS = "egress"
+NEUTRAL = f"version: 1\nswitch: {{bridge: fleet, ingress: [ingress], egress: {_NEUTRAL_EGRESS}}}\n"
 """The file of no DPU: for a controller, which decides about services and has no bridge."""
 
 _NOT_STORED = ("agent_check", "notify")
@@ -133,6 +135,18 @@ def service_text(service: Service, egress: str) -> str:
     return render_json(tree)
 
 
+def neutral_service(service: Service, egress: str) -> Service:
+    """Return a service as `read_services` reads it from its text. `egress`: as of `service_text`."""
+    health = None if service.health is not None and service.health.probe is ProbeKind.EXEC else service.health
+    backends = tuple(replace(each, next_hop=_neutral_hop(each.next_hop, egress)) for each in service.backends)
+    return replace(service, health=health, agent_check=None, notify=None, backends=backends)
+
+
+def _neutral_hop(hop: NextHop, egress: str) -> NextHop:
+    port = hop.tunnel if isinstance(hop, Tunneled) else _NEUTRAL_EGRESS if hop.port == egress else hop.port
+    return replace(hop, port=port)
+
+
 def join(
     local: str | bytes, services: Mapping[str, str], *, file: str, sources: ConfigSources | None = None
 ) -> Balancer:
@@ -147,8 +161,19 @@ def join(
     Raises:
         ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
     """
-    joined = join_config(local, file=file, sources=sources)
     parts = [_part(name, text) for name, text in services.items()]
+    return _join(local, services, parts, file=file, sources=sources)
+
+
+def _join(
+    local: str | bytes,
+    services: Mapping[str, str],
+    parts: Sequence[tuple[Value, ConfigPart]],
+    *,
+    file: str,
+    sources: ConfigSources | None = None,
+) -> Balancer:
+    joined = join_config(local, file=file, sources=sources)
     root = joined.root if isinstance(joined.root, dict) else {}
     for key, message in _NOT_LOCAL.items():
         if key in root:
@@ -161,18 +186,17 @@ def join(
     return check_config(replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins))
 
 
-def neutral_file(tunnels: Iterable[str]) -> str:
-    """Return the file of no DPU, which has these tunnels: for a controller, which decides and has no bridge."""
+def read_services(texts: Mapping[str, str]) -> dict[str, Service]:
+    """Return services of texts by their names, with the file of no DPU: for a controller, which has no bridge.
+
+    Raises ConfigError, as `join`.
+    """
+    parts = [_part(name, text) for name, text in texts.items()]
+    tunnels = sorted({tunnel for service, _ in parts for tunnel in _tunnels_of(service)})
     # Of all types GRE has the largest keys, and the type is not stored.
-    listed = [
-        {"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(sorted(tunnels))
-    ]
-    return NEUTRAL + f"tunnels: {json.dumps(listed)}\n"
-
-
-def tunnel_names(name: str, text: str) -> frozenset[str]:
-    """Return the names of the tunnels that backends of a service are behind. Raises ConfigError: It is no mapping."""
-    return frozenset(_tunnels_of(_part(name, text)[0]))
+    listed = [{"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(tunnels)]
+    local = NEUTRAL + f"tunnels: {json.dumps(listed)}\n"
+    return dict(zip(texts, _join(local, texts, parts, file="the fleet").services, strict=True))
 
 
 def _tunnels_of(service: Value) -> set[str]:

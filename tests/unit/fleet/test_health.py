@@ -11,7 +11,7 @@ import pytest
 from tests.fleet_support import EMPTY, committed, given
 from xenoovs.fleet.change import completion, next_change, rolling_intent
 from xenoovs.fleet.health import FleetHealth
-from xenoovs.fleet.memory import FleetMemory
+from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import target_of, targets_of
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
@@ -43,7 +43,7 @@ class Controller:
     """A fleet and a controller of it, which is replaced now and then."""
 
     view: FleetView = field(default_factory=lambda: replace(EMPTY, dpus=DPUS))
-    health: FleetHealth = field(default_factory=lambda: FleetHealth(FleetMemory()))
+    health: FleetHealth = field(default_factory=lambda: FleetHealth(Memo()))
     now_s: float = 1000.0
 
     def decide(self, down: Iterable[str] = (), *, by: Iterable[str] = DPUS) -> None:
@@ -139,7 +139,7 @@ def test_slow_start_goes_on_at_a_successor() -> None:
     fleet.decide()
     half = fleet.shares["b2"]
     assert Fraction(1, 32) < half < Fraction(1, 4)
-    fleet.health = FleetHealth(FleetMemory())
+    fleet.health = FleetHealth(Memo())
     fleet.decide()
     assert fleet.shares["b2"] == half
     fleet.now_s += 80
@@ -151,7 +151,7 @@ def test_a_successor_leaves_ejections_as_they_are_without_reports() -> None:
     fleet = running()
     fleet.decide(["b2"])
     before = fleet.view
-    fleet.health = FleetHealth(FleetMemory())
+    fleet.health = FleetHealth(Memo())
     step = fleet.health.step(before, None, now_s=5.0, now_ms=5000)
     assert step.watches == {}
     assert next_change(before, step.availability).is_empty
@@ -227,7 +227,7 @@ def test_services_share_a_target_if_they_probe_in_the_same_way() -> None:
     second = http[http.index("  - name: web") :].replace("name: web", "name: api").replace("113.1", "113.2")
     third = second.replace("name: api", "name: shop").replace("113.2", "113.3")
     third = third.replace("    protocol", "    health: {path: /ready}\n    protocol")
-    found = targets_of(parse_config(http + second + third, file="x"))
+    found = targets_of(parse_config(http + second + third, file="x").services, Memo())
     assert found["192.0.2.1/http/80"] == (("web", "b1"), ("api", "b1"))
     (other,) = (target for target, names in found.items() if ("shop", "b1") in names)
     assert other.startswith("192.0.2.1/http/80/")

@@ -12,13 +12,13 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
 from xenoovs.agent.health import Checks
+from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
+from xenoovs.model.load import compose_json
 from xenoovs.errors import ConfigError
-from xenoovs.fleet.change import next_change
-from xenoovs.fleet.memory import FleetMemory
-from xenoovs.fleet.services import ViewReader
+from xenoovs.fleet.change import _parse, next_change, parse_intent, with_intent
+from xenoovs.fleet.services import Memo, ViewReader
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.fleet import NEUTRAL, join
-from xenoovs.model.values import MAX_SERVICES
+from xenoovs.model.values import MAX_SERVICES, Value
 from xenoovs.store.view import StoredService
 
 _SERVICE = """
@@ -149,16 +149,47 @@ def test_of_a_view_with_a_new_service_and_without_an_old_one_only_the_new_one_is
     assert joined == [["one"], ["two"]]
 
 
-def test_a_controller_reads_a_new_service_once(joined: list[list[str]]) -> None:
-    """Although it reads the config and the stored services in turn, and these differ until it has written."""
-    view, memory = EMPTY, FleetMemory()
-    for text in (_TEXT[: _TEXT.index("  - name: two")], _TEXT):
-        view = fleet_support.given(view, text)
-        for _ in range(2):
-            change = next_change(view, memory=memory)
-        view = fleet_support.committed(view, change.changes)
-        assert next_change(view, memory=memory).is_empty
-    assert [names for names in joined if names] == [["one"], ["two"]]
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is parsed: `config` for that of a fleet, and the names of services as the store has them."""
+    calls = list[str]()
+
+    def config(text: str, **options: Any) -> FleetServices:
+        calls.append("config")
+        return parse_fleet(text, **options)
+
+    def service(text: str, *, file: str) -> Value:
+        calls.append(file.split()[1])
+        return compose_json(text, file=file)
+
+    monkeypatch.setattr("xenoovs.fleet.change.parse_fleet", config)
+    monkeypatch.setattr("xenoovs.model.fleet.compose_json", service)
+    _parse.cache_clear()
+    return calls
+
+
+def test_each_side_parses_a_changed_service_once(parsed: list[str]) -> None:
+    """The command and the controller parse the config that was given, and the agent the text of this service."""
+    before = fleet_support.settled(fleet_support.given(EMPTY, _TEXT))
+    memo, agent = Memo(), ViewReader()
+    assert next_change(before, memo=memo).is_empty
+    agent.read(before.services.values(), NEUTRAL, file="local")
+    text = _TEXT.replace("address: 192.0.2.12, weight: 1", "address: 192.0.2.12, weight: 2")
+    parsed.clear()
+    assert with_intent(before, text, parse_intent(text, file="given")).changes.services.keys() == {"two"}
+    # A command has no memory of what the store has, so it reads how the service was before.
+    assert parsed == ["config", "two"]
+    _parse.cache_clear()
+    parsed.clear()
+    view = fleet_support.given(before, text)
+    change = next_change(view, memo=memo)
+    view = fleet_support.committed(view, change.changes)
+    assert change.changes.services.keys() == {"two"}
+    assert next_change(view, memo=memo).is_empty
+    assert parsed == ["config"]
+    parsed.clear()
+    agent.read(view.services.values(), NEUTRAL, file="local")
+    assert parsed == ["two"]
 
 
 def test_no_more_services_are_read_one_after_the_other_than_together() -> None:

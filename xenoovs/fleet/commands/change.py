@@ -67,7 +67,7 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     """
     text, services = _read(file)
     view = store.view()
-    change = with_intent(view, text, services, memory=store.memory)
+    change = with_intent(view, text, services, memo=store.memo)
     output.show(lambda: _document(view, change, services), lambda: _show(view, change, services))
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
@@ -251,7 +251,7 @@ def _give(
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change = with_intent(view, text, services, memory=store.memory)
+    change = with_intent(view, text, services, memo=store.memo)
     _show(view, change, services)
     digest = sha256(text.encode()).hexdigest()
     current = view.intents.get(view.intent)
@@ -264,7 +264,7 @@ def _give(
     def compute(view: FleetView) -> Changes:
         nonlocal number
         _require_no_roll_out(view)
-        changes, now_ms = with_intent(view, text, services, memory=store.memory), int(time.time() * 1000)
+        changes, now_ms = with_intent(view, text, services, memo=store.memo), int(time.time() * 1000)
         if changes.steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
         number = max(view.intents, default=0) + 1
@@ -337,7 +337,7 @@ def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, 
 
     def compute(view: FleetView) -> Changes:
         now_ms = int(time.time() * 1000)
-        made = with_override(view, name, value, author=user_name(), now_ms=now_ms, memory=store.memory)
+        made = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
         return Changes(overrides={name: None if value is None else made})
 
     store.change(compute, action=f"{words} {'/'.join(name)}")

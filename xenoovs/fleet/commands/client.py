@@ -14,8 +14,8 @@ import click
 
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
 from xenoovs.fleet.change import next_change, with_action
-from xenoovs.fleet.memory import FleetMemory
 from xenoovs.fleet.progress import SETTLE_S
+from xenoovs.fleet.services import Memo
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
@@ -59,13 +59,13 @@ class FleetStore:
         fleet: Of services and blocks.
         states: Of what DPUs report.
         directory: Of the servers on this host.
-        memory: As of `next_change`.
+        memo: As of `next_change`.
     """
 
     fleet: StoreClient
     states: DpuStatusReader
     directory: Path
-    memory: FleetMemory = field(default_factory=FleetMemory)
+    memo: Memo = field(default_factory=Memo)
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
@@ -118,7 +118,7 @@ class FleetStore:
     def settled(self) -> FleetView:
         """Wait until a controller has decided about the view. Raises FleetUndecided: none did."""
         end_s, view = time.monotonic() + SETTLE_S, self.view()
-        while not next_change(view, memory=self.memory).is_empty:
+        while not next_change(view, memo=self.memo).is_empty:
             before = view
             view = self.fleet.wait_changed(before, timeout_s=max(0.0, end_s - time.monotonic())) or before
             if view is before:
