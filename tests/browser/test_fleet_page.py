@@ -30,10 +30,6 @@ def snapshot(dpus: int) -> FleetSnapshot:
     ]
     rows[1] = replace(rows[1], state=DpuState.FAILED, status=replace(rows[1].status, applied=40, error=NO_PORT))
     rows[2] = replace(rows[2], state=DpuState.BEHIND, groups=frozenset({"edge", "berlin"}))
-    clocks = (300, 80_000, -1)
-    for number, clock_us in enumerate(clocks):
-        status = replace(rows[number].status, seen_ms=1, clock_us=clock_us)
-        rows[number] = replace(rows[number], status=status)
     servers = (facts(LEADER), facts(CANDIDATE, is_connected=False))
     view = FleetView("production", 1, 41, 7, 0)
     return FleetSnapshot(view, tuple(rows), servers, True, ("a problem",), 0.0, roll_out=("wave 1",))

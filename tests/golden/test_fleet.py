@@ -31,9 +31,7 @@ SNAPSHOT = FleetSnapshot(
         DpuRow(
             "dpu1",
             DpuState.APPLIED,
-            DpuStatus(
-                "dpu1", applied=41, prepared=40, clock_us=80_000, drift={"web": "3f"}, verdicts={"HW": 3, "SW": 1}
-            ),
+            DpuStatus("dpu1", applied=41, drift={"web": "3f"}, verdicts={"HW": 3, "SW": 1}),
             3.0,
             groups=frozenset({"edge"}),
         ),

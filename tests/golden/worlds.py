@@ -193,10 +193,8 @@ class _FleetInMemory:
 
     def statuses(self) -> dict[str, DpuStatus]:
         seen_ms, newest = int(NOW_S * 1000) - 4000, self._view.generation
-        good = DpuStatus("dpu1", applied=newest, seen_ms=seen_ms, verdicts={"HW": 9, "SW": 1}, clock_us=80)
-        bad = replace(
-            good, name="dpu2", applied=max(0, newest - 1), error="port p9 is not on bridge ovsbr1", clock_us=-1
-        )
+        good = DpuStatus("dpu1", applied=newest, seen_ms=seen_ms, verdicts={"HW": 9, "SW": 1})
+        bad = replace(good, name="dpu2", applied=max(0, newest - 1), error="port p9 is not on bridge ovsbr1")
         return {"dpu1": good, "dpu2": bad}
 
 

@@ -16,7 +16,6 @@ from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet
 from tests.patience import eventually
-from xenoovs.agent.clock import clock_error_us
 from xenoovs.errors import BundleRejected
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
@@ -84,13 +83,6 @@ def switch_at_ms(store: FleetServers) -> int:
     return found
 
 
-def is_ready_in_time(store: FleetServers, *names: str) -> bool:
-    """Whether DPUs had prepared one more change before its time: a machine with other work may be late for some."""
-    command = "undrain" if "dns/fips2" in store.fleet("status").out else "drain"
-    assert store.fleet(command, "dns", "fips2").status == 0
-    return all(dpu["prepared"] == dpu["applied"] for dpu in store.status()["dpus"] if dpu["name"] in names)
-
-
 @contextmanager
 def overriding(store: FleetServers, command: str) -> Iterator[subprocess.Popen[str]]:
     """`fleet drain` or `undrain`, once the store has the time at which DPUs switch."""
@@ -120,11 +112,6 @@ def test_dpus_switch_when_the_time_has_come_and_not_before(store: FleetServers) 
         assert "applied by 2 of 2 DPUs" in finish(process).out
     assert store.dpus[0].blocks() == store.dpus[1].blocks()
     eventually(store.is_well, "the fleet")
-
-    eventually(lambda: is_ready_in_time(store, "dpu1", "dpu2"), "a change that both had prepared")
-    known = clock_error_us()
-    assert {dpu["clock_us"] is None for dpu in store.status()["dpus"]} == {known < 0}
-    assert (" unknown " in store.fleet("status").out) == (known < 0)
 
 
 def test_whatever_happens_while_a_dpu_waits_its_flows_are_whole_and_end_right(store: FleetServers) -> None:
@@ -185,5 +172,3 @@ def test_an_agent_that_is_the_controller_of_its_bridge_switches_at_the_time(stor
         eventually(has_switched, "the switch")
         assert "applied by 2 of 2 DPUs" in finish(process).out
     assert two.blocks() == one.blocks()
-
-    eventually(lambda: is_ready_in_time(store, "dpu2"), "a change that it had planned before the time")

@@ -442,12 +442,10 @@ def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -
             6,
             "no port",
             {"dns": "ab"},
-            8,
             {"HW": 3},
             7,
             frozenset({"x"}),
             is_fit=False,
-            clock_us=9,
         )
         one.put(status)
         two.put(DpuStatus("dpu2"))
@@ -471,9 +469,9 @@ def test_a_refused_status_is_reported_and_a_later_one_is_written(tmp_path: Path)
         DpuStatusReader(store.files.remote) as reader,
         DpuStatusClient(store.files.remote) as client,
     ):
-        client.put(DpuStatus("dpu1", clock_us=-7))
+        client.put(DpuStatus("dpu1", sampled=-7))
         eventually(lambda: "-7" in client.connection.problem, "the refusal")
-        client.put(DpuStatus("dpu1", clock_us=7))
+        client.put(DpuStatus("dpu1", sampled=7))
         eventually(lambda: "dpu1" in (reader.statuses() or {}), "the good row")
         eventually(lambda: client.connection.problem == "", "no refusal any more")
 

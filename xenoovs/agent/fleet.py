@@ -11,7 +11,6 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 from xenoovs import __version__
-from xenoovs.agent.clock import clock_error_us
 from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_checks import FleetWatches
@@ -226,8 +225,7 @@ class FleetMember:
         return ""
 
     def _put(self, status: DpuStatus) -> None:
-        # The error of a clock changes all the time, and is no news of its own.
-        self._status = replace(status, seen_ms=int(time.time() * 1000), clock_us=clock_error_us())
+        self._status = replace(status, seen_ms=int(time.time() * 1000))
         if self._states is not None:
             self._states.put(self._status)
 
@@ -300,7 +298,6 @@ class FleetMember:
             error=error,
             certificate_ends_s=ends_s,
             drift=drift,
-            prepared=generation if is_right and agent.reloader.was_ready is self._config.good else before.prepared,
         )
         awaited = self._awaited
         # A sample that began before the bridge was right does not count, and the next one may be minutes away.

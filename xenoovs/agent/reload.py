@@ -84,7 +84,6 @@ class Reloader:
     Attributes:
         reloads: How many texts of the config were accepted.
         appointment: The time that a round waits for now with its change prepared; None: it waits for none.
-        was_ready: The newest config whose change was prepared when its time came, or had no time.
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
     """
 
@@ -105,7 +104,6 @@ class Reloader:
         """
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
-        self.was_ready = config.good
         self._engine, self._store, self._report, self._file = engine, store, report, file
         self._saved = store.state.runtime
         self._confirm_s = confirm_s
@@ -166,7 +164,6 @@ class Reloader:
         candidate, good = self.config.candidate, self.config.good
         if candidate is None or (candidate.balancer, candidate.stored) != (good.balancer, good.stored):
             return False
-        self.was_ready = candidate
         self._accept(merge(self._overrides, candidate.balancer, old=good.balancer))
         return True
 
@@ -420,8 +417,6 @@ class Reloader:
         finally:
             self.appointment = None
         self._attempt = None
-        if appointment is None or appointment.is_ready or change is None or change.difference.is_empty:
-            self.was_ready = candidate
         self._accept(merged)
         self._store.dispatch(followed)
         return change

@@ -11,12 +11,10 @@ class Appointment:
 
     Attributes:
         at_s: On the clock of `time.monotonic()`.
-        is_ready: Whether the change was prepared when its time came.
     """
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
-        self.is_ready = False
         self._cancelled = Event()
 
     def cancel(self) -> None:

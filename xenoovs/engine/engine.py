@@ -478,7 +478,6 @@ class Engine:
                 raise AppointmentCancelled
             if self.is_held:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
-            appointment.is_ready = True
             self._apply(change, commit)
 
     def _counts(self, bridge: str) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from xenoovs.display import duration
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.change import FleetChange, rolling_intent
 from xenoovs.fleet.hardware import hw_share
-from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.votes import SILENT_S
 from xenoovs.fleet.waves import uncompared, waits_for
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
@@ -77,7 +76,7 @@ class DpuRow:
         drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
         drift += first_names(sorted(self.status.drift), most=3)
         drifts = drift if self.status.drift else ""
-        reasons = (self._service, self.wrong_clock, self.status.error, drifts, self._late)
+        reasons = (self._service, self.wrong_clock, self.status.error, drifts)
         return "; ".join(filter(None, reasons))
 
     @property
@@ -87,32 +86,6 @@ class DpuRow:
         if self.is_unfit:
             return "not ready: it is cut off from most backends, or its bridge is not right"
         return "" if self.status.is_fit else "reports that it is not fit, but too many others do: it stays in service"
-
-    @property
-    def clock(self) -> str:
-        """The estimated error of its clock, in words."""
-        if not self.status.seen_ms:
-            return "-"
-        if self.status.clock_us < 0:
-            return "unknown"
-        is_long = self.status.clock_us >= 1_000_000
-        return f"{self.status.clock_us / 1e6:.1f} s" if is_long else f"{self.status.clock_us / 1000:.1f} ms"
-
-    @property
-    def is_clock_good(self) -> bool:
-        """Whether its clock is accurate enough to switch together with the others."""
-        return 0 <= self.status.clock_us <= LARGEST_ERROR_US
-
-    @property
-    def _late(self) -> str:
-        if self.status.clock_us > LARGEST_ERROR_US:
-            return f"its clock may be wrong by {self.clock}: it switches too early or too late"
-        return f"was late for generation {self.status.applied}, at its last report" if self.is_late else ""
-
-    @property
-    def is_late(self) -> bool:
-        """Whether it was not ready when the DPUs switched to what it has."""
-        return 0 < self.status.prepared < self.status.applied
 
     @property
     def wrong_clock(self) -> str:

@@ -12,8 +12,6 @@ SWITCH_AFTER_S = 2.0
 MAX_WAIT_S = 5.0
 """The longest that a DPU waits after it has learned of a change, by any clock. Open vSwitch drops a bundle
 that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
-LARGEST_ERROR_US = 50_000
-"""A clock with a larger error switches too early or too late."""
 
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:

@@ -9,7 +9,6 @@ from typing import Any
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
-from xenoovs.fleet.switch_time import LARGEST_ERROR_US
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, page_table
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
@@ -77,13 +76,6 @@ DPUS = Table(
             live=11,
             name="applied",
         ),
-        _column("Generation that it was ready for.", lambda dpu: dpu.status.prepared, name="prepared"),
-        _column(
-            "Whether it was not ready when the DPUs switched to its generation; it followed later.",
-            None,
-            gauge("xenoovs_fleet_dpu_late", _REPORTS),
-            name="is_late",
-        ),
         _column(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
             None,
@@ -105,23 +97,6 @@ DPUS = Table(
             is_number=True,
             live=9,
             name="seen_s",
-        ),
-        _column(
-            "Estimated error of its clock, in microseconds, as of its last report; null: unknown.",
-            lambda dpu: dpu,
-            gauge(
-                "xenoovs_fleet_dpu_clock_error_seconds",
-                _REPORTS,
-                "Estimated error of a DPU's clock, as of its last report; absent if it is not known.",
-                lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us / 1e6,
-            ),
-            json=lambda dpu: None if dpu.status.clock_us < 0 else dpu.status.clock_us,
-            header="CLOCK",
-            cell=lambda dpu: dpu.clock,
-            is_number=True,
-            live=9,
-            style=lambda row: "plain" if row.value.is_clock_good or not row.value.status.seen_ms else "warn",
-            name="clock_us",
         ),
         _column(
             "Of its agent.",
@@ -552,7 +527,6 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
         notices.append((f"{'/'.join(names)} {state}, by {one.author}, for {since}", ""))
     up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
     served = sum(server.is_connected for server in snapshot.servers)
-    good_clocks = sum(row.is_clock_good for row in rows)
     return {
         "name": "" if view is None else view.name,
         "badges": [snapshot.headline, role],
@@ -564,7 +538,6 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
             ("DPUs", f"{counts[DpuState.APPLIED]} of {len(rows)}", "have the newest generation"),
             ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
             ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),
-            ("clocks", f"{good_clocks} of {len(rows)}", f"are right within {LARGEST_ERROR_US // 1000} ms"),
             ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
         ],
         "states": [("all", len(rows)), *((state.value, counts[state]) for state in WORST_FIRST)],

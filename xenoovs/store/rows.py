@@ -64,6 +64,10 @@ READER_ROLE, DPU_ROLE = "reader", "dpu"
 _ROLES, _PERMISSIONS = "RBAC_Role", "RBAC_Permission"
 
 
+_EARLIER_STATUS = ("prepared", "clock_us")
+"""Columns that agents of earlier versions write; nobody reads them."""
+
+
 def role_tables() -> dict[str, Any]:
     """Return the schema of the tables of roles (ovsdb(7), "RBAC")."""
     tables = json.loads(schema_text(StoreDatabase.FLEET))["tables"]
@@ -77,7 +81,7 @@ def role_operations(database: StoreDatabase) -> list[Operation]:
     """
     roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
     if database is StoreDatabase.STATES:
-        columns = frozenset(STATUSES.columns) - {"name"}
+        columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
         permission = {"table": STATUSES.name, "authorization": "name", "insert_delete": True, "update": atom(columns)}
         permissions = ["map", [[STATUSES.name, ["named-uuid", "own_row"]]]]
         roles += [
@@ -244,8 +248,8 @@ _WAITING = "waiting"
 """The state of a config that earlier versions were given for a time: here it is one that came to nothing."""
 _DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
 _STATUS = (
-    *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "prepared", "verdicts"),
-    *("sampled", "down", "voted", "is_fit", "clock_us", "store", "commit", "certificate_ends_s"),
+    *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "verdicts"),
+    *("sampled", "down", "voted", "is_fit", "store", "commit", "certificate_ends_s"),
 )
 _WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
 

@@ -343,14 +343,11 @@ class DpuStatus:
         applied_ms: When that was so first.
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
-        prepared: The newest generation whose change it had prepared when its time came, or that had none; if it is
-            older than `applied`, the DPU was late.
         verdicts: Number of megaflows by verdict of `verify`; empty: not known.
         sampled: The generation that its bridge had then.
         down: Targets of which it is a witness and that its health checks cannot reach.
         voted: The generation whose witnesses `down` is about; 0: it does not vote.
         is_fit: Whether its bridge is right, and it can reach most backends that are up by votes.
-        clock_us: Estimated error of its clock; -1: not known.
     """
 
     name: str
@@ -361,13 +358,11 @@ class DpuStatus:
     applied_ms: int = 0
     error: str = ""
     drift: Mapping[str, str] = field(default_factory=dict)
-    prepared: int = 0
     verdicts: Mapping[str, int] = field(default_factory=dict)
     sampled: int = 0
     down: frozenset[str] = frozenset()
     voted: int = 0
     is_fit: bool = True
-    clock_us: int = -1
     store: str = ""
     commit: str = ""
     certificate_ends_s: int = 0

@@ -1,4 +1,4 @@
-"""Several agents in one process, changes of their ports, systemd, and the error of the clock."""
+"""Several agents in one process, changes of their ports, and systemd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.bridges import AgentGroup, Starter
-from xenoovs.agent.clock import clock_error_us, error_us
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
@@ -220,28 +219,6 @@ def test_the_bridge_goes_and_comes() -> None:
 def test_foreign_ports_are_ignored() -> None:
     more: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
     assert port_events(ALL, more, BALANCER) == ()
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "estimated_us", "expected"),
-    [
-        (0, 0x2001, 310, 310),
-        (0, 0x2001, 0, 0),
-        (5, 0x0040, 16_000_000, -1),
-        (0, 0x0041, 12, -1),
-        (5, 0x2001, 12, -1),
-        (-1, 0, 0, -1),
-        (0, 0x2001, -7, 0),
-    ],
-)
-def test_the_error_is_that_of_the_kernel_unless_nothing_sets_the_clock(
-    state: int, status: int, estimated_us: int, expected: int
-) -> None:
-    assert error_us(state, status, estimated_us) == expected
-
-
-def test_the_kernel_of_this_host_answers() -> None:
-    assert clock_error_us() >= -1
 
 
 @pytest.fixture

@@ -38,24 +38,6 @@ def test_bug_a_clock_that_was_off_by_an_hour_made_a_dpu_silent(clock_s: int, whe
 
 
 @pytest.mark.parametrize(
-    ("clock_us", "shown", "is_good"),
-    [(-1, "unknown", False), (300, "0.3 ms", True), (80_000, "80.0 ms", False), (1_500_000, "1.5 s", False)],
-)
-def test_a_clock_that_is_not_right_is_shown(clock_us: int, shown: str, *, is_good: bool) -> None:
-    found = row(0)
-    found = replace(found, status=replace(found.status, clock_us=clock_us))
-    assert (found.clock, found.is_clock_good) == (shown, is_good)
-    assert (f"may be wrong by {shown}" in found.note) == (clock_us > 50_000)
-
-
-@pytest.mark.parametrize(("prepared", "is_late"), [(0, False), (6, True), (7, False)])
-def test_a_dpu_that_was_late_is_named(prepared: int, *, is_late: bool) -> None:
-    found = row(0)
-    found = replace(found, status=replace(found.status, applied=7, prepared=prepared))
-    assert ("was late for generation 7" in found.note) == found.is_late == is_late
-
-
-@pytest.mark.parametrize(
     ("applied", "store", "commit", "state"),
     [
         (3, "new", "c/1", DpuState.APPLIED),

@@ -42,9 +42,6 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     something else than the store, and `silent` three minutes after its last report, by the clock of the
     controller. HW is the share of its megaflows in hardware, as of its last report.
 
-    CLOCK is the estimated error of the clock of a DPU, by NTP or PTP; `unknown` without them. DPUs switch to a planned
-    change at one moment, each by its clock. NOTE shows which ones were late for the newest one.
-
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
