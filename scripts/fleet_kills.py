@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ovs.stores import StoreServer, leader_of, running_cluster, service, wait_generation
 from tests.patience import eventually
 from xenoovs.errors import StoreUnreachable
-from xenoovs.fleet.change import next_change, parse_intent, with_intent, with_override
+from xenoovs.fleet.plan import next_change, parse_intent, with_intent, with_override
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server

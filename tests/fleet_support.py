@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from xenoovs.fleet.change import next_change
+from xenoovs.fleet.plan import next_change
 from xenoovs.store.view import ACK_THIS, Changes, FleetView, Intent, IntentState
 
 K = TypeVar("K")

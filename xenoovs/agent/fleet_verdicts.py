@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.fleet.hardware import TOLERANCE, hw_share
+from xenoovs.fleet.rollout import TOLERANCE, hw_share
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.store.view import DpuStatus
 

@@ -19,8 +19,8 @@ from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
-from xenoovs.fleet.active import no_controller
-from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
+from xenoovs.fleet.controller import no_controller
+from xenoovs.fleet.rollout import FleetProgress, is_overdue, overdue_step
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
 from xenoovs.fleet.targets import UnwrittenVotes

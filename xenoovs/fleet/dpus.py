@@ -9,10 +9,9 @@ from fractions import Fraction
 
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.fleet.change import FleetChange, rolling_intent
-from xenoovs.fleet.hardware import hw_share
+from xenoovs.fleet.plan import FleetChange, rolling_intent
+from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.fleet.votes import SILENT_S
-from xenoovs.fleet.waves import uncompared, waits_for
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 

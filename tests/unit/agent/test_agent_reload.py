@@ -20,7 +20,7 @@ from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CommandTimeout
-from xenoovs.fleet.change import with_override
+from xenoovs.fleet.plan import with_override
 from xenoovs.openflow.flow import service_of
 from xenoovs.openflow.text import parse_dump
 from xenoovs.store.view import Changes, FleetView

@@ -34,7 +34,7 @@ from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tic
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
-from xenoovs.fleet.active import ActiveSign
+from xenoovs.fleet.controller import ActiveSign
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings

@@ -7,13 +7,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from xenoovs.fleet.active import ActiveSign, is_shown, no_controller
+from xenoovs.fleet.controller import ActiveSign, is_shown, no_controller
 
 HOLD = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from xenoovs.fleet.active import ActiveSign
+from xenoovs.fleet.controller import ActiveSign
 sign = ActiveSign(Path(sys.argv[1]))
 sign.show(is_active=True)
 print("shown", flush=True)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests.fleet_support import EMPTY, committed, given, settled
 from tests.unit.fleet.test_health import DPUS, Controller, config, running
-from xenoovs.fleet.baseline import lost_targets, with_baseline
-from xenoovs.fleet.change import next_change, with_override
-from xenoovs.fleet.waves import WaveStep, early_dpus, next_step
+from xenoovs.fleet.plan import next_change, with_override
+from xenoovs.fleet.rollout import WaveStep, early_dpus, lost_targets, next_step, with_baseline
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState
 
 SOAK_S = 60

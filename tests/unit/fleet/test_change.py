@@ -14,7 +14,8 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
-from xenoovs.fleet.change import (
+from xenoovs.fleet.commands.change import _read as read_text_of
+from xenoovs.fleet.plan import (
     MAX_ACTIONS,
     MAX_INTENTS,
     next_change,
@@ -23,7 +24,6 @@ from xenoovs.fleet.change import (
     with_intent,
     with_override,
 )
-from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.services import ViewReader
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet_support import EMPTY, committed
-from xenoovs.fleet.fitness import max_unfit, next_unfit
+from xenoovs.fleet.health import max_unfit, next_unfit
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 
 

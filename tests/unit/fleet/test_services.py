@@ -15,7 +15,7 @@ from xenoovs.agent.health import Checks
 from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
 from xenoovs.model.load import compose_json
 from xenoovs.errors import ConfigError
-from xenoovs.fleet.change import _parse, next_change, parse_intent, with_intent
+from xenoovs.fleet.plan import _parse, next_change, parse_intent, with_intent
 from xenoovs.fleet.services import Memo, ViewReader
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.values import MAX_SERVICES, Value
@@ -162,7 +162,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(file.split()[1])
         return compose_json(text, file=file)
 
-    monkeypatch.setattr("xenoovs.fleet.change.parse_fleet", config)
+    monkeypatch.setattr("xenoovs.fleet.plan.parse_fleet", config)
     monkeypatch.setattr("xenoovs.model.fleet.compose_json", service)
     _parse.cache_clear()
     return calls

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.change import completion, next_change, refusal, rolling_intent
-from xenoovs.fleet.switch_time import MAX_WAIT_S, is_awaited, seconds_to_wait, switch_time_ms
+from xenoovs.fleet.plan import (
+    MAX_WAIT_S,
+    completion,
+    is_awaited,
+    next_change,
+    refusal,
+    rolling_intent,
+    seconds_to_wait,
+    switch_time_ms,
+)
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
 
 NOW_MS = 1_800_000_000_000

@@ -9,12 +9,21 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.baseline import with_baseline
-from xenoovs.fleet.change import next_change, with_override
 from xenoovs.fleet.dpus import roll_out_lines
-from xenoovs.fleet.hardware import hw_share
-from xenoovs.fleet.progress import FleetProgress, is_overdue, overdue_step
-from xenoovs.fleet.waves import PATIENCE_S, WaveStep, early_dpus, next_step, uncompared, waits_for
+from xenoovs.fleet.plan import next_change, with_override
+from xenoovs.fleet.rollout import (
+    PATIENCE_S,
+    FleetProgress,
+    WaveStep,
+    early_dpus,
+    hw_share,
+    is_overdue,
+    next_step,
+    overdue_step,
+    uncompared,
+    waits_for,
+    with_baseline,
+)
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.store.columns import declared_columns
+from xenoovs.store.export import declared_columns
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.view import MAX_DOWN, MAX_DRIFT, MAX_ERROR, MAX_NAME, MAX_VERDICTS, DpuStatus
 

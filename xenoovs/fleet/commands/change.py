@@ -14,7 +14,8 @@ import click
 
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
-from xenoovs.fleet.change import (
+from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
+from xenoovs.fleet.plan import (
     FleetChange,
     concerned,
     known_intent,
@@ -24,9 +25,7 @@ from xenoovs.fleet.change import (
     with_intent,
     with_override,
 )
-from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
-from xenoovs.fleet.progress import SETTLE_S, FleetProgress
-from xenoovs.fleet.waves import SOAK_S, early_dpus, uncompared
+from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, early_dpus, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES

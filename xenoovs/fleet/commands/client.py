@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
-from xenoovs.fleet.change import next_change, with_action
-from xenoovs.fleet.progress import SETTLE_S
+from xenoovs.fleet.plan import next_change, with_action
+from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.services import Memo
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase

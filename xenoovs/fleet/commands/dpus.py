@@ -12,8 +12,8 @@ from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import clocks_differ
-from xenoovs.fleet.drains import DrainWatch
-from xenoovs.fleet.waves import CANARY, LAST_WAVE
+from xenoovs.fleet.plan import DrainWatch
+from xenoovs.fleet.rollout import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name

@@ -19,11 +19,9 @@ from xenoovs.agent.runtime_file import replace_file
 from xenoovs.agent.systemd import notify
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
-from xenoovs.fleet.active import ActiveSign
 from xenoovs.fleet.commands.client import FleetStore, directory_option, fleet_store, on_fleet
-from xenoovs.fleet.controller import FleetController
-from xenoovs.fleet.restore import restoring, services_to_move
-from xenoovs.fleet.switch_time import MAX_WAIT_S, SWITCH_AFTER_S
+from xenoovs.fleet.controller import ActiveSign, FleetController
+from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, restoring, services_to_move
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import StoreDatabase

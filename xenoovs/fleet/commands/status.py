@@ -11,12 +11,12 @@ import click
 
 from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
-from xenoovs.fleet.active import no_controller
-from xenoovs.fleet.change import FleetChange, known_intent, next_change
+from xenoovs.fleet.controller import no_controller
+from xenoovs.fleet.plan import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import DpuState, dpu_rows
-from xenoovs.fleet.drains import pinned_drains
-from xenoovs.fleet.progress import UNDECIDED, is_overdue, overdue_step
+from xenoovs.fleet.plan import pinned_drains
+from xenoovs.fleet.rollout import UNDECIDED, is_overdue, overdue_step
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes

@@ -16,7 +16,7 @@ from tests.nic.guest.bench import Bench
 from tests.nic.guest.ovs import BRIDGE
 from tests.nic.guest.record import Said
 from xenoovs.cli.main import run as run_xenoovs
-from xenoovs.fleet.hardware import hw_share
+from xenoovs.fleet.rollout import hw_share
 from xenoovs.store.client import DpuStatusReader
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server

@@ -1,17 +1,19 @@
-"""The next change of a fleet: from its intent and overrides to the services and blocks that its store is to have.
+"""The plan of a fleet: from its intents and overrides to the services and blocks that its store is to have.
 
 The same view gives the same change in every process, whatever it has in its memory. A view that is as it should be
-gives none.
+gives none. The clock is that of the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 
 from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
+from xenoovs.decision.advance import SETTLE_S
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
     BackendName,
@@ -30,14 +32,15 @@ from xenoovs.errors import (
     did_you_mean,
     first_names,
 )
-from xenoovs.fleet.availability import Availability, FleetAvailability
+from xenoovs.fleet.health import Availability, FleetAvailability
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
-from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks, claim_text
+from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.store.view import (
     ACK_THIS,
     Action,
     Changes,
     Dpu,
+    DpuStatus,
     FleetOverride,
     FleetView,
     Intent,
@@ -497,3 +500,185 @@ def _step(name: str, decided: tuple[ServiceDecision | None, ServiceDecision] | N
     if was is None:
         return ServiceStep(name, "added", len(now.active.rows), Fraction(0))
     return ServiceStep(name, "changed", len({*now.active.rows} - {*was.active.rows}), moved(was, now))
+
+
+# When DPUs switch to a change: together, at a time that is written with it, or each at once.
+
+
+SWITCH_AFTER_S = 2.0
+"""From a decision until DPUs switch, by default: time to receive the change and to prepare it."""
+MAX_WAIT_S = 5.0
+"""The longest that a DPU waits after it has learned of a change, by any clock. Open vSwitch drops a bundle
+that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
+
+
+def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
+    """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change.
+
+    A change that takes blocks from backends has a time, because DPUs would disagree about these blocks while it
+    spreads. One that only adds services, takes a roll-out back, or ends it, has none.
+
+    Args:
+        view: What the changes were computed from.
+        now_ms: The time now, likewise.
+        after_s: How long to wait; 0: all changes are made at once.
+    """
+    if changes.switch_at_ms is not None:
+        return changes.switch_at_ms
+    touched = changes.services.keys() | changes.staged.keys()
+    if not touched and changes.wave is None and changes.removed is None:
+        return None
+    if changes.wave == 0:
+        return 0
+    takes_blocks = bool(changes.wave or changes.removed or touched & view.services.keys())
+    return now_ms + int(after_s * 1000) if after_s and takes_blocks else 0
+
+
+def is_awaited(view: FleetView, *, now_ms: int) -> bool:
+    """Return whether the DPUs are about to switch, so that the next change must not be written yet.
+
+    DPUs that learn of both changes would make the first one at the time of the second.
+    """
+    return 0 < view.switch_at_ms - now_ms <= MAX_WAIT_S * 1000
+
+
+def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
+    """Return for how long a DPU waits after it has learned of a change; 0: it switches at once.
+
+    No controller writes a time so far ahead: a longer wait means a clock that is behind.
+    """
+    return min(max(0.0, (switch_at_ms - now_ms) / 1000), MAX_WAIT_S)
+
+
+# Drains: services whose open connections stay with their old backends for a while.
+
+
+_LATEST_S = MAX_WAIT_S + SETTLE_S
+"""From what the store has as the begin of a drain until the last DPU has begun it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    """A drain of a service: when it began, by the clock of the writer, and for how long it lasts at most."""
+
+    service: str
+    began_ms: int
+    most_s: float
+
+
+def _drains(view: FleetView) -> Iterator[_Drain]:
+    timeouts_ms = {
+        service.name: service.drain.timeout_ms
+        for intent in (newest_intent(view), rolling_intent(view))
+        if intent is not None
+        for service in parse_intent(intent.text, file=f"intent {intent.number}").balancer.services
+        if service.drain.mode is DrainMode.PIN
+    }
+    rows = [*view.services.values(), *view.staged.values()]
+    newest = max((row.generation for row in rows), default=0)
+    began = chain(
+        ((each.service, each.since_ms) for each in view.overrides.values()),
+        ((row.name, view.switch_at_ms) for row in rows if row.generation == newest),
+    )
+    return (_Drain(*each, _LATEST_S + timeouts_ms[each[0]] / 1000) for each in began if each[0] in timeouts_ms)
+
+
+def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
+    """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`.
+
+    A drain begins with an override, or with the last planned change, which has the time at which DPUs switch. It may
+    end earlier on each DPU: only the DPU knows when its connections are idle. By a clock that is behind those of the
+    writers each lasts as long as it may at all.
+
+    Raises XenoovsError: A config of the store cannot be read.
+    """
+    return _longest((each, each.most_s - max(0.0, (now_ms - each.began_ms) / 1000)) for each in _drains(view))
+
+
+class DrainWatch:
+    """Watches drains until they end, by its own clock from when it has first seen them.
+
+    A clock of this host that is behind those of the writers makes no drain last for hours. By one that is ahead, all
+    would be over: where clocks are known to differ, each lasts as long as it may from then on.
+    """
+
+    def __init__(self) -> None:
+        self._seen_s: dict[_Drain, float] = {}
+
+    def left(self, view: FleetView, *, now_ms: int, now_s: float, clocks_differ: bool) -> dict[str, float]:
+        """Return what `pinned_drains` does. `now_s`: on a clock that never goes back."""
+        found = list[tuple[_Drain, float]]()
+        for each in _drains(view):
+            watched_s = now_s - self._seen_s.setdefault(each, now_s)
+            aged_s = 0.0 if clocks_differ else (now_ms - each.began_ms) / 1000
+            found.append((each, each.most_s - max(watched_s, aged_s)))
+        return _longest(found)
+
+
+def _longest(found: Iterable[tuple[_Drain, float]]) -> dict[str, float]:
+    left = dict[str, float]()
+    for drain, left_s in found:
+        if left_s > left.get(drain.service, 0):
+            left[drain.service] = left_s
+    return left
+
+
+# What a restore of an exported fleet writes into an empty store.
+
+
+GENERATION_STEP = 1_000_000
+"""DPUs refuse an older generation than they have, and how many came after the export is unknown. With a change a
+second this is enough for 11 days."""
+
+
+def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> Changes:
+    """Return the changes that restore a fleet: its services with their blocks, DPUs, overrides and configs.
+
+    The new generation is above that of the export and all that DPUs report. It is the time in milliseconds, so each
+    restore of one export has a larger one, also when no DPU has reported by then.
+
+    Args:
+        view: Of the store, without a config.
+        exported: What was exported.
+        statuses: What DPUs have reported to the store by now.
+        now_ms: The time, since 1970.
+
+    Raises:
+        FleetRefused: The store has a config, or the export has services or a config that cannot be used.
+    """
+    if view.intents or view.services or view.staged or view.overrides:
+        raise FleetRefused(
+            "the store has a config already, which a restore would replace; restore into new databases of `xenoovs "
+            "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
+        )
+    intents = {number: _ended(each) for number, each in exported.intents.items()}
+    if problems := stored_services(exported.services.values(), memo := Memo(), memo)[1]:
+        raise FleetRefused(f"the services of the export cannot be used: {problems[0]}")
+    try:
+        next_change(replace(exported, intents=intents), memo=memo)
+    except XenoovsError as problem:
+        raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
+    # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.
+    limit = max(exported.generation, now_ms) + 1000 * GENERATION_STEP
+    reported = max((each.applied for each in statuses.values() if each.applied <= limit), default=0)
+    return Changes(
+        services=exported.services,
+        dpus=exported.dpus,
+        overrides=exported.overrides,
+        watches=exported.watches,
+        intents=intents,
+        intent=exported.intent,
+        generation=max(max(view.generation, exported.generation, reported) + GENERATION_STEP, now_ms),
+    )
+
+
+def _ended(intent: Intent) -> Intent:
+    """Return an intent as it is after a restore: no roll-out goes on."""
+    if intent.state is not IntentState.ROLLING:
+        return intent
+    return intent.ended(IntentState.REFUSED, "refused: its roll-out was running when the fleet was exported")
+
+
+def services_to_move(view: FleetView) -> list[str]:
+    """Return the names of services that the controller will change after a restore; usually none."""
+    return [step.name for step in next_change(view).steps]

@@ -1,0 +1,353 @@
+"""A roll-out in waves: when the next wave of DPUs begins, and why a roll-out is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.decision.decision import BackendName
+from xenoovs.display import percent
+from xenoovs.errors import counted, first_names
+from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, parse_intent, refusal, rolling_intent
+from xenoovs.fleet.services import Memo
+from xenoovs.fleet.votes import VoteResult, target_of, votes_on
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks
+
+# The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
+
+
+TOLERANCE = Fraction(1, 100)
+"""A share that differs by no more is the same: megaflows come and go with the traffic."""
+
+_SOFTWARE = tuple(verdict for verdict in Verdict if verdict.is_software)
+_SCALE = 1000
+
+
+def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
+    """Return the share, 0..1, of the megaflows that are in hardware; None: there are none, or it is unknown.
+
+    Args:
+        verdicts: Number of megaflows by verdict, as a DPU reports it. `ABSENT`, `UNCONFIRMED` and names that this
+            version does not know are neither in hardware nor in software.
+    """
+    in_hardware = verdicts.get(Verdict.HW.value, 0)
+    judged = in_hardware + sum(verdicts.get(verdict.value, 0) for verdict in _SOFTWARE)
+    return Fraction(in_hardware, judged) if judged else None
+
+
+def shares_before(names: Iterable[str], statuses: Mapping[str, DpuStatus]) -> dict[str, int]:
+    """Return the share of each of these DPUs in thousandths, as `Intent.hw_before` has it; without unknown ones."""
+    shares = {name: hw_share(statuses[name].verdicts) for name in names if name in statuses}
+    return {name: int(share * _SCALE) for name, share in shares.items() if share is not None}
+
+
+def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:
+    """Return what keeps a DPU from passing its wave, and whether it is a failure; None: nothing.
+
+    A DPU without hardware offload before the wave is not judged, and neither is one that has no traffic now.
+
+    Args:
+        before: As in `Intent.hw_before`; None: not known.
+        status: What the DPU reports; it has applied `ack`.
+        ack: The generation whose megaflows are judged.
+    """
+    if before is None or Fraction(before, _SCALE) <= TOLERANCE:
+        return None
+    if status.sampled < ack:
+        return f"has not reported the megaflows of generation {ack}", False
+    share = hw_share(status.verdicts)
+    if share is None or share >= Fraction(before, _SCALE) - TOLERANCE:
+        return None
+    software = [(each.value, count) for each in _SOFTWARE if (count := status.verdicts.get(each.value, 0))]
+    return (
+        f"{percent(share)} of its megaflows are in hardware, {percent(Fraction(before, _SCALE))} before ("
+        f"{', '.join(f'{count} {name}' for name, count in software)}); run `xenoovs verify-offload` and `xenoovs why` "
+        "there",
+        True,
+    )
+
+
+# What was wrong before a wave. It is stored when the wave begins: only what becomes wrong later ends the roll-out.
+
+
+def with_baseline(view: FleetView, changes: Changes, statuses: Mapping[str, DpuStatus]) -> Changes:
+    """Return the changes that begin a wave, with what is wrong before it.
+
+    Of the DPUs of this wave: the share of megaflows in hardware, and which are not fit. Before the first wave: which
+    targets of health checks are down.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not changes.wave:
+        return changes
+    begins = {name: changes.dpus.get(name) or dpu for name, dpu in view.dpus.items()}
+    begins = {name: dpu for name, dpu in begins.items() if view.wave < dpu.wave <= changes.wave}
+    watches = {target: changes.watches.get(target, watch) for target, watch in view.watches.items()}
+    down = frozenset(target for target, watch in watches.items() if watch is not None and watch.is_down)
+    changed = changes.intents.get(intent.number) or intent
+    changed = replace(
+        changed,
+        hw_before={**changed.hw_before, **shares_before(begins, statuses)},
+        unfit_before=changed.unfit_before.union(name for name, dpu in begins.items() if is_unfit(dpu, statuses)),
+        down_before=changed.down_before if view.wave else down,
+    )
+    return replace(changes, intents={**changes.intents, intent.number: changed})
+
+
+def is_unfit(dpu: Dpu, statuses: Mapping[str, DpuStatus] | None) -> bool:
+    """Return whether a DPU reports that it is not fit, or has done so before it became silent."""
+    status = (statuses or {}).get(dpu.name)
+    return dpu.is_unfit or (status is not None and not status.is_fit)
+
+
+def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, str]:
+    """Return the targets that a roll-out has lost, each with the reason in words.
+
+    Their witnesses vote that they are down, they were not when it began, and a backend with a weight needs them, of a
+    service that it adds or changes. So a backend of another service, or one that is drained, may die meanwhile.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not view.wave:
+        return {}
+    down = {target for target, each in view.watches.items() if each.is_down} - intent.down_before
+    if not down:
+        return {}
+    lost, found = dict[str, str](), statuses or {}
+    for target, (service, backend) in _needed(view, intent):
+        # A new target may begin as down, before the first votes.
+        if target not in down:
+            continue
+        votes = votes_on(view, view.watches[target], found, found.keys())
+        if votes.result is VoteResult.DOWN:
+            lost[target] = f"{service}/{backend} ({target}) is down since the roll-out began: {votes.text}"
+    return lost
+
+
+def _needed(view: FleetView, intent: Intent) -> Iterator[tuple[str, BackendName]]:
+    """Yield the targets of backends with a weight, of services that a roll-out adds or changes."""
+    for service in parse_intent(intent.text, file=f"intent {intent.number}").balancer.services:
+        for backend in service.backends if service.name in view.staged else ():
+            name = service.name, backend.name
+            override, target = view.overrides.get(name), target_of(service, backend)
+            if target is not None and (backend.weight if override is None else override.weight):
+                yield target, name
+
+
+# Waves.
+
+
+CANARY, _SECOND_WAVE = 1, 2
+LAST_WAVE = 3
+SOAK_S = 60
+"""How long a wave is watched by default."""
+PATIENCE_S = 120
+"""How long the DPUs of a wave may lack it after that."""
+_GRACE_S = 10
+"""Until then a problem may have been reported before the wave began."""
+_MAX_SILENT = Fraction(1, 20)
+_CANARIES, _SECOND = Fraction(1, 100), Fraction(1, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class WaveStep:
+    """What a roll-out does next.
+
+    Attributes:
+        changes: To write now; None: the wave goes on.
+        reason: Why the roll-out is refused; an empty text: it is not.
+        silent: DPUs that the next step does without; they follow by themselves.
+    """
+
+    changes: Changes | None = None
+    reason: str = ""
+    silent: tuple[str, ...] = ()
+
+
+def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watched_s: float) -> WaveStep:
+    """Return what follows from the reports of the DPUs whose wave has begun.
+
+    It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
+    drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
+    Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out.
+
+    Args:
+        view: What `change.next_change` has nothing to add to.
+        statuses: What DPUs report, by their names; None: not known.
+        watched_s: Since when the caller knows this wave and `view.ack`, in seconds.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not view.wave:
+        return WaveStep()
+    waits = waits_for(view, statuses)
+    members = len(_members(view, statuses))
+    failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
+    if failed and watched_s >= min(intent.soak_s, _GRACE_S):
+        name, reason = next(iter(failed.items()))
+        return _refused(view, f"{name}: {reason}" + _others(failed))
+    lost = lost_targets(view, statuses)
+    if lost and watched_s >= min(intent.soak_s, _GRACE_S):
+        return _refused(view, next(iter(lost.values())) + _others(lost, "other target"))
+    if watched_s < intent.soak_s:
+        return WaveStep()
+    if waits:
+        if watched_s < intent.soak_s + PATIENCE_S:
+            return WaveStep()
+        if len(waits) > members * _MAX_SILENT:
+            name, (reason, _) = next(iter(waits.items()))
+            return _refused(view, f"{name}: {reason} after {PATIENCE_S} s" + _others(waits))
+    if not members and any(not dpu.is_out for dpu in view.concerned.values()):
+        return _refused(view, "none of its DPUs is in service any more, so nothing shows what the config does")
+    wave = next_wave(view)
+    changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
+    return WaveStep(changes, silent=tuple(waits))
+
+
+def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
+    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure.
+
+    DPUs that serve nothing of the roll-out, that an operator took out of service, or that have not been fit since
+    before their wave, do not count.
+    """
+    found = dict[str, tuple[str, bool]]()
+    intent = rolling_intent(view)
+    before = {} if intent is None else intent.hw_before
+    for name, dpu in sorted(_members(view, statuses).items()):
+        status = (statuses or {}).get(name)
+        if status is None:
+            found[name] = ("has not reported yet", False)
+        elif status.error:
+            found[name] = (status.error, True)
+        elif status.drift:
+            found[name] = (f"its bridge has other blocks of {first_names(sorted(status.drift), most=3)}", True)
+        elif is_unfit(dpu, statuses):
+            found[name] = ("has become unfit: it is cut off from most backends, or its bridge is not right", True)
+        elif lack := lacks(view, status, least=view.ack):
+            found[name] = (lack, False)
+        elif problem := hw_problem(before.get(name), status, ack=view.ack):
+            found[name] = problem
+    return found
+
+
+def uncompared(view: FleetView) -> tuple[str, ...]:
+    """Return the sentence about DPUs whose share in hardware was not known when their wave began, if there are any."""
+    intent = rolling_intent(view)
+    begun = sorted(name for name, dpu in view.concerned.items() if dpu.wave <= view.wave and not dpu.is_out)
+    unknown = [name for name in begun if intent is not None and name not in intent.hw_before]
+    if not unknown:
+        return ()
+    return (f"share in hardware not compared, as unknown before the wave: {first_names(unknown, most=3)}",)
+
+
+def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
+    """Return the DPUs whose wave has begun, by name, without those that show nothing."""
+    intent = rolling_intent(view)
+    before = frozenset[str]() if intent is None else intent.unfit_before
+    return {
+        name: dpu
+        for name, dpu in view.concerned.items()
+        if dpu.wave <= view.wave and not dpu.is_out and not (name in before and is_unfit(dpu, statuses))
+    }
+
+
+def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
+    """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
+
+    DPUs that are out of service or not fit show nothing, so they do not count.
+
+    Args:
+        canaries: How many are to be in wave 1; None: 1 of 100 DPUs, at least one.
+        second: How many are to be in wave 2; None: 1 of 10 DPUs, and none of fewer than 10.
+    """
+    dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
+    wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
+    early = _moved_to(CANARY, dpus, wanted)
+    wanted = int(len(dpus) * _SECOND) if second is None else second
+    return early | _moved_to(_SECOND_WAVE, {name: early.get(name, dpu) for name, dpu in dpus.items()}, wanted)
+
+
+def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]:
+    """Return the DPUs of later waves that join this one."""
+    lacking = max(0, wanted - sum(dpu.wave == wave for dpu in dpus.values()))
+    later = sorted((dpu for dpu in dpus.values() if dpu.wave > wave), key=lambda dpu: (-dpu.wave, dpu.name))
+    return {dpu.name: replace(dpu, wave=wave) for dpu in later[:lacking]}
+
+
+def _refused(view: FleetView, reason: str) -> WaveStep:
+    intent = rolling_intent(view)
+    assert intent is not None  # noqa: S101  # as `next_step` has looked
+    return WaveStep(refusal(view, intent, f"wave {view.wave}: {reason}"), reason)
+
+
+def _others(found: Mapping[str, object], noun: str = "other DPU") -> str:
+    return f", and {counted(len(found) - 1, noun)}" if len(found) > 1 else ""
+
+
+# Whether a controller goes on with what is due, for a client that only reads the store.
+
+
+SETTLE_S = 15.0
+"""How long a controller may take to write what is due: an election, and the decision about thousands of services."""
+UNDECIDED = "no controller has decided about the newest change"
+
+
+def overdue_step(view: FleetView) -> str:
+    """Return the words for a roll-out that no controller goes on with."""
+    return f"no controller has written the next step of wave {view.wave}"
+
+
+def is_overdue(view: FleetView, *, now_ms: int) -> bool:
+    """Return whether a wave lasts longer than a controller lets it, from one reading of the store.
+
+    A controller ends a wave after the soak time and `PATIENCE_S`, also one that took over at the last moment. The time
+    at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none, and
+    no change has one with `--switch-after 0`; then the answer is False.
+    """
+    intent = rolling_intent(view)
+    if intent is None or not view.wave or not view.switch_at_ms:
+        return False
+    return now_ms - view.switch_at_ms > 1000 * (2 * (intent.soak_s + PATIENCE_S) + SETTLE_S)
+
+
+class FleetProgress:
+    """Watches the changes and the waves of a fleet by a clock of its own, as the controller does.
+
+    Attributes:
+        change: What the newest view lacks.
+        memo: As of `next_change`.
+    """
+
+    def __init__(self) -> None:
+        self.memo = Memo()
+        self.change = FleetChange(Changes())
+        self._view: FleetView | None = None
+        self._seen_s = 0.0
+        self._wave: tuple[int, int] | None = None
+        self._began_s = 0.0
+        self._due_s: float | None = None
+
+    def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
+        """Return what no controller has written though it was due, in words; empty: one may yet write it.
+
+        A controller that has taken over watches the wave from the beginning. So the next step has to be overdue even
+        for one that took over when it was due. Call it repeatedly with the newest view and reports.
+
+        Args:
+            now_s: On a clock that never goes back.
+        """
+        if view is not self._view:
+            self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
+        if not self.change.is_empty:
+            return UNDECIDED if now_s - self._seen_s > SETTLE_S else ""
+        wave = view.wave, view.ack
+        if wave != self._wave:
+            self._wave, self._began_s, self._due_s = wave, now_s, None
+        if next_step(view, statuses, watched_s=now_s - self._began_s).changes is None:
+            self._due_s = None
+            return ""
+        if self._due_s is None:
+            self._due_s = now_s
+        watched_s = now_s - self._due_s - SETTLE_S
+        is_overdue = watched_s >= 0 and next_step(view, statuses, watched_s=watched_s).changes is not None
+        return overdue_step(view) if is_overdue else ""
